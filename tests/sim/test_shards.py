@@ -3,15 +3,19 @@
 from dataclasses import replace
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 from jobs.operating.simulations import config_of
 from lbcore.config.tree import Config
+from lbcore.plan.pending import SCALED
+from lbcore.scorer.group_update import Arrivals, GroupUpdate, Placed
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import run_scenario
 from lbcore.sim.judge.measures import imbalance_of
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
+from lbcore.wire.messages import Position, ShardLoad
 from tests.support.worlds.shards import run_shards
 
 SPACES = 16
@@ -99,3 +103,57 @@ def test_a_shard_that_comes_back_from_its_checkpoint_knows_the_others() -> None:
     assert set(state.others) == {"shard-0", "shard-1"}
     chunks = balancer.pack(state)
     assert balancer.pack(balancer.unpack(chunks)) == chunks
+
+
+def told(run: Run, message: ShardLoad) -> Run:
+    """The run after a batch that brings what another shard says."""
+    state = run.job.state
+    assert state is not None
+    at_ms = state.times.decided_ms + 1_000
+    at = Position(topic="broker-load", partition=0, offset=1 << 40, timestamp_ms=at_ms)
+    nothing = np.zeros(0, dtype=np.int64)
+    arrivals = Arrivals(partition=nothing, offset=nothing, timestamp_ms=nothing, broker=nothing)
+    placed = (Placed(position=at, message=message),)
+    update = GroupUpdate(group=0, brokers=(), incarnations=(), arrivals=arrivals, placed=placed)
+    run.job.state = run.job.step_balancer([update], at_ms).state
+    return run
+
+
+def test_what_another_shard_decided_counts_until_reports_show_it_and_once() -> None:
+    run = in_shards(GROWS, config_of(GROWS, "ballast", ()), 2)[0]
+    assert run.job.state is not None
+    traffic = np.array([[500.0, 500.0, 512_000.0, 512_000.0]])
+    message = ShardLoad(
+        cluster="shard-0",
+        shard="shard-1",
+        at_ms=run.job.state.times.decided_ms,
+        brokers=("b1",),
+        carried=traffic,
+        before=np.zeros((1, 4)),
+    )
+    first = told(run, message).job.state
+    assert first is not None
+    added = first.plan.unseen["b1"].load
+    assert added[SCALED] == pytest.approx(500.0)
+    assert added[0] > 0.0
+    again = told(run, message).job.state
+    assert again is not None
+    assert again.plan.unseen["b1"].load == added
+
+
+def test_a_cluster_that_is_not_named_hears_nothing_of_shards() -> None:
+    run = run_scenario(GROWS, config_of(GROWS, "ballast", ()))
+    assert run.job.state is not None
+    known = run.job.state.plan
+    message = ShardLoad(
+        cluster="local",
+        shard="shard-1",
+        at_ms=run.job.state.times.decided_ms,
+        brokers=("b1",),
+        carried=np.ones((1, 4)),
+        before=np.zeros((1, 4)),
+    )
+    after = told(run, message).job.state
+    assert after is not None
+    assert not after.others
+    assert after.plan.unseen == known.unseen
