@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     rows = read_status_rows(where.reader(), now_ms, config.lookup)
     status = make_status(where.cluster, rows, config, now_ms)
     restart = rollout_words(where.layout.root / STATE_FILE, now_ms)
-    lines = [*status_lines(status), *([f"  rolling restart: {restart}"] if restart else [])]
+    lines = list(status_lines(status))
+    lines[1:1] = [f"  rolling restart: {restart}"] if restart else []
     answer(args, {**status.to_json(), "rolling_restart": restart}, "\n".join(lines))
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 

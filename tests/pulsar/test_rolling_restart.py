@@ -21,8 +21,14 @@ from tests.support.processes.restarter import Restarter
 
 pytestmark = pytest.mark.xdist_group("pulsar")
 BROKERS = (2, 3, 4)
-PATIENT = replace(QUICK, settings=(*QUICK.settings, "pipeline.heartbeat_commit_ms=20000"))
-"""On a crowded machine a batch lasts; a job that is late is not away."""
+PATIENT = replace(
+    QUICK,
+    settings=(
+        *QUICK.settings,
+        "pipeline.heartbeat_commit_ms=20000",  # on a crowded machine a late job is not away
+        "shedding.is_shedding=false",  # which, as quick as here, moves a bundle every few seconds
+    ),
+)
 
 
 @dataclass
