@@ -231,7 +231,7 @@ def test_a_phase_that_raises_ends_no_batch_and_all_is_well_once_it_is_mended(
     assert not world.reports[-1].get(FAULTS)
 
 
-IDLE = {"take_queued", "take_topics", "write_refused"}
+IDLE = {"take_queued", "take_shards", "take_topics", "write_refused"}
 """Phases over items of which the batches of this test have none."""
 
 
