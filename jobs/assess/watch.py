@@ -225,12 +225,25 @@ def first_brokers(admin: PulsarAdmin, place: AssessedCluster) -> tuple[str, ...]
     return brokers
 
 
+_ASKS_FOR_OURS = (
+    "ALERT_CERTIFICATE_REQUIRED",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_HANDSHAKE_FAILURE",
+)
+"""What OpenSSL calls the other side's refusal of our certificate, or of none. Where the connection
+is closed before that is read there is only its end."""
+
+
 def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
     """Why a cluster can't be assessed at all, and what to do about that."""
     if error.status in (401, 403):
         what = f"{url} does not let us in"
         next_step = "give a super user's token with --auth-token-file, or --tls-cert and --tls-key"
-    elif "CERTIFICATE" in str(error) or "SSL" in str(error):
+    elif any(alert in str(error) for alert in _ASKS_FOR_OURS):
+        what = f"{url} asks for a certificate that it knows"
+        next_step = "give ours with --tls-cert and --tls-key"
+    elif ("CERTIFICATE" in str(error) or "SSL" in str(error)) and "EOF" not in str(error):
         what = f"no protected connection to {url}"
         next_step = "name the authority that signed its certificate with --tls-ca, and the host as "
         next_step += "the certificate has it; http:// where it does not speak TLS"

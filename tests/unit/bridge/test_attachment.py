@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.bridge.admin_address import AdminAddress
+from jobs.assess.watch import cannot_ask
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.attachment import give_back, known_attachment, look_at, settle, take_over
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
@@ -169,6 +170,28 @@ def test_connection_that_is_not_protected_is_told_and_nothing_is_begun(
             assert_told(capsys, url, next_step)
     assert fake.requests == []
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "next_step"),
+    [
+        (
+            "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required",
+            "--tls-cert",
+        ),
+        ("[SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure", "--tls-cert"),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", "--tls-cert"),
+        ("[Errno 104] Connection reset by peer", "--tls-cert"),
+        ("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation", "--tls-cert"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate", "--tls-ca"),
+    ],
+)
+def test_refusal_of_a_protected_connection_says_which_certificate_is_missing(
+    said: str, next_step: str
+) -> None:
+    """Which of them comes is a race between the brokers' alert and the end of the connection."""
+    told = cannot_ask("https://broker:8443", PulsarAdminError(said))
+    assert next_step in told.next_step
 
 
 def assert_told(capsys: pytest.CaptureFixture[str], what: str, next_step: str = "") -> None:
