@@ -94,14 +94,8 @@ class RestartWatch:
         try:
             self._last_listed = frozenset(self._admin.brokers(self._name))
         except PulsarAdminError as error:
-            complaints.append(
-                Complaint(
-                    key="pulsar",
-                    why=f"Pulsar can't be asked: {error}",
-                    next_step=f"check --admin-url and the cluster's name, {GO_ON}",
-                    patience_ms=_PATIENCE_MS,
-                )
-            )
+            what = f"Pulsar can't be asked: {error}"
+            complaints.append(_unread("pulsar", what, "check --admin-url and the cluster's name"))
         return self._last_listed
 
     def _told(self, rollout: Rollout, complaints: list[Complaint]) -> dict[str, Any]:
@@ -112,14 +106,8 @@ class RestartWatch:
             if self._is_due("settings", _SETTINGS_S):
                 self._settings = settings_of(reader.rows(SETTINGS_IN_FORCE.name))
         except CommandError as error:
-            complaints.append(
-                Complaint(
-                    key="tables",
-                    why=f"{error.what}: {error.why}",
-                    next_step=f"{error.next_step}, {GO_ON}",
-                    patience_ms=_PATIENCE_MS,
-                )
-            )
+            what = f"{error.what}: {error.why}"
+            complaints.append(_unread("tables", what, error.next_step))
             return {"owners": {}}
         self.status = make_status(rollout.cluster, rows, self._config, now_ms)
         return {
@@ -182,3 +170,9 @@ class RestartWatch:
             return False
         self._due_s[what] = now_s + every_s
         return True
+
+
+def _unread(key: str, why: str, next_step: str) -> Complaint:
+    """What can't be asked may come back by itself."""
+    next_step = f"{next_step}, {GO_ON}"
+    return Complaint(key=key, why=why, next_step=next_step, patience_ms=_PATIENCE_MS)

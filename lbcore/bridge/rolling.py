@@ -187,7 +187,7 @@ def _after_a_cut(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -
 def _returning(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Advance:
     waited_ms = sight.now_ms - rollout.since_ms
     is_there = rollout.broker in sight.listed and bool(sight.incarnation)
-    is_new = is_there and sight.incarnation != rollout.incarnation
+    is_new = is_there and rollout.is_other(sight.incarnation)
     if is_new and sight.incarnation == rollout.returned:
         if sight.now_ms - rollout.returned_ms >= bounds.settle_ms:
             text = f"{rollout.broker} is back as another process"

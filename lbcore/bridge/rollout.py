@@ -140,7 +140,7 @@ class Rollout:
 
     def command_id(self, what: str) -> str:
         """Of a command of this turn: the same after a cut, so that it is carried out once."""
-        return f"rolling-{self.run}-{self.at}-{self.turn}-{what}"
+        return f"{self.plan}-{what}"
 
     def to(self, stage: RestartStage, now_ms: int, **changes: Any) -> "Rollout":
         """The same, at another stage from now on."""

@@ -14,7 +14,6 @@ from jobs.service.about import WHOLE, About, Example, QueryParameter
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request
-from jobs.service.reader_process import Read
 from jobs.service.routes import Route
 from jobs.service.v1.reading import Kept
 from jobs.service.v1.showing import about_service
@@ -26,7 +25,7 @@ _kept = Kept(1.2)
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
     since_ms = request.whole("since_ms", 0)
-    read = partial(_question, context.config)
+    read = partial(partial, _read, context.config)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}
     return await _kept.reply(context, read, more, since_ms)
 
@@ -36,10 +35,6 @@ def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
     caller = request.caller
     roles = [role.name.lower() for role in Role if caller.may(role, context.cluster)]
     return {"name": caller.name, "role": roles[-1] if roles else ""}
-
-
-def _question(config: Config, now_ms: int) -> Read:
-    return partial(_read, config, now_ms)
 
 
 def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.reader_process import Read, ReadRefusedError
+from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Handler, Route
 from jobs.service.v1.reading import Kept, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
@@ -35,12 +35,8 @@ _status = Kept(1.0)
 async def get_status(request: Request, context: AdminContext) -> Reply:
     """How the cluster is, and how old all that is."""
     del request
-    read = partial(_question, context.config)
+    read = partial(partial, _read_status, context.config)  # of a moment
     return await _status.reply(context, read, {"service": about_service(context)})
-
-
-def _question(config: Config, now_ms: int) -> Read:
-    return partial(_read_status, config, now_ms)
 
 
 def _read_status(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
