@@ -6,7 +6,6 @@ too. Source: ours.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +15,7 @@ from jobs.bridge.bridge import brokers_settings, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
+from jobs.whole_file import write_whole
 from lbcore.bridge.guard import SHEDDING
 
 _SUPER_USER = "the role must be a super user's: check --auth-token-file and the --tls options"
@@ -180,10 +180,4 @@ def _forget(admin: PulsarAdmin) -> None:
 
 def _keep(layout: Layout, attachment: Attachment) -> None:
     """Write it whole, and down to the disk: it is what a crash leaves to `detach`."""
-    path = layout.root / ATTACHMENT_FILE
-    part = path.with_suffix(".part")
-    with part.open("w") as file:
-        file.write(json.dumps(asdict(attachment)))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_whole(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)), is_durable=True)

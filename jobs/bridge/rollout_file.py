@@ -5,7 +5,6 @@ Decides nothing. It is written, down to the disk, before anything is done. Sourc
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,12 +36,7 @@ def keep_rollout(path: Path, rollout: Rollout) -> None:
     if rollout.stage is RestartStage.DONE:
         path.unlink(missing_ok=True)
         return
-    write_whole(path, json.dumps(rollout.to_json()) + "\n")
-    written = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(written)
-    finally:
-        os.close(written)
+    write_whole(path, json.dumps(rollout.to_json()) + "\n", is_durable=True)
 
 
 @contextmanager
