@@ -80,6 +80,21 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def agree(otherwise: str) -> None:
+    """Ask the person at the terminal whether to go on; returns if so.
+
+    otherwise: what to do next who does not agree. Raises MisuseError where nobody can be asked,
+    CommandError where the answer is not yes.
+    """
+    if not sys.stdin.isatty():
+        raise MisuseError(
+            "nobody can be asked", why="this is no terminal", next_step="add --yes if you agree"
+        )
+    note("go on? [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was done", why="you did not agree", next_step=otherwise)
+
+
 def add_json_option(parser: argparse.ArgumentParser, *, default: Any = False) -> None:
     """The option that every verb has, and every verb within a verb."""
     parser.add_argument(

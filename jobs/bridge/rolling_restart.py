@@ -9,7 +9,6 @@ it was, also after a cut. --abort lets it be.
 
 import argparse
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.rollout_deeds import Deeds
 from jobs.bridge.rollout_file import STATE_FILE, alone_with, keep_rollout, read_rollout
 from jobs.bridge.rollout_look import RestartWatch
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer, note
+from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from lbcore.bridge.rolling import advance, resumed
@@ -295,7 +294,7 @@ def _begun(
     for line in _plan_lines(rollout, sight, restart, is_new=known is None):
         note(line)
     if not (args.yes or args.dry_run):
-        _ask()
+        agree("--dry-run shows it again")
     return rollout
 
 
@@ -382,15 +381,3 @@ def _plan_lines(
     room = f"{usage:.0%} of usage" if usage is not None else "not known: a broker tells no usage"
     lines.append(f"  the others without the first: {room}")
     return lines
-
-
-def _ask() -> None:
-    if not sys.stdin.isatty():
-        raise MisuseError(
-            "nobody can be asked", why="this is no terminal", next_step="add --yes if you agree"
-        )
-    note("go on? [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandError(
-            "nothing was done", why="you did not agree", next_step="--dry-run shows it again"
-        )

@@ -7,7 +7,6 @@ was. What this machine's Kafka is too small for, settings replace: docs/deploy.m
 
 import argparse
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.assess.watch import only_name
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.attachment import FirstLook, known_attachment, look_at, settle, take_over
-from jobs.console import CommandError, Exit, MisuseError, note, say
+from jobs.console import CommandError, Exit, agree, note, say
 from jobs.local.attached import run_attached
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.own_processes import OwnProcesses
@@ -118,17 +117,7 @@ def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
     )
     if args.yes:
         return
-    if not sys.stdin.isatty():
-        raise MisuseError(
-            "nobody can be asked", why="this is no terminal", next_step="add --yes if you agree"
-        )
-    note("go on? [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandError(
-            "nothing was done",
-            why="you did not agree",
-            next_step="leave --act out to observe only",
-        )
+    agree("leave --act out to observe only")
 
 
 def _bridge_words(args: argparse.Namespace, seen: FirstLook) -> list[str]:
