@@ -14,7 +14,7 @@ from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.operating.stack_words import Whereabouts
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.status_rows import RECORD, read_status_rows
 from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
 from lbcore.bridge.felt import FeltSums, load_ms, parse_felt, publish_ms, worst_ms
 from lbcore.bridge.rollout import Complaint, RestartSight, RestartStage, Rollout
@@ -103,6 +103,7 @@ class RestartWatch:
         try:
             reader = self._where.reader()
             rows = read_status_rows(reader, now_ms)
+            records = reader.rows("bundle_ownership", RECORD)
             if self._is_due("settings", _SETTINGS_S):
                 self._settings = settings_of(reader.rows(SETTINGS_IN_FORCE.name))
         except CommandError as error:
@@ -112,7 +113,7 @@ class RestartWatch:
         self.status = make_status(rollout.cluster, rows, self._config, now_ms)
         return {
             **from_status(self.status),
-            **from_records(rows.bundles, rollout.began_ms, now_ms),
+            **from_records(records, rollout.began_ms, now_ms),
             "plans": open_plans(rows.policies, rollout.plan_prefix),
             "settings": self._settings,
             "others_usage": usage_without(rollout.broker, self.status),

@@ -40,6 +40,7 @@ from lbcore.explain.shadow_words import shadow_status
 from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
+from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
 
@@ -66,11 +67,14 @@ class StatusRows:
     load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
     decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
+    at_rest: broker → how many bundles it owns beside those in `bundles`, which nothing is to be
+    said of one by one.
     certificates: whose → until when it is good, ms since 1970, of those that no bridge tells of.
     """
 
     writer_ms: int | None
     bundles: Sequence[Row]
+    at_rest: Mapping[str, int] = field(default_factory=dict)
     brokers: Sequence[Row]
     decisions: Sequence[Row]
     policies: Sequence[Row]
@@ -185,7 +189,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         brokers=_counted(row.state for row in broker_rows),
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
-        bundles=_counted(row["state"] for row in rows.bundles if row["state"] != "Deleted"),
+        bundles=_bundle_states(rows),
         in_flight=_in_flight(rows.bundles),
         drains=_drains(policies.get("drain", {})),
         pauses=policies.get("paused", {}),
@@ -213,6 +217,12 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(words).items()))
+
+
+def _bundle_states(rows: StatusRows) -> dict[str, int]:
+    counts = Counter(row["state"] for row in rows.bundles if row["state"] != State.DELETED.value)
+    counts[State.OWNED.value] += sum(rows.at_rest.values())
+    return {state: count for state, count in sorted(counts.items()) if count}
 
 
 def _in_flight(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -243,7 +253,7 @@ def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
 def _broker_rows(
     rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
 ) -> tuple[BrokerStatus, ...]:
-    served = Counter(map(owner_of, rows.bundles))
+    served = Counter(map(owner_of, rows.bundles)) + Counter(rows.at_rest)
     return tuple(
         BrokerStatus(
             broker=row["broker"],

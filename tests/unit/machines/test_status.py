@@ -51,6 +51,13 @@ def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
     assert (found.brokers, found.bundles) == ({"active": 2}, {"Owned": 2})
 
 
+def test_bundles_at_rest_are_counted_like_those_that_are_told_one_by_one() -> None:
+    moving = bundle("n/a/3", state="Releasing", source="b1", destination="b2")
+    whole = status(bundles=[bundle("n/a/1"), bundle("n/a/2", destination="b2"), moving])
+    assert status(bundles=[moving], at_rest={"b1": 1, "b2": 1}) == whole
+    assert whole.bundles == {"Owned": 2, "Releasing": 1}
+
+
 def test_status_in_quiet_hours_says_so() -> None:
     found = status(decisions=[decision(6), decision(7, reason="QuietHours")])
     assert found.phase is ClusterPhase.READY
