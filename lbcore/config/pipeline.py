@@ -7,6 +7,7 @@ aliases.
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
+from lbcore.model.names import check_cluster
 
 MINUTE_MS = 60_000
 KEPT, ARCHIVED, DROPPED = "keep", "archive", "drop"
@@ -18,6 +19,7 @@ class Pipeline:
 
     clusters: tuple[str, ...] = setting(
         ("local",),
+        reads=check_cluster,
         doc="Clusters that this job balances; messages of others are rejected.",
     )
     topic_prefix: str = setting(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lbcore.config.setting import setting
 from lbcore.config.strategies import AVG, THRESHOLD
+from lbcore.model.names import check_namespace
 
 MINUTE_MS = 60_000
 RULES_4_0 = "4.0"
@@ -154,6 +155,7 @@ class SheddingConfig:
     excluded_namespaces: tuple[str, ...] = setting(
         (),
         pulsar="loadBalancerSheddingExcludedNamespaces",
+        reads=check_namespace,
         doc="namespaces whose bundles are never shed",
         dynamic=True,
     )

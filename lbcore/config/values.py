@@ -4,6 +4,7 @@ Decides whether a value has the type and lies in the range that its setting decl
 settings suit each other (`config.check`). Source: ours.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def _read(reads: Callable[[str], object], typed: Any, key: str) -> None:
 
 
 def from_text(type_: Any, text: str) -> Any:
-    """The value that a text stands for (true, 10, 0.5, a word, a list with commas).
+    """The value that a text stands for (true, 10, 0.5, a word, a list with commas or as in TOML).
 
     A text that doesn't read as the type comes back as it is; `check_value` refuses it then.
     """
@@ -84,9 +85,17 @@ def from_text(type_: Any, text: str) -> Any:
             return float(text)
         except ValueError:
             return text
-    if type_ is str:
+    return text if type_ is str else _list(text)
+
+
+def _list(text: str) -> Any:
+    """With commas, or in brackets as `ballast config show` writes it."""
+    if not text.lstrip().startswith("["):
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
         return text
-    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def _typed(entry: Entry, value: Any, key: str) -> Any:

@@ -21,6 +21,7 @@ FULL_UPPER = 0xFFFFFFFF
 PARTITION_INFIX = "-partition-"
 
 _ENTITY = r"[-=:.A-Za-z0-9_]+"
+_CLUSTER = re.compile(_ENTITY)
 _NAMESPACE = re.compile(rf"{_ENTITY}/{_ENTITY}(?:/{_ENTITY})?")
 _PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,9})\Z")
 _SEGMENT = re.compile(r"segment://(.+)/[0-9a-f]{4}-[0-9a-f]{4}-(?:0|[1-9][0-9]*)\Z")
@@ -30,7 +31,7 @@ _PARTITION_MAX = (1 << 31) - 1
 
 
 class InvalidNameError(ValueError):
-    """A name of a topic, namespace or bundle that is not well formed."""
+    """A name of a cluster, topic, namespace or bundle that is not well formed."""
 
 
 class Domain(Enum):
@@ -213,6 +214,13 @@ def system_topics(namespace: str) -> list[str]:
 def is_namespace(text: str) -> bool:
     """Whether the text is tenant/namespace (or, in v1, tenant/cluster/namespace)."""
     return _NAMESPACE.fullmatch(text) is not None
+
+
+def check_cluster(text: str) -> str:
+    """The text itself when it is a cluster's name; else raises InvalidNameError."""
+    if not _CLUSTER.fullmatch(text):
+        raise InvalidNameError("a cluster's name is of letters, digits and -=:._ only")
+    return text
 
 
 def check_namespace(text: str) -> str:

@@ -12,7 +12,7 @@ from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.findings import ConfigFinding, UsageGaps, error, warning
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.splitting import ALGORITHMS
-from lbcore.config.tree import Config
+from lbcore.config.tree import CLUSTERS, Config
 from lbcore.config.values import ConfigError
 from lbcore.model.resources import RESOURCES
 from lbcore.plan.registry import (
@@ -39,7 +39,7 @@ def check_config(config: Config, gaps: UsageGaps | None = None) -> tuple[ConfigF
 
     Errors first, then in the order of the checks; what holds for all is said once.
     """
-    found = list(_check_tree(config.for_cluster(""), gaps))
+    found = [*_check_sections(config), *_check_tree(config.for_cluster(""), gaps)]
     for cluster in sorted(config.per_cluster):
         own = _check_tree(config.for_cluster(cluster), gaps)
         found += [
@@ -105,6 +105,20 @@ def _check_shadows(config: Config) -> Iterator[ConfigFinding]:
     if len(names) > SHADOWS_MAX:
         detail = f"{len(names)} would plan beside the acting strategy, at most {SHADOWS_MAX} can"
         yield error("cluster.shadow", detail)
+
+
+def _check_sections(config: Config) -> Iterator[ConfigFinding]:
+    for name in sorted(config.per_cluster.keys() - set(config.pipeline.clusters)):
+        detail = "is not in pipeline.clusters, so this job reads nothing of it"
+        yield warning(f"{CLUSTERS}.{name}", detail)
+
+
+def _check_clusters(config: Config) -> Iterator[ConfigFinding]:
+    names = config.pipeline.clusters
+    if not names:
+        yield error("pipeline.clusters", "names none, so nothing would be balanced: name one")
+    if len(set(names)) < len(names):
+        yield error("pipeline.clusters", f"names one twice: {', '.join(names)}; once is enough")
 
 
 def _check_shards(config: Config) -> Iterator[ConfigFinding]:
@@ -336,6 +350,7 @@ def _set_strategies(config: Config) -> Iterator[Strategy]:
 _CHECKS: tuple[Check, ...] = (
     _check_strategies,
     _check_shadows,
+    _check_clusters,
     _check_shards,
     _check_intervals,
     _check_liveness,

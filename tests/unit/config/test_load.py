@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbcore.config.catalogue import Entry
 from lbcore.config.load import (
     canonical,
     differences,
@@ -14,8 +15,9 @@ from lbcore.config.load import (
     parse_assignments,
     parse_config,
 )
+from lbcore.config.render import render_value
 from lbcore.config.tree import SETTINGS, Config, value_of
-from lbcore.config.values import ConfigError
+from lbcore.config.values import ConfigError, from_text
 from lbcore.validation.dynamic import with_dynamic
 
 
@@ -75,6 +77,12 @@ def test_parse_of_layers_lets_the_later_one_win_key_by_key() -> None:
         ({"pipeline": {"trigger_ms": True}}, "pipeline.trigger_ms", "write a whole number"),
         ({"pipeline": {"clusters": "a"}}, "pipeline.clusters", "write a list of texts"),
         ({"pipeline": {"clusters": [1]}}, "pipeline.clusters", "write a list of texts"),
+        ({"pipeline": {"clusters": ["a/b"]}}, "pipeline.clusters", "letters, digits and -=:._"),
+        (
+            {"shedding": {"excluded_namespaces": ["t/a", "t"]}},
+            "shedding.excluded_namespaces",
+            "tenant/namespace",
+        ),
         ({"shedding": {"multi_hit": 1}}, "shedding.multi_hit", "write true or false"),
         ({"signals": {"cpu_weight": math.nan}}, "signals.cpu_weight", "at least 0"),
         ({"signals": {"cpu_weight": math.inf}}, "signals.cpu_weight", "at least 0"),
@@ -196,12 +204,26 @@ def test_assignments_are_read_in_their_settings_type() -> None:
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [entry for entry in SETTINGS.values() if entry.type == tuple[str, ...]],
+    ids=lambda entry: entry.key,
+)
+def test_a_list_can_be_given_as_it_is_shown(entry: Entry) -> None:
+    value = entry.about.choices[:2] or entry.default or ("one", "and, two")
+    shown = render_value(entry, value)
+    assert from_text(entry.type, shown) == list(value)
+
+
+@pytest.mark.parametrize(
     ("assignment", "words"),
     [
         ("shedding.multi_hit", "write it as section.name=value"),
         ("shedding.multihit=true", "did you mean shedding.multi_hit?"),
         ("shedding.multi_hit=1", "write true or false"),
         ("pipeline.trigger_ms=1e3", "write a whole number"),
+        ("pipeline.clusters=['a']", "write a list of texts"),
+        ('pipeline.clusters=["a", "b"', "write a list of texts"),
+        ("pipeline.clusters=" + "[" * 100_000, "write a list of texts"),
         ("pipeline.trigger_ms=" + "9" * 5_000, "write a whole number"),
     ],
 )

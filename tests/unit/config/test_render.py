@@ -76,7 +76,8 @@ def test_test_overlay_changes_times_only_and_all_by_the_same_factor() -> None:
 def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
     config = parse_config(
         {
-            "pipeline": {"clusters": ["a b", 'ü"'], "trigger_ms": 12_345},
+            "pipeline": {"trigger_ms": 12_345},
+            "lookup": {"cluster_aliases": ["a b", 'ü"']},
             "shedding": {"multi_hit": True, "threshold_percent": 12},
             "clusters": {"p-1": {"ownership": {"in_flight_timeout_ms": 99_000}}},
         }

@@ -31,6 +31,8 @@ def test_check_of_the_defaults_finds_nothing() -> None:
     [
         ({"shedding": {"strategy": "threshold"}}, "shedding.strategy"),
         ({"placement": {"strategy": "round_robin"}}, "placement.strategy"),
+        ({"pipeline": {"clusters": []}}, "pipeline.clusters"),
+        ({"pipeline": {"clusters": ["a", "a"]}}, "pipeline.clusters"),
         ({"pipeline": {"shed_interval_ms": 15_000}}, "pipeline.shed_interval_ms"),
         ({"pipeline": {"split_interval_ms": 5_000}}, "pipeline.split_interval_ms"),
         ({"ownership": {"broker_timeout_ms": 4_000}}, "ownership.broker_timeout_ms"),
@@ -190,13 +192,15 @@ def test_check_against_observed_differences_warns_when_nothing_could_be_shed(
 
 
 def test_check_names_the_cluster_whose_own_settings_do_not_suit() -> None:
-    config = parse_config({"clusters": {"p": {"cluster": {"authority": "external"}}}})
+    own = {"p": {"cluster": {"authority": "external"}}}
+    config = parse_config({"pipeline": {"clusters": ["p"]}, "clusters": own})
     (found,) = check_config(config)
     assert (found.cluster, found.problem.key) == ("p", "ownership.in_flight_timeout_ms")
 
 
 def test_check_says_once_what_holds_for_all_clusters() -> None:
     mapping = {
+        "pipeline": {"clusters": ["p"]},
         "shedding": {"avg_low_hits": 1},
         "clusters": {"p": {"shedding": {"avg_low_threshold": 14}}},
     }
@@ -235,3 +239,8 @@ def test_weight_that_no_strategy_reads_is_told(mapping: Any, keys: list[str]) ->
     found = check_config(parse_config(mapping))
     assert [item.problem.key for item in found if not item.is_error] == keys
     assert all("has no effect" in item.problem.detail for item in found)
+
+
+def test_check_of_a_section_of_a_cluster_that_is_not_served_warns() -> None:
+    mapping = {"clusters": {"wset": {"shedding": {"avg_low_hits": 9}}}}
+    assert findings(mapping) == [(False, "clusters.wset")]
