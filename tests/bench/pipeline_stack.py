@@ -72,12 +72,16 @@ SIZES: Mapping[str, Size] = {
 
 @dataclass
 class PipelineStack:
-    """The stack in one folder. settings: of the job, section.name=value; spark: key=value."""
+    """The stack in one folder. settings: of the job, section.name=value; spark: key=value.
+
+    master: Spark's, "" = in the job's own process.
+    """
 
     folder: Path
     size: Size
     settings: Sequence[str] = ()
     spark: Sequence[str] = ()
+    master: str = ""
     children: dict[str, Child] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,6 +108,7 @@ class PipelineStack:
         words += ["--tables", str(self.tables), "--log", str(self.job_log)]
         words += [word for setting in self.settings for word in ("--set", setting)]
         words += [word for setting in self.spark for word in ("--spark", setting)]
+        words += ["--master", self.master] if self.master else []
         environment = {STEP_LOG: str(self.steps)}
         if is_profiled:
             environment[STEP_PROFILE] = str(self.profiles)
@@ -235,6 +240,18 @@ class PipelineStack:
             if ended or time.monotonic() > deadline_s:
                 raise RuntimeError(f"waited in vain for {what}; ended: {ended}; see {self.folder}")
             time.sleep(_POLL_S)
+
+
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds so far of a process and of those that it has started, ended ones too."""
+    found = 0.0
+    for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found += times.user + times.system + times.children_user + times.children_system
+    return found
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -20,10 +20,14 @@ _DEPLOY = "org.apache.spark.deploy"
 
 @dataclass
 class SparkCluster:
-    """A running master; workers come and go. Log files and work folders are in `folder`."""
+    """A running master; workers come and go. Log files and work folders are in `folder`.
+
+    memory: of each worker, as Spark writes it.
+    """
 
     folder: Path
     port: int
+    memory: str = "600m"
     children: dict[str, Child] = field(default_factory=dict)
 
     @property
@@ -35,7 +39,7 @@ class SparkCluster:
         """A worker of one core, with what it starts in its own process group."""
         port, web_port = free_ports(2)
         words = ["--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
-        words += ["--cores", "1", "--memory", "600m", "--work-dir", str(self.folder / name)]
+        words += ["--cores", "1", "--memory", self.memory, "--work-dir", str(self.folder / name)]
         self._start(name, "worker.Worker", [*words, self.url])
 
     def kill_worker(self, name: str) -> None:
@@ -75,11 +79,11 @@ class SparkCluster:
 
 
 @contextmanager
-def running_spark(folder: Path, workers: int) -> Iterator[SparkCluster]:
+def running_spark(folder: Path, workers: int, memory: str = "600m") -> Iterator[SparkCluster]:
     """A master and that many workers, worker-0 and so on; all are gone at the end."""
     folder.mkdir(parents=True)
     (port,) = free_ports(1)
-    cluster = SparkCluster(folder=folder, port=port)
+    cluster = SparkCluster(folder=folder, port=port, memory=memory)
     try:
         cluster.start_master()
         for number in range(workers):
