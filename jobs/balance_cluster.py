@@ -55,6 +55,7 @@ from jobs.adapters.spark.lost_parts import said_of, told_in_words
 from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
 from jobs.adapters.spark.progress import progress_line, read_progress
 from jobs.adapters.spark.recovery import (
+    claimed_tables,
     complete_last_batch,
     lift_versions,
     rebuilt_states,
@@ -184,8 +185,8 @@ class _Job:
             return Exit.DONE
         writer = TableWriter(self.args.tables)
         present = present_manifest(self.config, place, writer.epoch + 1)
-        state_dir, known = self.args.state_dir, (writer.claimed_by, writer.version(EVENTS))
-        resumption = choose_checkpoint(state_dir, present, writer.epoch, *known)
+        state_dir = self.args.state_dir
+        resumption = choose_checkpoint(state_dir, present, claimed_tables(writer))
         # Spark takes seconds to start: beside the rest, but not before what may refuse the start
         session = self.cleanup.enter_context(ThreadPoolExecutor(1)).submit(self.warm_up)
         write_manifest(state_dir, present, resumption)

@@ -5,6 +5,7 @@ Real races on real tables. Who wins is the machine's to say; that it is exactly 
 
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.spark.checkpoint import (
     CheckpointMismatchError,
+    ClaimedTables,
     Manifest,
     Resumption,
     choose_checkpoint,
@@ -84,7 +86,8 @@ def test_checkpoint_whose_job_lost_the_race_is_refused_later(tmp_path: Path) -> 
     write_manifest(state_dir, manifest, Resumption(checkpoint=checkpoint, reason=""))
     TableWriter(tables).claim("theirs")
     writer = TableWriter(tables)
+    tables_seen = ClaimedTables(epoch=writer.epoch, claimed_by=lambda: "mine")
     with pytest.raises(CheckpointMismatchError, match="and won"):
-        choose_checkpoint(state_dir, manifest, writer.epoch, writer.claimed_by)
-    chosen = choose_checkpoint(state_dir, manifest, writer.epoch, lambda: "mine")
+        choose_checkpoint(state_dir, manifest, replace(tables_seen, claimed_by=writer.claimed_by))
+    chosen = choose_checkpoint(state_dir, manifest, tables_seen)
     assert not chosen.is_rebuilt

@@ -27,7 +27,12 @@ from jobs.adapters.spark.checkpoint import (
     read_manifest,
     write_manifest,
 )
-from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states, send_all_records
+from jobs.adapters.spark.recovery import (
+    claimed_tables,
+    complete_last_batch,
+    rebuilt_states,
+    send_all_records,
+)
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.model.table import Column, Table
@@ -94,7 +99,7 @@ class Upgrade:
         """What the job does before its first batch, in its order; why it rebuilds."""
         writer = TableWriter(self.place.root)
         present = replace(_NEXT, epoch=writer.epoch + 1, claim=f"claim-{writer.epoch + 1}")
-        chosen = choose_checkpoint(self.state_dir, present, writer.epoch, writer.claimed_by)
+        chosen = choose_checkpoint(self.state_dir, present, claimed_tables(writer))
         write_manifest(self.state_dir, present, chosen)
         claimed = replace(present, epoch=writer.claim(present.claim), claim="")
         write_manifest(self.state_dir, claimed, chosen)

@@ -2,9 +2,11 @@
 
 Decides which. A checkpoint that other code or settings left with an unfinished batch is not
 trusted to repeat it alike, and one that is missing, or whose topics were made anew, can't be used:
-then the state is rebuilt from the tables. One that belongs to something else (other clusters,
-another Kafka, tables that another job has taken over or that were restored) is refused: a person
-must say which of the two is right. Nothing is ever deleted here. Source: ours.
+then the state is rebuilt from the tables. So it is when a cluster comes back that the job served
+before, for what the checkpoint knows of that one is old; one that is new, or is served no more,
+needs nothing. One that belongs to something else (other clusters altogether, another Kafka, tables
+that another job has taken over or that were restored) is refused: a person must say which of the
+two is right. Nothing is ever deleted here. Source: ours.
 """
 
 import json
@@ -95,26 +97,34 @@ def code_version() -> str:
     return code_digest(python_files(Path(lbcore.__file__).parent))[:16]
 
 
-def choose_checkpoint(
-    state_dir: Path,
-    present: Manifest,
-    claimed_epoch: int,
-    claimed_by: Callable[[], str] = lambda: "",
-    events_version: int | None = None,
-) -> Resumption:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedTables:
+    """What the tables say of who wrote them, and of whom.
+
+    epoch: the newest that any job has claimed, -1 for none; claimed_by: gives the id of that claim.
+    events_version: of `ownership_events`, None where it is not known. knows: whether they have
+    anything of a cluster.
+    """
+
+    epoch: int
+    claimed_by: Callable[[], str] = lambda: ""
+    events_version: int | None = None
+    knows: Callable[[str], bool] = lambda _: False
+
+
+def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables) -> Resumption:
     """Go on from the last checkpoint if it may be trusted, else from a new one.
 
     present: as things are now; its `epoch` is the one that this job is about to claim, its
-    `checkpoint` is not looked at. claimed_epoch: the newest that any job has claimed, -1 for none;
-    claimed_by: gives the id of that claim. events_version: of `ownership_events`, None where it is
-    not known. Writes nothing; raises CheckpointMismatchError.
+    `checkpoint` is not looked at. Writes nothing; raises CheckpointMismatchError.
     """
     last = read_manifest(state_dir)
-    reason = _distrust(state_dir, last, present, claimed_epoch)
+    reason = _distrust(state_dir, last, present, tables.epoch)
     if last is not None:
-        _check_version(state_dir, events_version)
-    if last is not None and not reason:
-        _check_claim(state_dir, last, claimed_epoch, claimed_by)
+        reason = reason or _returning(last, present, tables.knows)
+        _check_version(state_dir, tables.events_version)
+        if not reason:
+            _check_claim(state_dir, last, tables)
     name = f"epoch-{present.epoch}" if reason or last is None else last.checkpoint
     return Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason)
 
@@ -231,13 +241,11 @@ def _distrust(state_dir: Path, last: Manifest | None, present: Manifest, claimed
     return _out_of_date(last, present, unfinished_batch(checkpoint))
 
 
-def _check_claim(
-    state_dir: Path, last: Manifest, claimed_epoch: int, claimed_by: Callable[[], str]
-) -> None:
+def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None:
     """Refuse a checkpoint whose job may have lost the race for the tables to another."""
-    if last.claim and claimed_epoch == last.epoch and claimed_by() != last.claim:
+    if last.claim and tables.epoch == last.epoch and tables.claimed_by() != last.claim:
         why = (
-            f"another job claimed the tables when this one did (writer epoch {claimed_epoch}), and "
+            f"another job claimed the tables when this one did (writer epoch {tables.epoch}), and "
             "won: what this checkpoint says of owners is out of date"
         )
         raise CheckpointMismatchError(state_dir, why)
@@ -267,7 +275,7 @@ def _check_mismatches(state_dir: Path, last: Manifest, present: Manifest) -> Non
 
 
 def _mismatches(last: Manifest, present: Manifest) -> Iterator[str]:
-    if last.clusters and last.clusters != present.clusters:
+    if last.clusters and not set(last.clusters) & set(present.clusters):
         yield (
             f"it was made for the clusters {', '.join(last.clusters)}, this job has "
             f"{', '.join(present.clusters)} (pipeline.clusters)"
@@ -295,6 +303,13 @@ def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> s
     if unfinished is not None and _repeats_by(last) != _repeats_by(present):
         return "a batch was left unfinished by other code or settings"
     return ""
+
+
+def _returning(last: Manifest, present: Manifest, knows: Callable[[str], bool]) -> str:
+    """Why added clusters make the state old, "" when they don't: they are new to the tables."""
+    added = sorted(set(present.clusters) - set(last.clusters)) if last.clusters else []
+    back = [name for name in added if knows(name)]
+    return f"clusters are back that were served before: {', '.join(back)}" if back else ""
 
 
 def _repeats_by(manifest: Manifest) -> tuple[str, str, str]:

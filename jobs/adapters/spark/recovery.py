@@ -21,6 +21,7 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_writer import TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, Publisher
+from jobs.adapters.spark.checkpoint import ClaimedTables
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.rebuild import RowReading, TableRows, rebuild_state
@@ -112,6 +113,23 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
         state = with_recalled_plan(state, decisions, own, now_ms)
         for name, blob in sorted(balancer.pack(state).items()):
             yield cluster, name, blob
+
+
+def claimed_tables(writer: TableWriter) -> ClaimedTables:
+    """What the choice of a checkpoint looks at."""
+
+    def knows(cluster: str) -> bool:
+        return any(
+            len(scan(writer.table(one.name), ("cluster",), of_cluster(cluster)))
+            for one in fields(TableRows)
+        )
+
+    return ClaimedTables(
+        epoch=writer.epoch,
+        claimed_by=writer.claimed_by,
+        events_version=writer.version(EVENTS),
+        knows=knows,
+    )
 
 
 def send_all_records(writer: TableWriter, publisher: Publisher) -> int:

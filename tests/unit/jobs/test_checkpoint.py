@@ -10,6 +10,7 @@ import pytest
 
 from jobs.adapters.spark.checkpoint import (
     CheckpointMismatchError,
+    ClaimedTables,
     Manifest,
     Resumption,
     SeenVersion,
@@ -42,40 +43,44 @@ def _spark_ran(checkpoint: Path, *, begun: int, ended: int) -> None:
     (checkpoint / "metadata").write_text('{"id": "q"}')
 
 
+def choose(state_dir: Path, present: Manifest, epoch: int, **known: Any) -> Resumption:
+    return choose_checkpoint(state_dir, present, ClaimedTables(epoch=epoch, **known))
+
+
 def _first_run(state_dir: Path, *, begun: int = 3, ended: int = 3) -> Resumption:
-    chosen = choose_checkpoint(state_dir, _PRESENT, -1)
+    chosen = choose(state_dir, _PRESENT, -1)
     write_manifest(state_dir, _PRESENT, chosen)
     _spark_ran(chosen.checkpoint, begun=begun, ended=ended)
     return chosen
 
 
 def test_checkpoint_of_a_first_start_is_new(tmp_path: Path) -> None:
-    chosen = choose_checkpoint(tmp_path, _PRESENT, -1)
+    chosen = choose(tmp_path, _PRESENT, -1)
     assert (chosen.checkpoint.name, chosen.is_rebuilt) == ("epoch-0", True)
 
 
 def test_checkpoint_that_another_version_laid_out_is_not_gone_on_from(tmp_path: Path) -> None:
     """Spark refuses other variables or timers than a checkpoint was made with."""
     _first_run(tmp_path)
-    chosen = choose_checkpoint(tmp_path, replace(_NEXT, layout=_PRESENT.layout + 1), 0)
+    chosen = choose(tmp_path, replace(_NEXT, layout=_PRESENT.layout + 1), 0)
     assert (chosen.checkpoint.name, "lays the state out" in chosen.reason) == ("epoch-1", True)
 
 
 def test_checkpoint_with_finished_batches_goes_on(tmp_path: Path) -> None:
     first = _first_run(tmp_path, ended=2)
-    chosen = choose_checkpoint(tmp_path, _NEXT, 0)
+    chosen = choose(tmp_path, _NEXT, 0)
     assert (chosen.checkpoint, chosen.reason) == (first.checkpoint, "")
 
 
 def test_checkpoint_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
     first = _first_run(tmp_path)
     shutil.rmtree(first.checkpoint)
-    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == "the checkpoint is gone"
+    assert choose(tmp_path, _NEXT, 0).reason == "the checkpoint is gone"
 
 
 def test_checkpoint_without_a_finished_batch_is_rebuilt_anew(tmp_path: Path) -> None:
     _first_run(tmp_path, begun=1, ended=0)
-    chosen = choose_checkpoint(tmp_path, _NEXT, 0)
+    chosen = choose(tmp_path, _NEXT, 0)
     assert (chosen.checkpoint.name, chosen.is_rebuilt) == ("epoch-1", True)
 
 
@@ -84,24 +89,49 @@ def test_checkpoint_left_unfinished_by_other_code_or_settings_is_rebuilt(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     _first_run(tmp_path, ended=2)
-    chosen = choose_checkpoint(tmp_path, replace(_NEXT, **change), 0)
+    chosen = choose(tmp_path, replace(_NEXT, **change), 0)
     assert chosen.reason == "a batch was left unfinished by other code or settings"
 
 
 def test_checkpoint_finished_by_other_code_goes_on(tmp_path: Path) -> None:
     _first_run(tmp_path)
-    assert choose_checkpoint(tmp_path, replace(_NEXT, code_version="c2"), 0).reason == ""
+    assert choose(tmp_path, replace(_NEXT, code_version="c2"), 0).reason == ""
 
 
 def test_checkpoint_of_another_number_of_groups_is_rebuilt(tmp_path: Path) -> None:
     _first_run(tmp_path)
-    assert choose_checkpoint(tmp_path, replace(_NEXT, scorer_groups=4), 0).is_rebuilt
+    assert choose(tmp_path, replace(_NEXT, scorer_groups=4), 0).is_rebuilt
 
 
 def test_checkpoint_whose_topics_were_made_anew_is_rebuilt(tmp_path: Path) -> None:
     _first_run(tmp_path)
     anew = replace(_NEXT, topics={"acks": "t1", "ownership": "t9"})
-    assert choose_checkpoint(tmp_path, anew, 0).reason == "topics were made anew: ownership"
+    assert choose(tmp_path, anew, 0).reason == "topics were made anew: ownership"
+
+
+@pytest.mark.parametrize("clusters", [("new", "local"), ("local", "new")])
+def test_checkpoint_goes_on_with_a_cluster_more_that_is_new(
+    tmp_path: Path, clusters: tuple[str, ...]
+) -> None:
+    first = _first_run(tmp_path)
+    more = replace(_NEXT, clusters=clusters, config_version="f2")
+    chosen = choose(tmp_path, more, 0, knows=lambda name: name == "local")
+    assert (chosen.checkpoint, chosen.reason) == (first.checkpoint, "")
+    check_standby(tmp_path, clusters, 2)
+
+
+def test_checkpoint_goes_on_with_a_cluster_less_and_is_old_when_that_one_is_back(
+    tmp_path: Path,
+) -> None:
+    both = replace(_PRESENT, clusters=("local", "other"))
+    chosen = choose(tmp_path, both, -1)
+    write_manifest(tmp_path, both, chosen)
+    _spark_ran(chosen.checkpoint, begun=3, ended=3)
+    less = choose(tmp_path, _NEXT, 0, knows=lambda _: True)
+    assert (less.checkpoint, less.reason) == (chosen.checkpoint, "")
+    write_manifest(tmp_path, _NEXT, less)
+    back = choose(tmp_path, replace(both, epoch=2), 1, knows=lambda _: True)
+    assert back.reason == "clusters are back that were served before: other"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +148,7 @@ def test_checkpoint_of_something_else_is_refused_with_the_command_that_helps(
 ) -> None:
     _first_run(tmp_path)
     with pytest.raises(CheckpointMismatchError) as refused:
-        choose_checkpoint(tmp_path, replace(_NEXT, **change), 0)
+        choose(tmp_path, replace(_NEXT, **change), 0)
     assert words in refused.value.why
     assert f"ballast state rebuild --state-dir {tmp_path}" in refused.value.next_step
 
@@ -126,7 +156,7 @@ def test_checkpoint_of_something_else_is_refused_with_the_command_that_helps(
 def test_checkpoint_of_a_newer_version_is_refused_with_both_ways_out(tmp_path: Path) -> None:
     _first_run(tmp_path)
     with pytest.raises(CheckpointMismatchError) as refused:
-        choose_checkpoint(tmp_path, replace(_NEXT, state_schema=1), 0)
+        choose(tmp_path, replace(_NEXT, state_schema=1), 0)
     assert "let the newer version run; or stop it, then" in refused.value.next_step
 
 
@@ -153,7 +183,7 @@ def test_standby_that_can_go_on_waits(tmp_path: Path) -> None:
 def test_checkpoint_of_tables_that_another_job_took_over_is_refused(tmp_path: Path) -> None:
     _first_run(tmp_path)
     with pytest.raises(CheckpointMismatchError, match="does not match") as refused:
-        choose_checkpoint(tmp_path, replace(_PRESENT, epoch=2), 1)
+        choose(tmp_path, replace(_PRESENT, epoch=2), 1)
     assert "another job has taken over the tables" in refused.value.why
 
 
@@ -165,7 +195,7 @@ def test_checkpoint_of_newer_tables_than_these_is_refused(
     first = _first_run(tmp_path)
     write_manifest(tmp_path, replace(_PRESENT, epoch=used_under), first)
     with pytest.raises(CheckpointMismatchError) as refused:
-        choose_checkpoint(tmp_path, replace(_PRESENT, epoch=claimed + 1), claimed)
+        choose(tmp_path, replace(_PRESENT, epoch=claimed + 1), claimed)
     assert "restored from a backup" in refused.value.why
     assert f"rebuild --restored --state-dir {tmp_path}" in refused.value.next_step
 
@@ -179,27 +209,27 @@ def test_checkpoint_that_has_seen_more_commits_than_the_tables_have_is_refused(
     for version in (11, 12, 12):
         seen.note(version)
     for version in (12, 13, None):
-        assert choose_checkpoint(tmp_path, _NEXT, 0, events_version=version).reason == ""
+        assert choose(tmp_path, _NEXT, 0, events_version=version).reason == ""
     for unfit in (_NEXT, replace(_NEXT, scorer_groups=4)):  # a rebuild alone is not enough either
         with pytest.raises(CheckpointMismatchError) as refused:
-            choose_checkpoint(tmp_path, unfit, 0, events_version=11)
+            choose(tmp_path, unfit, 0, events_version=11)
         assert "at version 11, this checkpoint has seen 12" in refused.value.why
         assert f"rebuild --restored --state-dir {tmp_path}" in refused.value.next_step
     set_aside(tmp_path)
-    assert choose_checkpoint(tmp_path, _NEXT, 0, events_version=11).is_rebuilt
+    assert choose(tmp_path, _NEXT, 0, events_version=11).is_rebuilt
 
 
 def test_checkpoint_of_a_job_that_died_before_its_claim_goes_on(tmp_path: Path) -> None:
     first = _first_run(tmp_path)
     write_manifest(tmp_path, replace(_NEXT, claim="mine"), first)
-    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == ""
+    assert choose(tmp_path, _NEXT, 0).reason == ""
 
 
 def test_manifest_of_older_code_fits_whatever_it_does_not_say(tmp_path: Path) -> None:
     first = _first_run(tmp_path)
     said = {"code_version": "c1", "config_version": "f1", "scorer_groups": 2, "colour": "red"}
     (tmp_path / "job.json").write_text(json.dumps({**said, "checkpoint": first.checkpoint.name}))
-    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == ""
+    assert choose(tmp_path, _NEXT, 0).reason == ""
 
 
 def test_checkpoint_set_aside_is_kept_and_the_next_start_is_a_first_one(tmp_path: Path) -> None:
@@ -211,5 +241,5 @@ def test_checkpoint_set_aside_is_kept_and_the_next_start_is_a_first_one(tmp_path
     assert json.loads(manifest.read_text())["checkpoint"] == "epoch-0"
     assert (checkpoints / "epoch-0" / "metadata").exists()
     assert read_manifest(tmp_path) is None
-    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == "no checkpoint yet"
+    assert choose(tmp_path, _NEXT, 0).reason == "no checkpoint yet"
     assert set_aside(tmp_path) == []
