@@ -141,6 +141,25 @@ def test_what_another_shard_decided_counts_until_reports_show_it_and_once() -> N
     assert again.plan.unseen["b1"].load == added
 
 
+def test_what_a_shard_with_a_wrong_clock_said_gives_way_to_what_comes_next() -> None:
+    run = in_shards(GROWS, config_of(GROWS, "ballast", ()), 2)[0]
+    assert run.job.state is not None
+    ahead = ShardLoad(
+        cluster="shard-0",
+        shard="shard-1",
+        at_ms=run.job.state.times.decided_ms + 86_400_000,
+        brokers=("b1",),
+        carried=np.ones((1, 4)),
+        before=np.ones((1, 4)),
+    )
+    first = told(run, ahead).job.state
+    assert first is not None
+    later = replace(ahead, at_ms=first.times.decided_ms + 1_000, carried=np.full((1, 4), 2.0))
+    second = told(run, later).job.state
+    assert second is not None
+    assert second.others["shard-1"].load.carried.tolist() == [[2.0] * 4]
+
+
 def test_a_cluster_that_is_not_named_hears_nothing_of_shards() -> None:
     run = run_scenario(GROWS, config_of(GROWS, "ballast", ()))
     assert run.job.state is not None

@@ -7,6 +7,7 @@ worse until the next one, and ownership never depends on one. Source: ours.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,7 +40,8 @@ def take_shards(work: Work, messages: Sequence[ShardLoad]) -> None:
         is_old = before is not None and message.at_ms <= before.load.at_ms
         if message.shard not in known or is_old:
             continue
-        _keep(work, message)
+        # of the future by a wrong clock: what comes next would not count until then
+        _keep(work, replace(message, at_ms=min(message.at_ms, work.now_ms)))
         for broker, change in zip(message.brokers, message.carried - message.before, strict=True):
             if broker in at:
                 moved[at[broker]] += change
