@@ -25,7 +25,7 @@ from lbcore.config.tree import (
     is_per_cluster,
     value_of,
 )
-from lbcore.config.values import ConfigError, Problem, check_value, from_text
+from lbcore.config.values import ConfigError, Problem, as_written, check_value
 
 _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
 
@@ -80,7 +80,7 @@ def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
         if not separator:
             problems.append(Problem(key=assignment, detail="write it as section.name=value"))
         elif key in SETTINGS:
-            values[key] = from_text(SETTINGS[key].type, text.strip())
+            values[key] = as_written(SETTINGS[key].type, text.strip())
         else:
             problems.append(_unknown(key))
     checked = _checked(values, problems)

@@ -22,7 +22,7 @@ from lbcore.config.strategies import (
     short_name,
 )
 from lbcore.config.tree import SETTINGS, Config, changed
-from lbcore.config.values import ConfigError, Problem, check_value, from_text
+from lbcore.config.values import ConfigError, Problem, as_written, check_value, from_text
 
 
 class WithoutEffect(NamedTuple):
@@ -176,7 +176,7 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in values.items():
         if key in SETTINGS:
             is_text = isinstance(value, str)
-            changes[key] = from_text(SETTINGS[key].type, value.strip()) if is_text else value
+            changes[key] = as_written(SETTINGS[key].type, value.strip()) if is_text else value
         else:
             found = settings_of(key, value) or {key: value}
             dynamic = [name for name in found if name in SETTINGS and SETTINGS[name].about.dynamic]

@@ -7,13 +7,15 @@ settings suit each other (`config.check`). Source: ours.
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lbcore.config.catalogue import TYPES, Entry
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(_[0-9]{3}){1,6}")
+_QUOTES: Mapping[Any, str] = {str: '"', tuple[str, ...]: "["}
 _FLAGS = {"true": True, "false": False}
 _MAX_INT64 = 2**63 - 1
 _SHOWN_CHARS = 60
@@ -71,8 +73,23 @@ def _read(reads: Callable[[str], object], typed: Any, key: str) -> None:
         raise _refusal(key, text, str(error)) from None
 
 
+def as_written(type_: Any, text: str) -> Any:
+    """The value of a text that is as `ballast config show` writes it, or plain as for `from_text`.
+
+    10_000, "a word", ["a", "b"].
+    """
+    if type_ is int and _GROUPED.fullmatch(text):
+        return int(text)
+    if text.startswith(_QUOTES.get(type_, " ")):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return from_text(type_, text)
+
+
 def from_text(type_: Any, text: str) -> Any:
-    """The value that a text stands for (true, 10, 0.5, a word, a list with commas or as in TOML).
+    """The value that a text stands for (true, 10, 0.5, a word, a list with commas).
 
     A text that doesn't read as the type comes back as it is; `check_value` refuses it then.
     """
@@ -85,17 +102,9 @@ def from_text(type_: Any, text: str) -> Any:
             return float(text)
         except ValueError:
             return text
-    return text if type_ is str else _list(text)
-
-
-def _list(text: str) -> Any:
-    """With commas, or in brackets as `ballast config show` writes it."""
-    if not text.lstrip().startswith("["):
-        return tuple(item.strip() for item in text.split(",") if item.strip())
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+    if type_ is str:
         return text
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def _typed(entry: Entry, value: Any, key: str) -> Any:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.config.catalogue import Entry
 from lbcore.config.load import (
     canonical,
     differences,
@@ -15,9 +14,8 @@ from lbcore.config.load import (
     parse_assignments,
     parse_config,
 )
-from lbcore.config.render import render_value
 from lbcore.config.tree import SETTINGS, Config, value_of
-from lbcore.config.values import ConfigError, from_text
+from lbcore.config.values import ConfigError
 from lbcore.validation.dynamic import with_dynamic
 
 
@@ -201,17 +199,6 @@ def test_assignments_are_read_in_their_settings_type() -> None:
     assert config.shedding.multi_hit is True
     assert config.pipeline.clusters == ("a", "b")
     assert config.signals.cpu_weight == 0.5
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [entry for entry in SETTINGS.values() if entry.type == tuple[str, ...]],
-    ids=lambda entry: entry.key,
-)
-def test_a_list_can_be_given_as_it_is_shown(entry: Entry) -> None:
-    value = entry.about.choices[:2] or entry.default or ("one", "and, two")
-    shown = render_value(entry, value)
-    assert from_text(entry.type, shown) == list(value)
 
 
 @pytest.mark.parametrize(

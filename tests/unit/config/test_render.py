@@ -14,6 +14,7 @@ from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
+from lbcore.config.values import as_written
 from lbcore.validation.check import check_config
 
 if sys.version_info >= (3, 11):
@@ -103,7 +104,18 @@ VALUES = {
 
 
 @given(entry=st.sampled_from(list(SETTINGS.values())), data=st.data())
-def test_value_is_written_as_toml_that_reads_back(entry: Any, data: st.DataObject) -> None:
+def test_value_is_written_as_toml_that_reads_back_from_files_and_command_line(
+    entry: Any, data: st.DataObject
+) -> None:
     value = data.draw(VALUES[entry.type])
-    read = tomllib.loads(f"x = {render_value(entry, value)}")["x"]
-    assert (tuple(read) if isinstance(value, tuple) else read) == value
+    shown = render_value(entry, value)
+    for read in (tomllib.loads(f"x = {shown}")["x"], as_written(entry.type, shown)):
+        assert (tuple(read) if isinstance(value, tuple) else read) == value
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [(int, "1_00"), (int, "_100"), (int, "1__000"), (str, '"a'), (tuple[str, ...], '["a"')],
+)
+def test_what_only_looks_as_if_it_was_written_so_comes_back_as_it_is(type_: Any, text: str) -> None:
+    assert as_written(type_, text) == text
