@@ -22,10 +22,11 @@ from tests.integration.stack import ROOT
 from tests.lab import planned_page
 from tests.lab.bars import bars
 from tests.lab.contenders import CONTENDERS
-from tests.lab.day import BROKERS, MINUTES
+from tests.lab.day import MINUTES
 from tests.lab.hosts import hosts, require_root
 from tests.lab.page import kept_records, read_folder, write
 from tests.lab.planned_records import WAYS
+from tests.lab.scene import BROKERS
 from tests.pulsar.distribution import DEFAULT, VARIABLE, VERSIONS, ensure_distribution
 
 _VERSIONS = VERSIONS[:2]

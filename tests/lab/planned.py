@@ -2,38 +2,31 @@
 
     python -m tests.lab.planned --hosts NAME --way ballast --run 1 --folder DIR --record FILE
 
-Decides what happens when: the topics of `tests.lab.day`, evenly placed on three brokers; then each
+Decides what happens when: the scene of `tests.lab.scene`, evenly placed on three brokers; then each
 is stopped with SIGTERM and started again, by the clock (pulsar), or when the verb asks for it
 (ballast). Writes a record as JSON. Started by `tests.lab`, which makes the hosts. Source: ours.
 """
 
 import argparse
-import json
-import os
-import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
-from pathlib import Path
+from typing import Any
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.progress import last_lines
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.console import CommandError, complain, say
+from jobs.console import CommandError, say
 from tests.integration.stack import ROOT
 from tests.lab.contenders import CONTENDERS
-from tests.lab.day import BROKERS, BUNDLES, NAMESPACE, bundles_of, loads, placed
 from tests.lab.hosted_cluster import HostedCluster
-from tests.lab.hosts import Hosts
 from tests.lab.our_side import OurSide
 from tests.lab.planned_records import P99_MS, WAYS, PlannedRecord, to_json
+from tests.lab.records import p99, spread
+from tests.lab.scene import Scene, main_of, placed, scene
 from tests.lab.watch import Watch
-from tests.pulsar.distribution import ensure_distribution
-from tests.pulsar.pulsar_stack import create_namespace
-from tests.pulsar.traffic import Traffic
 from tests.support.processes.restarter import Restarter
 
 _RESTARTED = (2, 3, 1)
@@ -43,53 +36,21 @@ _EVEN_S, _BETWEEN_S, _LONGEST_S, _DRAIN_S = 60.0, 60.0, 2_400.0, 60.0
 def main() -> int:
     """Run it; 0 when there is a record."""
     parser = argparse.ArgumentParser(prog="tests.lab.planned", description=__doc__)
-    parser.add_argument("--hosts", required=True)
     parser.add_argument("--way", required=True, choices=sorted(WAYS))
-    parser.add_argument("--run", type=int, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--record", type=Path, required=True)
-    args = parser.parse_args()
-    try:
-        record = _run(args, Hosts(name=args.hosts, count=BROKERS))
-    except CommandError as error:
-        complain(error, as_json=False)
-        return int(error.exit_code)
-    args.record.parent.mkdir(parents=True, exist_ok=True)
-    args.record.write_text(json.dumps(to_json(record)) + "\n")
-    return 0
+    return main_of(parser, _run)
 
 
-def _run(args: argparse.Namespace, hosts: Hosts) -> PlannedRecord:
+def _run(args: argparse.Namespace) -> dict[str, Any]:
     contender = CONTENDERS["threshold" if args.way == "pulsar" else "ballast-avg"]
-    cluster = HostedCluster(
-        ensure_distribution(), args.folder / "pulsar", hosts, contender.broker_settings
-    )
-    ours = None if args.way == "pulsar" else OurSide(args.folder, contender.job_settings)
-    began = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
-    try:
-        if ours is not None:
-            ours.start()
-        cluster.start(len(_RESTARTED))
-        say("brokers are ready")
-        create_namespace(cluster.admin_url, NAMESPACE, BUNDLES)
-        traffic = Traffic(cluster.admin_url, loads())
-        try:
-            traffic.start()
-            watch = Watch(cluster=cluster, traffic=traffic, bundles=bundles_of(cluster, traffic))
-            placed(watch)
-            restart = _by_pulsar(cluster) if ours is None else _by_ballast(args, cluster, ours)
-            began_s = _watched(watch, restart)
-            seconds = time.monotonic() - began_s
-            traffic.stop(drain_s=_DRAIN_S)
-            notes = tuple(f"{name} ended by itself" for name in cluster.died())
-            notes += () if ours is None else ours.notes()
-            return _record(args, watch, (began, began_s, seconds), notes)
-        finally:
-            traffic.stop(drain_s=0.0)
-    finally:
-        if ours is not None:
-            ours.stop()
-        cluster.stop()
+    with scene(args, contender) as begun:
+        watch = begun.watch()
+        placed(watch)
+        cluster, ours = begun.cluster, begun.ours
+        restart = _by_pulsar(cluster) if ours is None else _by_ballast(args, cluster, ours)
+        began_s = _watched(watch, restart)
+        seconds = time.monotonic() - began_s
+        begun.traffic.stop(drain_s=_DRAIN_S)
+        return to_json(_record(args, begun, watch, (began_s, seconds)))
 
 
 def _watched(watch: Watch, restart: Callable[[], None]) -> float:
@@ -156,13 +117,10 @@ def _by_ballast(
 
 
 def _record(
-    args: argparse.Namespace,
-    watch: Watch,
-    times: tuple[str, float, float],
-    notes: tuple[str, ...],
+    args: argparse.Namespace, begun: Scene, watch: Watch, times: tuple[float, float]
 ) -> PlannedRecord:
-    began, began_s, seconds = times
-    traffic, averages = watch.traffic, sorted(watch.loads)
+    began_s, seconds = times
+    traffic = begun.traffic
     sends = [one for one in traffic.sends if began_s <= one[0] <= began_s + seconds]
     arrivals = [one for one in traffic.arrivals if began_s <= one[0] <= began_s + seconds]
     near = [one for one in sends if watch.is_around_move(one[0])]
@@ -172,14 +130,13 @@ def _record(
     return PlannedRecord(
         way=args.way,
         run=args.run,
-        began=began,
-        cores=len(os.sched_getaffinity(0)),
-        load=(round(averages[0], 1), round(statistics.median(averages), 1), round(averages[-1], 1)),
+        **begun.machine,
+        load=spread(watch.loads),
         seconds=round(seconds, 1),
-        publish_p99=_p99(sends),
+        publish_p99=_p99_of(sends),
         publish_most=_most(sends),
-        publish_p99_moves=_p99(near),
-        end_to_end_p99=_p99(arrivals),
+        publish_p99_moves=_p99_of(near),
+        end_to_end_p99=_p99_of(arrivals),
         end_to_end_most=_most(arrivals),
         sent=len(sends),
         slow=sum(took_ms > P99_MS for _, took_ms in sends),
@@ -190,7 +147,7 @@ def _record(
         moves=sum(one.at_s >= planned.began_s for one in watch.moves),
         before=before[-1] if before else -1.0,
         after=watch.samples[-1].ratio,
-        notes=notes,
+        notes=begun.notes(),
     )
 
 
@@ -203,9 +160,8 @@ def _unowned(watch: Watch, first_s: float, last_s: float) -> list[tuple[float, i
     ]
 
 
-def _p99(taken: list[tuple[float, float]]) -> float:
-    found = sorted(took_ms for _, took_ms in taken)
-    return round(found[int(0.99 * (len(found) - 1))], 1) if found else -1.0
+def _p99_of(taken: list[tuple[float, float]]) -> float:
+    return p99(took_ms for _, took_ms in taken)
 
 
 def _most(taken: list[tuple[float, float]]) -> float:

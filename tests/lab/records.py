@@ -7,7 +7,7 @@ Ratio: what the busiest live broker is offered over the mean of them; 1.0 = even
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -171,6 +171,17 @@ def from_json(found: Mapping[str, Any]) -> Record:
             "notes": tuple(found["notes"]),
         }
     )
+
+
+def p99(took_ms: Iterable[float]) -> float:
+    """The 99th percentile in ms, -1 of nothing."""
+    found = sorted(took_ms)
+    return round(found[int(0.99 * (len(found) - 1))], 1) if found else -1.0
+
+
+def spread(loads: Sequence[float]) -> tuple[float, float, float]:
+    """The least, the median, the most."""
+    return round(min(loads), 1), round(median(loads), 1), round(max(loads), 1)
 
 
 def middle(values: Sequence[float]) -> float:
