@@ -103,6 +103,12 @@ def _recorded(program: str) -> Iterator[tuple[str, ...]]:
     made.replace(path)
 
 
+class _Undrilled(StandbyQuery):
+    """What Java loads, it loads at the first beginning."""
+
+    drills = 0
+
+
 def _rehearse(config: Config, address: KafkaAddress, folder: Path, words: Sequence[str]) -> None:
     """One batch of the job's query, without effect, in a Java that ends in order."""
     producer = KafkaProducer(linger_ms=0, **address.producer_options("class_archives"))
@@ -118,7 +124,7 @@ def _rehearse(config: Config, address: KafkaAddress, folder: Path, words: Sequen
     )
     ticker.start()
     failures: list[str] = []
-    query = StandbyQuery(
+    query = _Undrilled(
         session,
         config,
         spark_source_options(address),
