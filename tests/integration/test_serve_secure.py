@@ -238,7 +238,7 @@ def serial(service: LookupService) -> str:
     [
         (["--set", "lookup.authentication=token"], "tokens can't be checked"),
         (["--set", "lookup.authentication=certificate"], "client certificates can't be checked"),
-        (["--set", "lookup.grants=['nobody']"], "lookup.grants can't be read"),
+        (["--set", 'lookup.grants=["nobody"]'], "lookup.grants can't be read"),
         (["--set", "lookup.certificate_file=nowhere.pem"], "certificate can't be used"),
     ],
 )

@@ -1,8 +1,9 @@
 """`make demo-pulsar`: a real Pulsar cluster on this machine, skewed, balanced, hurt and enlarged.
 
 Starts ZooKeeper, a bookie and three brokers, produces and consumes with real clients, gives all of
-it to one broker, and starts Ballast with the bridge; then it kills a broker and adds one. All is on
-loopback, in a temporary folder, and gone at the end.
+it to one broker, and starts Ballast with the bridge; then it kills a broker, whose bundles the
+guardian finds before Pulsar does, and adds one. All is on loopback, in a temporary folder, and gone
+at the end.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jobs.cli import main as ballast
@@ -54,6 +55,7 @@ def _day(cluster: PulsarStack) -> int:
     dead = cluster.pulsar.broker(3)
     say(f"\nkill -9 of {dead}: Pulsar gives its bundles away, the mirror follows")
     cluster.pulsar.kill_broker(3)
+    _show_found(cluster, "unserved")
     _watch(
         cluster,
         "mirrored again",
@@ -79,6 +81,24 @@ def _day(cluster: PulsarStack) -> int:
         f" p99 of a send {cluster.traffic.p99_ms():.0f} ms (a killed broker is missed after 20 s)"
     )
     return 1 if lost or errors else 0
+
+
+def _show_found(cluster: PulsarStack, trouble: str) -> None:
+    """What the guardian finds, in its words, and what the status makes of it."""
+    began_s = time.monotonic()
+
+    def found() -> list[Mapping[str, object]]:
+        return [one for one in cluster.bridge_events("found") if one["trouble"] == trouble]
+
+    def is_told() -> bool:
+        return any(trouble in str(row["result"]) for row in cluster.rows("commands"))
+
+    cluster.wait(f"the guardian to find {trouble} bundles", found)
+    first, seconds = found()[0], time.monotonic() - began_s
+    say(f"  the guardian after {seconds:.0f} s: {first['subject']}: {first['evidence']}")
+    cluster.wait("the tables to have it", is_told)
+    say("\nballast status")
+    ballast(["status", *cluster.tables_words()])
 
 
 def _watch(cluster: PulsarStack, what: str, condition: Callable[[], object]) -> None:
