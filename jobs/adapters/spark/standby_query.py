@@ -8,6 +8,7 @@ begun again, and ends nothing else. Source: ours.
 """
 
 import contextlib
+import math
 import shutil
 import tempfile
 import threading
@@ -37,8 +38,8 @@ MESSAGES_MAX = 100
 _POLL_S = 0.1
 _AGAIN_S = 10.0
 _GAP_S = 10.0
-"""For so long a moment between two batches is waited for; where each takes longer than the trigger
-there is none, and one that is cut off costs new Python workers."""
+"""For so long a moment between two batches of a drill is waited for: where each takes longer than
+the trigger there is none."""
 
 
 class StandbyQuery:
@@ -97,17 +98,19 @@ class StandbyQuery:
         checkpoint = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=self._folder))
         try:
             for _ in range(self.drills):
-                with self._query(checkpoint, DRILL_TRIGGER_MS) as query:
+                with self._query(checkpoint, DRILL_TRIGGER_MS, gap_s=_GAP_S) as query:
                     self._watch(query, lambda: self._batches >= DRILL_BATCHES)
-            with self._query(checkpoint, TRIGGER_MS) as query:
+                if self._ending.is_set():
+                    return
+            with self._query(checkpoint, TRIGGER_MS, gap_s=math.inf) as query:
                 self._watch(query, self._note_warm)
         finally:
             with contextlib.suppress(OSError):
                 shutil.rmtree(checkpoint)
 
     @contextlib.contextmanager
-    def _query(self, checkpoint: Path, trigger_ms: int) -> Iterator[Any]:
-        """The query with this trigger; it ends between two batches, if there is such a moment."""
+    def _query(self, checkpoint: Path, trigger_ms: int, gap_s: float) -> Iterator[Any]:
+        """The query with this trigger; it ends between two batches, if such a moment comes soon."""
         pipeline = replace(
             self._config.pipeline, trigger_ms=trigger_ms, max_offsets_per_trigger=MESSAGES_MAX
         )
@@ -119,7 +122,7 @@ class StandbyQuery:
         query = start_query(self._session, config, beginning, self._take, name=NAME)
         yield query
         # a batch that is cut off takes its Python workers with it
-        latest_s = time.monotonic() + _GAP_S
+        latest_s = time.monotonic() + gap_s
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < latest_s:
             time.sleep(_POLL_S)
         query.stop()

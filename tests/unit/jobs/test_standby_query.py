@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -40,4 +40,34 @@ def test_rehearsal_that_fails_is_told_and_begun_again(
     assert twice.wait(60)
     query.stop(wait_s=60)
     assert told[:2] == [{"event": NAME, "failed": said}] * 2
+    assert not list((tmp_path / "spark").iterdir())
+
+
+class IdleQuery:
+    """A query between two batches."""
+
+    isActive = True  # noqa: N815 Spark's name
+    status: ClassVar[Mapping[str, bool]] = {"isTriggerActive": False}
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+def test_standby_that_is_needed_during_its_drills_begins_no_query_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[IdleQuery] = []
+    first = threading.Event()
+
+    def begin(*_: object, **__: object) -> IdleQuery:
+        begun.append(IdleQuery())
+        first.set()
+        return begun[-1]
+
+    monkeypatch.setattr(standby_query, "start_query", begin)
+    session: Any = None
+    query = StandbyQuery(session, load_settings(), {}, folder=tmp_path / "spark", log=dict)
+    assert first.wait(60)
+    query.stop(wait_s=60)
+    assert len(begun) == 1
     assert not list((tmp_path / "spark").iterdir())
