@@ -63,7 +63,8 @@ class Pipeline:
         minimum=100,
         maximum=3_600_000,
         dynamic=True,
-        doc="Time between decision cycles (unowned bundles are placed in each).",
+        doc="Time between decision cycles (unowned bundles are placed in each). They stand on a"
+        " grid of it, and the clusters of a job come in turn.",
     )
     shed_interval_ms: int = setting(
         10_000,
@@ -94,7 +95,8 @@ class Pipeline:
         maximum=3_600_000,
         pulsar_default=0,
         dynamic=True,
-        doc="A broker's hit counters and per-cycle averages advance at most once in this time.",
+        doc="A broker's hit counters and per-cycle averages advance at most once in this time,"
+        " rounded up to whole cycles.",
     )
     load_history_interval_ms: int = setting(
         60_000,

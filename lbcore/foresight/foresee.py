@@ -19,6 +19,7 @@ from lbcore.balancer.commands.commands import take_command
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.held_words import HELD, held_status
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
+from lbcore.balancer.decisions.turns import turn_of
 from lbcore.balancer.intake.eligible_brokers import is_draining
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.book import BrokerEntry
@@ -145,7 +146,8 @@ def foresee(
     plan = recalled_plan(state.plan, rows.decisions, config, now_ms)
     work = Work.on(replace(changed, plan=plan), config, digest(config), now_ms)
     unseen = count_moves(work, rows.load, rows.decisions)
-    first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config))
+    turn_ms = turn_of(cluster, config)
+    first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config), turn_ms)
     found = _run(work.close(), config, now_ms, first_ms, before)
     known = {str(row["broker"]) for row in rows.load}
     newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lbcore.balancer.decisions.turns import next_on_grid_ms
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
@@ -61,10 +62,13 @@ def recalled_plan(
     )
 
 
-def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int) -> int:
-    """When the next cycle that sheds is due, by the last one; now where none is known."""
-    last_ms = max((row["at_ms"] for row in decisions if _is_of_cycle(row)), default=0)
-    return int(min(max(now_ms, last_ms + interval_ms), now_ms + interval_ms))
+def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
+    """When the next cycle that sheds is due, by the last one; now where none is known.
+
+    turn_ms: as `turns.turn_of` has it.
+    """
+    last_ms = max((int(row["at_ms"]) for row in decisions if _is_of_cycle(row)), default=0)
+    return max(now_ms, next_on_grid_ms(min(last_ms, now_ms), interval_ms, turn_ms))
 
 
 def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ...]:

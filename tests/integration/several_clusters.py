@@ -87,7 +87,7 @@ class SeveralClusters(Stack):
         words = ["--tables", str(self.tables), "--cluster", cluster, "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
         self._start(f"lookup-{cluster}", "jobs.serve_lookup", words)
-        self.wait(f"the lookup service's port of {cluster}", port_file.exists)
+        self.wait_loaded(port_file)
 
     def found(self, cluster: str) -> tuple[int, Any]:
         """A lookup of a topic of the cluster's namespace."""

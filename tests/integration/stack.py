@@ -148,7 +148,13 @@ class Stack:
         words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
         self._start("lookup", "jobs.serve_lookup", [*words, *more], environment)
+        self.wait_loaded(port_file)
+
+    def wait_loaded(self, port_file: Path) -> None:
+        """Until a lookup service has its tables; before, it answers 503."""
         self.wait("the lookup service's port", port_file.exists)
+        health = f"http://127.0.0.1:{port_file.read_text().strip()}/health"
+        self.wait("the lookup service to have its tables", lambda: http_json(health)[0] == 200)
 
     def start_agent(self, broker: str, service: str) -> None:
         """Start `ballast run-agent` around a service of the tests, MODULE:FUNCTION."""

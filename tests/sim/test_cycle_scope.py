@@ -32,7 +32,8 @@ def test_a_cycle_sheds_and_splits_only_when_the_interval_of_each_is_over(
     world.run(310_000)
     sheds = [at for at, is_shedding, _ in scopes if is_shedding]
     splits = [at for at, _, is_splitting in scopes if is_splitting]
-    assert {b - a for a, b in pairwise(sheds)} == {30_000}
-    assert {b - a for a, b in pairwise(splits)} == {50_000}
+    # the first ones come at once, the others on the grid
+    assert {b - a for a, b in pairwise(sheds[1:])} == {30_000}
+    assert {b - a for a, b in pairwise(splits[1:])} == {50_000}
     assert len(scopes) >= 30
     assert any(not is_shedding and not is_splitting for _, is_shedding, is_splitting in scopes)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.plan.decision import PlanState
+from lbcore.plan.decision import PlanConfig, PlanState
 from lbcore.plan.draft import Draft
 from lbcore.plan.others import with_others
 from lbcore.plan.pending import (
@@ -184,7 +184,7 @@ def newly_reported(
     judged: broker → (time of the report judged last, when that was).
     """
     brokers, now_ms = draft.reported.brokers, draft.now_ms
-    period_ms = draft.config.pipeline.hit_period_ms
+    period_ms = _hit_period_ms(draft.config)
     never = (0, now_ms - period_ms)
     due: list[bool] = []
     kept: dict[str, tuple[int, int]] = {}
@@ -193,3 +193,10 @@ def newly_reported(
         due.append(report_ms > last_ms and now_ms - at_ms >= period_ms)
         kept[name] = (report_ms, now_ms) if due[-1] else (last_ms, at_ms)
     return np.array(due, dtype=np.bool_), kept
+
+
+def _hit_period_ms(config: PlanConfig) -> int:
+    """hit_period_ms in whole cycles, less half of one: no cycle is on time to the millisecond."""
+    cycle_ms = config.pipeline.decision_interval_ms
+    cycles = -(-config.pipeline.hit_period_ms // cycle_ms)
+    return max(0, cycles * cycle_ms - cycle_ms // 2)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.config.pipeline import Pipeline
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
@@ -13,6 +14,7 @@ from tests.support.values.planning import Sections, cluster_of
 
 CYCLE_MS = 10_000
 AVG = Sections(shedding=SheddingConfig(strategy="avg"))
+SLOW = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=9, avg_low_hits=9))
 
 
 def hot_and_cold() -> Snapshot:
@@ -71,9 +73,24 @@ def test_plan_without_fresh_reports_counts_no_hit() -> None:
 
 def test_plan_hits_count_once_a_hit_period() -> None:
     state = PlanState()
-    for now_ms in range(10_000, 19_000, 1_000):
+    for now_ms in range(10_000, 15_000, 1_000):
         _, state = plan(reported_at(hot_and_cold(), now_ms), state, AVG, now_ms)
     assert state.shed.hits_low == {"hot": 1, "cold": 1}
+
+
+def test_plan_hit_counts_in_a_cycle_that_follows_a_late_one() -> None:
+    state = PlanState()
+    for now_ms in (10_000, 21_300, 30_100):
+        _, state = plan(reported_at(hot_and_cold(), now_ms), state, SLOW, now_ms)
+    assert state.shed.hits_low == {"hot": 3, "cold": 3}
+
+
+def test_plan_hit_period_that_is_no_number_of_cycles_is_not_shortened() -> None:
+    rare = replace(SLOW, pipeline=Pipeline(hit_period_ms=15_000))
+    state = PlanState()
+    for now_ms in (10_000, 20_000, 30_000, 40_000):
+        _, state = plan(reported_at(hot_and_cold(), now_ms), state, rare, now_ms)
+    assert state.shed.hits_low == {"hot": 2, "cold": 2}
 
 
 def test_bundle_without_an_owner_is_placed_by_message_rate_and_not_planned() -> None:
