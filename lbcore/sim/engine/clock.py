@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 Action: TypeAlias = Callable[[], None]
 
-START_MS = 1_700_000_040_000
-"""The wall clock at a scenario's start; a whole minute."""
+START_MS = 1_700_000_039_000
+"""The wall clock at a scenario's start: cycles come a second after what happens at round times."""
 
 
 class Clock:
