@@ -70,7 +70,8 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     """The readings of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
 
     lags: usages are means of some time, measured now and then (`SignalsConfig.usage_lag_ms`). They
-    then tell of the same past as the averages of ten reports, and are brought up to now with them.
+    then tell of about the same past as the averages of ten reports, and are brought up to now with
+    them; where traffic has jumped up, by no less than what it costs now.
 
     Worked: brokers of 10, 50 and 2 points of traffic that use 10, 50 and 70 % (the last one's is
     another process's): hot 10, 50, 2, cold 10, 50, 70. Traffic that has trebled on a broker that
@@ -85,12 +86,17 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     owned = _sums(load, bundles.owner, len(usage))
     told = _sums(averaged, bundles.owner, len(usage)) if lags else owned
     cost = unit_cost(PERCENT * usage * brokers.capacity, told)
+    traffic = owned * cost / brokers.capacity
+    shown_usage = PERCENT * usage + (owned - told) * cost / brokers.capacity
+    if lags:  # a gauge that was read before the jump, or while it was going on, can't deny it
+        has_jumped = owned > JUMP * told
+        shown_usage = np.where(has_jumped, np.maximum(shown_usage, traffic), shown_usage)
     return Readings(
         by_rate=by_rate,
         cost=cost,
         bundle=load * cost,
-        usage=np.clip(PERCENT * usage + (owned - told) * cost / brokers.capacity, 0.0, None),
-        traffic=owned * cost / brokers.capacity,
+        usage=np.clip(shown_usage, 0.0, None),
+        traffic=traffic,
         shown=shown * cost / brokers.capacity,
         capacity=brokers.capacity,
     )

@@ -11,6 +11,7 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from tests.support.worlds.world import World
 
+MINUTE_MS = 60_000
 LATE = parse_assignments(
     Config(),
     [
@@ -58,3 +59,37 @@ def test_clusters_of_one_job_plan_in_turn_and_shards_by_their_own() -> None:
     assert turn_of("else", config) == 0
     shards = parse_assignments(config, ["cluster.shards=b,d"])
     assert [turn_of(name, shards) for name in "abcde"] == [0, 0, 4_000, 5_000, 8_000]
+
+
+RARE = parse_assignments(
+    Config(),
+    [
+        "shedding.strategy=ballast",
+        "placement.strategy=ballast",
+        "pipeline.shed_interval_ms=60000",
+        "signals.report_max_interval_ms=10000",
+        "shedding.grace_period_ms=0",
+        "shedding.cool_down_ms=0",
+        "splitting.enabled=false",
+    ],
+)
+
+
+@pytest.mark.parametrize("later_ms", range(0, MINUTE_MS, 7_000))
+def test_hot_broker_does_not_wait_for_a_rare_round(later_ms: int) -> None:
+    world = World(RARE, brokers=3)
+    world.command("create_namespace", namespace="acme/a", bundles=24)
+    world.run(5 * MINUTE_MS + later_ms)
+    before = len(moves(world))
+    hot = "broker-0:8080"
+    world.rates = {name: 900.0 for name, by in world.served().items() if hot in by}
+    jump_ms = world.now_ms
+    world.run(4 * MINUTE_MS)
+    rounds = sorted(set(moves(world)[before:]))
+    assert rounds[0] - jump_ms <= 42_000
+    assert all(after - last >= 30_000 for last, after in pairwise(rounds))
+
+
+def moves(world: World) -> list[int]:
+    """When each was decided."""
+    return [int(str(row["at_ms"])) for row in world.decisions if row["kind"] == "transfer"]

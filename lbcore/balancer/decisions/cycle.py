@@ -40,7 +40,7 @@ from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Plan, Scope
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
-from lbcore.plan.registry import placement_name, shedding_strategy
+from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
 from lbcore.plan.shed.own import FAULTS
 from lbcore.plan.snapshot import (
     RATE_IN,
@@ -147,13 +147,30 @@ def _is_due(work: Work, row: int) -> bool:
 def _scope(work: Work) -> Scope:
     """What this cycle does; sheds and splits have intervals of their own."""
     rhythm, times = work.config.pipeline, work.times
-    is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms)
+    is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_ripe(work)
     is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
     work.note(
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
     )
     return Scope(sheds=is_shedding, splits=is_splitting, observes=not is_shedding, is_traced=True)
+
+
+def _is_ripe(work: Work) -> bool:
+    """Whether a round need not wait for its place on the grid, where rounds are rarer than cycles.
+
+    Some broker had all its high hits in the last cycle already, for what follows a jump of load
+    at once may see a part of it only; and nothing was moved for an interval. O(brokers + bundles
+    that have moved in the last hour).
+    """
+    config, state = planning_config(work), work.plan.shed
+    strategy = find_shedding(config)
+    if strategy is None or strategy.observe is None:
+        return False
+    _, needed = strategy.hits_needed(config)
+    moved_ms = max(state.left_ms.values(), default=0)
+    is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
+    return is_full and work.now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
 def _plan(work: Work, scope: Scope, shadows: Scope) -> None:

@@ -219,6 +219,23 @@ def test_jump_that_averages_have_hardly_seen_is_that_of_bundles_that_have_begun_
     assert found.bundle.tolist() == pytest.approx([10.0, 50.0, 10.0])
 
 
+@pytest.mark.parametrize("reading", [30.0, 60.0, 90.0])
+def test_usage_that_lags_does_not_deny_a_jump_of_traffic(reading: float) -> None:
+    view = seen({f"b{number}": [10.0] * 3 for number in range(1, 6)})
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    traffic, short, percent = brokers.traffic.copy(), bundles.short.copy(), brokers.percent.copy()
+    traffic[0] *= 3
+    short[:3] *= 2  # averages have seen half of it, the gauge nothing, half or all
+    percent[0] = reading
+    cluster = replace(
+        view.snapshot,
+        brokers=replace(brokers, traffic=traffic, percent=percent),
+        bundles=replace(bundles, short=short),
+    )
+    found = readings_of(cluster, percent[:, 0] / 100.0, lags=True)
+    assert found.hot.tolist() == pytest.approx([90.0, 30.0, 30.0, 30.0, 30.0])
+
+
 def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take_it() -> None:
     view = seen({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5})
     names = view.snapshot.bundles.names
