@@ -31,8 +31,8 @@ class Pipeline:
         unit="groups",
         minimum=1,
         maximum=4_096,
-        doc="Groups into which a cluster's brokers are hashed; each costs about 1 ms a batch."
-        " As many as cores. Fixed for the life of a checkpoint.",
+        doc="Groups into which a cluster's brokers are hashed; each costs some ms a batch."
+        " As many as cores, for many small clusters 1. Fixed for the life of a checkpoint.",
     )
     trigger_ms: int = setting(
         1_000,
