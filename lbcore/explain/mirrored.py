@@ -4,6 +4,7 @@ Decides when a bridge counts as away. Part of the status. Source: ours.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,6 +104,17 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
     yield from map(finding_words, found[:_SHOWN])
     if len(found) > _SHOWN:
         yield f"and {len(found) - _SHOWN} more of the guardian's (--json has all)"
+
+
+def troubles_found(mirror: MirrorStatus | None) -> str:
+    """What the guardian found, counted, "" = nothing; of certificates `certificates` tells.
+
+    Worked: "7 unserved, 1 stuck".
+    """
+    found = Counter(str(one["trouble"]) for one in (mirror.findings if mirror else ()))
+    counts = {trouble: n for trouble, n in found.items() if trouble not in _CERTIFICATES}
+    most = sorted(counts, key=lambda trouble: (-counts[trouble], trouble))
+    return ", ".join(f"{counts[trouble]} {trouble}" for trouble in most)
 
 
 def finding_words(finding: Row) -> str:

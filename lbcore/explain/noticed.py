@@ -1,8 +1,9 @@
-"""What the job itself has noticed of late, as rows of `decisions` say it.
+"""What the job itself has noticed of late, as rows of `decisions` and `rejected_reports` say it.
 
 Decides what of it is an alarm. Part of the status. Source: ours.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
@@ -42,3 +43,10 @@ def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
         yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
+    """How many messages were rejected for which reason. rejected: rows of the last RECENT_MS."""
+    reasons = Counter(row["reason"] for row in rejected)
+    for reason, count in sorted(reasons.items()):
+        yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"

@@ -32,8 +32,8 @@ from lbcore.explain.job_state import (
     judge_job,
     misses_ticks,
 )
-from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
-from lbcore.explain.noticed import decided_alarms
+from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status, troubles_found
+from lbcore.explain.noticed import decided_alarms, rejected_alarms
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
 from lbcore.explain.shadow_words import shadow_status
@@ -298,8 +298,10 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
             return phase, reason
     if status.last_cycle.endswith("(QuietHours)"):
         return ClusterPhase.READY, "quiet hours: nothing is shed or split; all else goes on"
-    hot = ", ".join(held.broker for held in status.held)
-    return ClusterPhase.READY, "nothing is moving" + (f", though {hot} is hot" if hot else "")
+    hot, troubles = ", ".join(one.broker for one in status.held), troubles_found(status.mirror)
+    though = (f"{hot} is hot" * bool(hot), f"the guardian finds {troubles}" * bool(troubles))
+    words = " and ".join(filter(None, though))
+    return ClusterPhase.READY, "nothing is moving" + (f", though {words}" if words else "")
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:
@@ -371,9 +373,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
     soon = CertificateEnd.EXPIRING_SOON
     yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
     yield from decided_alarms(rows.decisions, rows.writer_ms or 0)
-    reasons = Counter(row["reason"] for row in rows.rejected)
-    for reason, count in sorted(reasons.items()):
-        yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
+    yield from rejected_alarms(rows.rejected)
 
 
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:

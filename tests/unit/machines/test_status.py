@@ -271,6 +271,20 @@ def test_certificates_that_the_bridge_told_of_are_a_warning_or_an_alarm() -> Non
     assert [words.partition(": ")[0] for words in found.alarms] == ["b2:8443"]
 
 
+def test_status_beside_another_authority_says_what_its_guardian_finds() -> None:
+    troubles = ("unserved", "stuck", "unserved", "expiring")
+    findings = [
+        {"trouble": one, "subject": f"n/a/{at}", "since_ms": 1, "evidence": "e", "stage": "told"}
+        for at, one in enumerate(troubles)
+    ]
+    result = {"findings": findings}
+    command = {"status": "done", "at_ms": NOW_MS - 1_000, "result": to_json(result)}
+    external = replace(CONFIG, cluster=ClusterConfig(authority="external"))
+    found = status(external, mirror_commands=[command])
+    assert found.phase is ClusterPhase.READY
+    assert found.why == "nothing is moving, though the guardian finds 2 unserved, 1 stuck"
+
+
 def test_brokers_of_several_versions_at_once_are_a_warning_where_they_are_known() -> None:
     def told(*versions: str | None, state: str = "active") -> ClusterStatus:
         rows = [{"broker": f"b{n}", "version": one} for n, one in enumerate(versions)]
