@@ -4,6 +4,7 @@ Every wait has a deadline that suits a slow machine, and says what it waited for
 at once when a process that it needs is dead. Protocol times are those of conf/test.toml.
 """
 
+import contextlib
 import json
 import re
 import sys
@@ -154,7 +155,13 @@ class Stack:
         """Until a lookup service has its tables; before, it answers 503."""
         self.wait("the lookup service's port", port_file.exists)
         health = f"http://127.0.0.1:{port_file.read_text().strip()}/health"
-        self.wait("the lookup service to have its tables", lambda: http_json(health)[0] == 200)
+
+        def is_loaded() -> bool:
+            with contextlib.suppress(OSError):  # with workers, nobody may listen yet
+                return http_json(health)[0] == 200
+            return False
+
+        self.wait("the lookup service to have its tables", is_loaded)
 
     def start_agent(self, broker: str, service: str) -> None:
         """Start `ballast run-agent` around a service of the tests, MODULE:FUNCTION."""
