@@ -110,6 +110,7 @@ def test_kafka_and_job_away_lose_nothing_and_are_followed_by_no_storm(
     cluster: PulsarStack,
 ) -> None:
     assert cluster.pocket is not None
+    cluster.wait("what was decided to be done", cluster.is_mirrored)
     asked = len(cluster.moves())
     cluster.pocket.is_away = True
     cluster.stack.kafka.kill()
