@@ -68,6 +68,11 @@ class MirrorStatus:
     observe_only: bool
     findings: tuple[Row, ...] = ()
 
+    @property
+    def troubles(self) -> tuple[Row, ...]:
+        """Findings about ownership; of certificates `certificates` tells."""
+        return tuple(one for one in self.findings if one["trouble"] not in _CERTIFICATES)
+
 
 def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorStatus | None:
     """The mirror by the commands `observe_ownership`; None where Ballast is the authority."""
@@ -100,19 +105,14 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
     elif silent_ms > _AWAY_MS:
         silent_s = silent_ms // 1_000
         yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"
-    found = [one for one in mirror.findings if one["trouble"] not in _CERTIFICATES]
-    yield from map(finding_words, found[:_SHOWN])
-    if len(found) > _SHOWN:
-        yield f"and {len(found) - _SHOWN} more of the guardian's (--json has all)"
+    yield from map(finding_words, mirror.troubles[:_SHOWN])
+    if len(mirror.troubles) > _SHOWN:
+        yield f"and {len(mirror.troubles) - _SHOWN} more of the guardian's (--json has all)"
 
 
 def troubles_found(mirror: MirrorStatus | None) -> str:
-    """What the guardian found, counted, "" = nothing; of certificates `certificates` tells.
-
-    Worked: "7 unserved, 1 stuck".
-    """
-    found = Counter(str(one["trouble"]) for one in (mirror.findings if mirror else ()))
-    counts = {trouble: n for trouble, n in found.items() if trouble not in _CERTIFICATES}
+    """The guardian's troubles, counted, "" = none. Worked: "7 unserved, 1 stuck"."""
+    counts = Counter(str(one["trouble"]) for one in (mirror.troubles if mirror else ()))
     most = sorted(counts, key=lambda trouble: (-counts[trouble], trouble))
     return ", ".join(f"{counts[trouble]} {trouble}" for trouble in most)
 

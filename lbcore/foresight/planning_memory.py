@@ -62,7 +62,7 @@ def recalled_plan(
     )
 
 
-def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
+def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int) -> int:
     """When the next cycle that sheds is due, by the last one; now where none is known.
 
     turn_ms: as `turns.turn_of` has it.

@@ -87,15 +87,15 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     told = _sums(averaged, bundles.owner, len(usage)) if lags else owned
     cost = unit_cost(PERCENT * usage * brokers.capacity, told)
     traffic = owned * cost / brokers.capacity
-    shown_usage = PERCENT * usage + (owned - told) * cost / brokers.capacity
+    usage_now = PERCENT * usage + (owned - told) * cost / brokers.capacity
     if lags:  # a gauge that was read before the jump, or while it was going on, can't deny it
         has_jumped = owned > JUMP * told
-        shown_usage = np.where(has_jumped, np.maximum(shown_usage, traffic), shown_usage)
+        usage_now = np.where(has_jumped, np.maximum(usage_now, traffic), usage_now)
     return Readings(
         by_rate=by_rate,
         cost=cost,
         bundle=load * cost,
-        usage=np.clip(shown_usage, 0.0, None),
+        usage=np.clip(usage_now, 0.0, None),
         traffic=traffic,
         shown=shown * cost / brokers.capacity,
         capacity=brokers.capacity,
