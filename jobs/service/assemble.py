@@ -126,6 +126,7 @@ def start_service(
     )
     for thread in threads:
         thread.start()
+    readers.stand_ready()
     return Service(
         app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
     )

@@ -66,7 +66,7 @@ class AdminContext:
     config: this service's own, of the cluster. commands: None when the service was started without
     Kafka's address. catch_up_ms: how long an answer may wait for the tables to show what it says.
     changes: None where nobody can watch. turns: of the event loop, taken by whatever is more than
-    a lookup. listening: pages that are told of each batch, each as an object of its own.
+    a lookup.
     """
 
     cluster: str
@@ -77,7 +77,6 @@ class AdminContext:
     catch_up_ms: int = 3_000
     changes: ChangeFeed | None = None
     turns: Turns = field(default_factory=Turns)
-    listening: set[object] = field(default_factory=set)
 
     @property
     def view(self) -> View:

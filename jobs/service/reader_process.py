@@ -1,10 +1,10 @@
 """Reads of the tables that take long, in a process of their own beside the service.
 
-Decides what becomes of such a process: started when it is needed, less urgent than lookups, ended
-after two minutes without questions or when one made it large; of one that goes because it is large
-the next is started before it is asked for, as a start takes longer than most answers. Nothing that
-it does can hold up the event loop, which has another interpreter and another heap. An answer is
-whole before anybody sees its first byte: it waits in a file, so a client that reads slowly holds no
+Decides what becomes of such a process: less urgent than lookups, ended after two minutes without
+questions, unless it is to stay, or when one made it large; of one that goes because it is large the
+next is started before it is asked for, as a start takes longer than most answers. Nothing that it
+does can hold up the event loop, which has another interpreter and another heap. An answer is whole
+before anybody sees its first byte: it waits in a file, so a client that reads slowly holds no
 process. Source: ours.
 """
 
@@ -37,7 +37,8 @@ Read: TypeAlias = Callable[[TableReader], Any]
 """Makes a value for JSON, as `write_slices` takes it, of the tables; can be pickled."""
 
 _NICE = 5
-_IDLE_S = 120.0
+IDLE_S = 120.0
+"""How long a process waits for the next question before it ends, unless it is to stay."""
 _LARGE_KB = 256_000
 _IN_MEMORY_BYTES = 1 << 20
 _FRAME = struct.Struct(">cI")
@@ -98,12 +99,23 @@ def _resident_bytes(pid: int) -> int:
 
 
 class ReaderProcess:
-    """One process, asked by one thread at a time; blocks."""
+    """One process, asked by one thread at a time; blocks.
 
-    def __init__(self, counts: ReaderCounts | None = None) -> None:
+    is_staying: it waits for questions however long. Of two the one that stays comes first.
+    """
+
+    def __init__(self, counts: ReaderCounts | None = None, *, is_staying: bool = False) -> None:
+        self.is_staying = is_staying
         self._counts = counts or ReaderCounts()
         self._process: subprocess.Popen[bytes] | None = None
         self._leaving: subprocess.Popen[bytes] | None = None
+
+    def __lt__(self, other: "ReaderProcess") -> bool:
+        return self.is_staying > other.is_staying
+
+    def start(self) -> None:
+        """Have the process there before it is asked; does not wait until it is."""
+        self._running()
 
     def ask(self, question: ReadQuestion) -> IO[bytes]:
         """The answer as JSON, in a file at its begin; the caller closes it.
@@ -166,7 +178,7 @@ class ReaderProcess:
             self.close()
         if self._process is None:
             self._process = subprocess.Popen(  # noqa: S603 (our own words)
-                [sys.executable, "-c", f"from {__name__} import main; main()"],
+                [sys.executable, "-c", f"from {__name__} import main; main({self.is_staying})"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={
@@ -204,7 +216,7 @@ def _frames(pipe: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
 # -- in the process itself
 
 
-def main() -> None:
+def main(is_staying: bool) -> None:  # noqa: FBT001 (a word of a command line)
     """Answer questions on standard input until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it, by its input
     os.nice(_NICE)
@@ -213,7 +225,7 @@ def main() -> None:
     importlib.import_module(_USUAL)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed is no answer
-    while _is_asked():
+    while is_staying or _is_asked():
         question = next(_frames(sys.stdin.buffer), None)
         if question is None:
             return
@@ -235,7 +247,7 @@ def _most_kb() -> int:
 
 
 def _is_asked() -> bool:
-    return bool(select.select([sys.stdin], [], [], _IDLE_S)[0])
+    return bool(select.select([sys.stdin], [], [], IDLE_S)[0])
 
 
 def _answer(question: ReadQuestion, answers: IO[bytes]) -> bool:

@@ -2,8 +2,8 @@
 
 Decides when a table is read again: when its log has a new version, or does not lead on to it
 (`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
-they are asked for, elsewhere. What is kept is of the size of the cluster, however long the
-service runs. Source: ours.
+they are asked for, elsewhere: of those that a page shows the version alone is known, while a page
+listens. What is kept is of the size of the cluster, however long the service runs. Source: ours.
 """
 
 import json
@@ -71,6 +71,16 @@ _BIG = frozenset(
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
 """The tables that are held whole: those of a row a thing that exists, not a row an event."""
 
+SHOWN_TABLES = (
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    DECISIONS,
+    DECISION_EFFECTS,
+    REJECTED_REPORTS,
+    SHADOW_DECISIONS,
+)
+"""The big tables that an overview is made of: a batch commits to them after its events."""
+
 _HELD = frozenset(table.name for table in SMALL_TABLES)
 _JSON: Mapping[str, Mapping[str, type]] = {
     BROKERS.name: {"advertised_listeners": dict},
@@ -89,12 +99,14 @@ _STORE_POLL_MS = 1_000  # a request a table
 class TableViews:
     """The rows of one cluster in the small tables, the newest load, and the changed settings.
 
-    One thread refreshes; any thread reads: each view is swapped whole.
+    One thread refreshes; any thread reads: each view is swapped whole. listening: pages that are
+    told of each batch, each as an object of its own.
     """
 
     def __init__(self, root: str | TablePlace, cluster: str) -> None:
         self.root = table_place(root)
         self.cluster = cluster
+        self.listening: set[object] = set()
         self.last_error = ""
         self.confirmed_ms = 0
         self._rows: dict[str, Rows] = {}
@@ -117,7 +129,10 @@ class TableViews:
         return self._rows.get(table, ())
 
     def version(self, table: str) -> int:
-        """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
+        """The version that `rows` are of, or newer ones; -1 while the table isn't there.
+
+        Of one of SHOWN_TABLES the newest, -1 while nobody listens.
+        """
         tail = self._tails.get(table)
         return -1 if tail is None else tail.version
 
@@ -169,6 +184,11 @@ class TableViews:
         if all(refreshed):
             self.confirmed_ms = started_ms
             self._tell("; ".join(self._unread[name] for name in sorted(self._unread)))
+        for table in SHOWN_TABLES:
+            if self.listening:
+                self._try_refresh(table)
+            else:
+                self._tails.pop(table.name, None)
 
     def _try_refresh(self, table: Table) -> bool:
         try:
@@ -191,7 +211,7 @@ class TableViews:
     def _read_on(self, table: Table, tail: TableTail) -> None:
         """Take over the new commits; raises LostError where the log does not lead on."""
         commits = tail.new_commits()
-        if not commits:
+        if not commits or table in SHOWN_TABLES:
             return
         if table.name != LOAD_HISTORY.name or any(commit.needs_reload for commit in commits):
             self._load_whole(table)
@@ -203,6 +223,9 @@ class TableViews:
 
     def _load_whole(self, table: Table) -> None:
         handle = open_table(self.root, table.name)
+        if table in SHOWN_TABLES:
+            self._tails[table.name] = TableTail(table_path(self.root, table.name), handle)
+            return
         condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
         if table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"

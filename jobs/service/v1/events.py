@@ -1,9 +1,10 @@
 """Events: that the tables have changed, as server-sent events, for pages that show the cluster.
 
-Decides what a page is told: `batch` as soon as any of the tables that are followed has a new
-version, once a second at most; else `alive`, so that ages are drawn anew. What has changed the page
-asks for itself. Only so many may listen; whoever is refused asks from time to time. Source: the
-HTML standard's server-sent events; the events are ours. Each change itself is `watch`'s to tell.
+Decides what a page is told: `batch` soon after any of the tables that it shows has a new version,
+as one batch commits to several, once a second at most; else `alive`, so that ages are drawn anew.
+What has changed the page asks for itself. Only so many may listen; whoever is refused asks from
+time to time. Source: the HTML standard's server-sent events; the events are ours. Each change
+itself is `watch`'s to tell.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Request, Stream, encode
 from jobs.service.routes import Route
 from jobs.service.v1.watch import ALIVE_MAX_MS, ALIVE_MIN_MS, STREAM_HEADERS
-from jobs.service.views import SMALL_TABLES
+from jobs.service.views import SHOWN_TABLES, SMALL_TABLES
 from lbcore.model.tables import LOAD_HISTORY
 
 LISTENERS_MAX = 100
@@ -26,7 +27,9 @@ LISTENERS_MAX = 100
 
 _ALIVE_MS = 10_000
 _APART_S, _LOOK_S = 1.0, 0.25
-_LOOKED_AT = tuple(table.name for table in (*SMALL_TABLES, LOAD_HISTORY))
+_BATCH_S = 0.3
+"""How long a batch commits, after its first commit is seen: looked at before, half of it shows."""
+_LOOKED_AT = tuple(table.name for table in (*SMALL_TABLES, LOAD_HISTORY, *SHOWN_TABLES))
 
 
 async def get_events(request: Request, context: AdminContext) -> Stream:
@@ -35,7 +38,7 @@ async def get_events(request: Request, context: AdminContext) -> Stream:
     if context.changes is None:
         raise HttpError(503, "This service does not follow changes")
     context.view  # noqa: B018 (503 before the first load)
-    if len(context.listening) >= LISTENERS_MAX:
+    if len(context.views.listening) >= LISTENERS_MAX:
         reason = f"{LISTENERS_MAX} pages listen to this process already: ask from time to time"
         raise HttpError(503, reason, RETRY)
     return Stream(parts=_parts(context, context.changes, alive_ms / 1_000), headers=STREAM_HEADERS)
@@ -43,7 +46,7 @@ async def get_events(request: Request, context: AdminContext) -> Stream:
 
 async def _parts(context: AdminContext, feed: ChangeFeed, alive_s: float) -> AsyncIterator[bytes]:
     me = object()
-    context.listening.add(me)
+    context.views.listening.add(me)
     try:
         feed.join()
         known: Hashable = None
@@ -52,13 +55,16 @@ async def _parts(context: AdminContext, feed: ChangeFeed, alive_s: float) -> Asy
             await context.turns.next()
             now = _versions(context, feed)
             if now != known or monotonic() - said_s >= alive_s:
+                if known not in (None, now):
+                    await asyncio.sleep(_BATCH_S)
+                    now = _versions(context, feed)
                 yield _event("alive" if now == known else "batch", context)
                 known, said_s = now, monotonic()
-                await asyncio.sleep(_APART_S)  # what comes together is told once
+                await asyncio.sleep(_APART_S - _BATCH_S)  # what comes together is told once
             else:
                 await feed.wait(min(_LOOK_S, alive_s))
     finally:
-        context.listening.discard(me)
+        context.views.listening.discard(me)
 
 
 def _versions(context: AdminContext, feed: ChangeFeed) -> Hashable:

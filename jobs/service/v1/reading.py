@@ -1,15 +1,18 @@
 """Reads that take long, in processes of their own, a few at a time.
 
 Decides how many may be under way at once, from the question to the last byte of the answer, so that
-reading old tables never holds lookups up and what waits to be sent is bounded. Source: ours.
+reading old tables never holds lookups up and what waits to be sent is bounded. One process is there
+before anybody asks, so that a page's first view does not wait for its start, and the other one once
+somebody has asked. Source: ours.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import LifoQueue
+from queue import Empty, PriorityQueue
 from typing import IO, Any, TypeAlias
 
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -17,6 +20,7 @@ from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
 from jobs.service.reader_process import (
+    IDLE_S,
     Read,
     ReaderCounts,
     ReaderGoneError,
@@ -42,10 +46,15 @@ class Readers:
     def __init__(self) -> None:
         self.under_way = 0
         self.counts = ReaderCounts()
+        self._asked_ms = -round(IDLE_S * 1_000)
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ballast-reads")
-        self.idle: LifoQueue[ReaderProcess] = LifoQueue()  # who was asked last has all at hand
-        for _ in range(READERS):
-            self.idle.put(ReaderProcess(self.counts))
+        self.idle: PriorityQueue[ReaderProcess] = PriorityQueue()
+        for number in range(READERS):
+            self.idle.put(ReaderProcess(self.counts, is_staying=number == 0))
+
+    def stand_ready(self) -> None:
+        """Start the process that stays."""
+        self._start(self.idle.get())
 
     async def ask(self, question: ReadQuestion) -> IO[bytes]:
         """The answer of the next process that is free."""
@@ -57,6 +66,24 @@ class Readers:
             return process.ask(question)
         finally:
             self.idle.put(process)
+            self._start_others()
+
+    def _start_others(self) -> None:
+        """Start whoever has ended, as somebody looks again who will ask for more than one thing."""
+        asked_ms, self._asked_ms = self._asked_ms, boot_ms()
+        if self._asked_ms - asked_ms < IDLE_S * 1_000:
+            return
+        found: list[ReaderProcess] = []
+        with suppress(Empty):
+            while True:
+                found.append(self.idle.get_nowait())
+        for process in found:
+            self._start(process)
+
+    def _start(self, process: ReaderProcess) -> None:
+        with suppress(OSError):  # whoever asks is told
+            process.start()
+        self.idle.put(process)
 
 
 readers = Readers()

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.operating.overview import read_overview
 from jobs.service.access import Caller
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Request
 from jobs.service.v1 import events
+from jobs.service.views import SHOWN_TABLES, SMALL_TABLES
+from lbcore.model.tables import COMMANDS, LOAD_HISTORY
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.admin.asgi_calls import ask
+from tests.support.tables.commands_table import CommandsTable
 from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of
 
 BUNDLE = bundles_of("acme/ns1", 4)[0]
@@ -83,6 +88,42 @@ def test_page_is_told_of_a_table_that_changes_without_a_change_of_ownership(
         await parts.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(run())
+
+
+def test_page_is_told_of_what_a_batch_commits_after_its_events(
+    moving: tuple[TablesWriter, AdminContext], tmp_path: Path
+) -> None:
+    """Asked before it was there, the page would show it with the next batch, or 10 s later."""
+    commands = CommandsTable(tmp_path / "tables")
+    _, context = moving
+
+    async def run() -> None:
+        parts = await listen(context)
+        await told(parts)
+        context.views.refresh()
+        await told(parts)  # that these tables are there
+        commands.add("c-1", "done")
+        context.views.refresh()
+        assert (await told(parts))[0] == "batch"
+        await parts.aclose()  # type: ignore[attr-defined]
+        context.views.refresh()
+        assert context.views.version(COMMANDS.name) == -1  # nobody is to be told
+
+    asyncio.run(run())
+
+
+def test_every_table_that_an_overview_shows_is_told_of(
+    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+    tables = TableReader.table
+    monkeypatch.setattr(
+        TableReader, "table", lambda self, name, *a: read.add(name) or tables(self, name, *a)
+    )
+    _, context = moving
+    read_overview(TableReader(context.views.root, context.cluster), context.config, 1)
+    assert len(read) > len(SHOWN_TABLES)
+    assert read <= {table.name for table in (*SMALL_TABLES, LOAD_HISTORY, *SHOWN_TABLES)}
 
 
 def test_stream_without_batches_says_that_it_lives(

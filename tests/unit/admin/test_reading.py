@@ -25,7 +25,7 @@ from jobs.service.reader_process import (
     ReadRefusedError,
 )
 from jobs.service.v1 import reading
-from jobs.service.v1.reading import Kept, in_background, readers
+from jobs.service.v1.reading import Kept, Readers, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
 
 LARGE = 100_000
@@ -219,14 +219,30 @@ def test_process_that_a_question_made_large_goes_and_the_next_is_there_before_it
 
 
 def test_process_of_a_large_service_stays_as_it_is_small_itself(tmp_path: Path) -> None:
-    write_tables(tmp_path)
     held = b"1" * LARGE_BYTES
-    context = make_context(tmp_path)
-    readers.idle.put(fresh := ReaderProcess())
-    assert pid_that_answers(context) == pid_that_answers(context) == fresh.pid
-    assert readers.idle.get() is fresh
-    fresh.close()
+    process, question, counts = one_that_has_answered(tmp_path)
+    first = process.pid
+    process.ask(question).close()
+    assert (process.pid, counts.starts) == (first, 1)
+    process.close()
     assert len(held) == LARGE_BYTES
+
+
+def test_one_process_is_there_before_anybody_asks_and_the_other_once_somebody_has(
+    tmp_path: Path,
+) -> None:
+    write_tables(tmp_path)
+    found = Readers()
+    assert found.counts.starts == 0
+    found.stand_ready()
+    assert found.counts.starts == 1
+    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
+    asyncio.run(found.ask(question)).close()
+    assert found.counts.starts == 2
+    first, second = found.idle.get(), found.idle.get()
+    assert (first.is_staying, second.is_staying) == (True, False)
+    for process in (first, second):
+        process.close()
 
 
 def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(
