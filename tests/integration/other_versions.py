@@ -1,4 +1,4 @@
-"""Other versions of this project, made of its own source: the next one, and a mended one.
+"""Other versions of this project, made of its own source: one before, the next, and a mended one.
 
 The source is copied and changed in a few places, as a version after this one would be; whatever
 is looked for and not found fails, so that a copy is never the same by mistake.
@@ -41,6 +41,15 @@ def make_next_version(folder: Path) -> Path:
         written,
         lambda found: f'{found[1]} "{COLUMN}": "{NOTED}",{found[2]}',
     )
+    return root
+
+
+def make_version_before(folder: Path) -> Path:
+    """Its checkpoints are laid out as layout 1 was: every chunk is an entry of its own."""
+    root = _copy(folder)
+    spark = root / "jobs/adapters/spark"
+    _change(spark / "checkpoint.py", r"(?m)^LAYOUT = 2$", lambda _: "LAYOUT = 1")
+    _change(spark / "spark_machine.py", r"(?m)^_SMALL_BYTES = .+$", lambda _: "_SMALL_BYTES = -1")
     return root
 
 

@@ -21,6 +21,7 @@ from jobs.adapters.delta import tables as delta_tables
 from jobs.adapters.delta.table_writer import EPOCH_APP, TableWriter
 from jobs.adapters.spark.batch_sink import EVENTS
 from jobs.adapters.spark.checkpoint import (
+    LAYOUT,
     Manifest,
     Resumption,
     choose_checkpoint,
@@ -58,7 +59,8 @@ LEFT: Mapping[str, set[str]] = {"whole": set(), "true": {"write"}, "never": {"un
 """How far the old version came with its last batch → what the next one has to do about it."""
 
 _OLD, _NEXT = (
-    Manifest(code_version=code, config_version="f", scorer_groups=1) for code in ("old", "next")
+    Manifest(code_version=code, config_version="f", scorer_groups=1, layout=LAYOUT)
+    for code in ("old", "next")
 )
 
 

@@ -34,6 +34,7 @@ from tests.integration.other_versions import (
     digest_of,
     make_mended_version,
     make_next_version,
+    make_version_before,
 )
 from tests.integration.stack import ROOT, Cluster
 from tests.integration.versioned_stack import (
@@ -60,13 +61,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersionedStack]:
     folder = tmp_path_factory.mktemp("upgrades")
     kafka = EmbeddedKafka(folder / "kafka")
     made = VersionedStack(folder=folder, kafka=kafka, cluster=CLUSTER)
+    made.versions["before"] = make_version_before(folder / "before")
     made.versions["next"] = make_next_version(folder / "next")
     made.versions["mended"] = make_mended_version(folder / "mended")
     try:
         kafka.start()
         make_topics(kafka, made.address("operator"))
         made.start_fleet()
-        made.start_version("this", "first")
+        made.start_version("before", "first")
         made.create_namespaces()
         made.wait_settled()
         made.command("quiet", "pause", {})
@@ -79,6 +81,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersionedStack]:
 
 
 def test_upgrade_by_handing_over_is_noticed_by_nobody(stack: VersionedStack) -> None:
+    """From a checkpoint that an earlier version has laid out otherwise, too."""
     before = stack.code()
     with nobody_notices(stack) as seen:
         stack.stand_by("next", "upgraded")

@@ -26,6 +26,12 @@ _SET_ASIDE = "set-aside"
 _RESTORED = "restored"
 _SEEN = "events-version"
 
+LAYOUT = 2
+"""Of what Spark's state store holds, see `spark_machine`. In 1 every chunk had its own entry."""
+
+READABLE_LAYOUTS = (1, 2)
+"""From a checkpoint with another one no start goes on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -296,7 +302,7 @@ def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> s
     anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
-    if last.layout != present.layout:
+    if last.layout not in READABLE_LAYOUTS:
         return "this version lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"

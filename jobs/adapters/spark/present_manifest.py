@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from jobs.adapters.kafka.place import KafkaPlace
 from jobs.adapters.spark.batch_sink import CommitIdentity
-from jobs.adapters.spark.checkpoint import Manifest, code_version
-from jobs.adapters.spark.spark_machine import LAYOUT
+from jobs.adapters.spark.checkpoint import LAYOUT, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.config.load import digest
 from lbcore.config.tree import Config

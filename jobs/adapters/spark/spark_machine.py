@@ -1,14 +1,18 @@
 """Runs any Machine as a transformWithState operator of Spark.
 
 Decides nothing: rows become events, the state's chunks are read and only changed ones written,
-effects become rows. A worker that still holds the state whose digests the state store names does
-not read it again; the digests prove that it is the same. The one clock is the batch's timestamp,
-which comes with each row. Timers of Spark's are not used: their encoders alone cost a fifth of a
-batch, and Kafka's ticks step every cluster each second anyway. Source: ours.
+effects become rows. What a key's state is made of stands in one entry of the state store, its
+index: of each chunk the digest, and of a small one the chunk itself, because a call of Spark's
+state store costs more than a small chunk's bytes. A worker that still holds the state which the
+index names does not read it again; the digests prove that it is the same. The one clock is the
+batch's timestamp, which comes with each row. Timers of Spark's are not used: their encoders alone
+cost a fifth of a batch, and Kafka's ticks step every cluster each second anyway. What is laid out
+otherwise raises `checkpoint.LAYOUT`. Source: ours.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import pickle
@@ -31,11 +35,11 @@ Chunks = Mapping[str, bytes]
 NOW_MS = "now_ms"
 """The column of every row with the batch's timestamp."""
 
-LAYOUT = 1
-"""Of what Spark's state store holds, see `init`; another one can't go on from a checkpoint."""
-
-_DIGESTS = "digests"
+_INDEX = "digests"
 _DIGEST_SIZE = 16
+_SMALL_BYTES = 2_048
+_HERE = "="
+"""Begins what the index says of a chunk that is not kept elsewhere; no digest begins with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +59,18 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A state as this worker last left it, with its chunks and their digests."""
+    """A state as this worker last left it, with its chunks and what the index says of them."""
 
-    digests: Mapping[str, str]
+    index: Mapping[str, str]
     state: Any
     chunks: Chunks
 
-    def digest_of(self, name: str, chunk: bytes) -> str:
-        """The digest of a chunk; of the very same bytes it is known."""
-        return self.digests[name] if self.chunks.get(name) is chunk else _digest(chunk)
+    def line_of(self, name: str, chunk: bytes) -> str:
+        """What the index says of a chunk; of the very same bytes it is known."""
+        return self.index[name] if self.chunks.get(name) is chunk else _line(chunk)
 
 
-_NOTHING = _Held(digests={}, state=None, chunks={})
+_NOTHING = _Held(index={}, state=None, chunks={})
 _HELD: dict[tuple[str, Key], _Held] = {}
 
 
@@ -84,7 +88,7 @@ class MachineProcessor(StatefulProcessor):
         return operator
 
     def init(self, handle: Any) -> None:
-        """Declare the state: its chunks, and as one more of them the digest of each.
+        """Declare the state: its large chunks, and as one more of them the index of all.
 
         One variable, as each costs some 10 ms a batch to declare.
         """
@@ -127,7 +131,7 @@ class MachineProcessor(StatefulProcessor):
 
     def _step(self, key: Key, events: list[Any], now_ms: int) -> pd.DataFrame:
         machine = self._operator.make_machine(key)
-        digests, state = self._read(key, machine)
+        index, state = self._read(key, machine)
 
         def encoded(step: Step[Any, Any]) -> tuple[Chunks | None, pd.DataFrame]:
             chunks = None if step.state is None else machine.pack(step.state)
@@ -137,37 +141,49 @@ class MachineProcessor(StatefulProcessor):
         if chunks is None:
             self._forget(key)
         else:
-            self._write(key, digests, step.state, chunks)
+            self._write(key, index, step.state, chunks)
         return rows
 
     def _read(self, key: Key, machine: Machine[Any, Any, Any]) -> tuple[Mapping[str, str], Any]:
-        found = self._chunks.getValue((_DIGESTS,))
+        found = self._chunks.getValue((_INDEX,))
         if found is None:
             return {}, None
-        digests = json.loads(bytes(found[0]))
+        index = json.loads(bytes(found[0]))
         held = _HELD.get((self._operator.name, key))
-        if held is not None and held.digests == digests:
-            return digests, held.state
-        chunks = {name: bytes(self._chunks.getValue((name,))[0]) for name in digests}
-        return digests, machine.unpack(chunks)
+        if held is not None and held.index == index:
+            return index, held.state
+        chunks = {name: self._chunk(name, line) for name, line in index.items()}
+        return index, machine.unpack(chunks)
+
+    def _chunk(self, name: str, line: str) -> bytes:
+        if _is_here(line):
+            return base64.b64decode(line.removeprefix(_HERE))
+        return bytes(self._chunks.getValue((name,))[0])
 
     def _write(self, key: Key, before: Mapping[str, str], state: Any, chunks: Chunks) -> None:
         held = _HELD.get((self._operator.name, key), _NOTHING)
-        digests = {name: held.digest_of(name, chunks[name]) for name in sorted(chunks)}
-        for name, digest in digests.items():
-            if before.get(name) != digest:
+        index = {name: held.line_of(name, chunks[name]) for name in sorted(chunks)}
+        apart = {name for name, line in index.items() if not _is_here(line)}
+        for name in sorted(apart):
+            if before.get(name) != index[name]:
                 self._chunks.updateValue((name,), (chunks[name],))
-        for name in before:
-            if name not in digests:
+        for name, line in before.items():
+            if name not in apart and not _is_here(line):
                 self._chunks.removeKey((name,))
-        if digests != before:
-            self._chunks.updateValue((_DIGESTS,), (json.dumps(digests).encode(),))
-        _HELD[self._operator.name, key] = _Held(digests=digests, state=state, chunks=chunks)
+        if index != before:
+            self._chunks.updateValue((_INDEX,), (json.dumps(index).encode(),))
+        _HELD[self._operator.name, key] = _Held(index=index, state=state, chunks=chunks)
 
     def _forget(self, key: Key) -> None:
         self._chunks.clear()
         _HELD.pop((self._operator.name, key), None)
 
 
-def _digest(chunk: bytes) -> str:
+def _line(chunk: bytes) -> str:
+    if len(chunk) <= _SMALL_BYTES:
+        return _HERE + base64.b64encode(chunk).decode("ascii")
     return hashlib.blake2b(chunk, digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def _is_here(line: str) -> bool:
+    return line.startswith(_HERE)
