@@ -1,10 +1,10 @@
 """Reads of the tables that take long, in a process of their own beside the service.
 
 Decides what becomes of such a process: less urgent than lookups, ended after two minutes without
-questions, unless it is to stay, or when one made it large; of one that goes because it is large the
-next is started before it is asked for, as a start takes longer than most answers. Nothing that it
-does can hold up the event loop, which has another interpreter and another heap. An answer is whole
-before anybody sees its first byte: it waits in a file, so a client that reads slowly holds no
+questions, or when one made it large; one that stays begins anew instead, to give back what it held.
+The next is started before it is asked for, as a start takes longer than most answers. Nothing that
+it does can hold up the event loop, which has another interpreter and another heap. An answer is
+whole before anybody sees its first byte: it waits in a file, so a client that reads slowly holds no
 process. Source: ours.
 """
 
@@ -101,11 +101,19 @@ def _resident_bytes(pid: int) -> int:
 class ReaderProcess:
     """One process, asked by one thread at a time; blocks.
 
-    is_staying: it waits for questions however long. Of two the one that stays comes first.
+    is_staying: it waits for questions however long. Of two the one that stays comes first. idle_s:
+    without a question for so long, what earlier ones made it hold is given back.
     """
 
-    def __init__(self, counts: ReaderCounts | None = None, *, is_staying: bool = False) -> None:
+    def __init__(
+        self,
+        counts: ReaderCounts | None = None,
+        *,
+        is_staying: bool = False,
+        idle_s: float = IDLE_S,
+    ) -> None:
         self.is_staying = is_staying
+        self._command = _command(idle_s, is_staying=is_staying)
         self._counts = counts or ReaderCounts()
         self._process: subprocess.Popen[bytes] | None = None
         self._leaving: subprocess.Popen[bytes] | None = None
@@ -178,7 +186,7 @@ class ReaderProcess:
             self.close()
         if self._process is None:
             self._process = subprocess.Popen(  # noqa: S603 (our own words)
-                [sys.executable, "-c", f"from {__name__} import main; main({self.is_staying})"],
+                self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={
@@ -216,21 +224,36 @@ def _frames(pipe: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
 # -- in the process itself
 
 
-def main(is_staying: bool) -> None:  # noqa: FBT001 (a word of a command line)
+def _command(idle_s: float, *, is_staying: bool) -> list[str]:
+    words = f"is_staying={is_staying}, idle_s={idle_s}"
+    return [sys.executable, "-c", f"from {__name__} import main; main({words})"]
+
+
+def main(*, is_staying: bool, idle_s: float) -> None:
     """Answer questions on standard input until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it, by its input
-    os.nice(_NICE)
+    if os.getpriority(os.PRIO_PROCESS, 0) <= os.getpriority(os.PRIO_PROCESS, os.getppid()):
+        os.nice(_NICE)
     keep_from_pandas()
     log_json_lines()
     importlib.import_module(_USUAL)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed is no answer
-    while is_staying or _is_asked():
+    has_answered = False
+    while True:
+        if not select.select([sys.stdin], [], [], idle_s)[0]:
+            if not is_staying:
+                return
+            if has_answered:
+                os.dup2(answers.fileno(), sys.stdout.fileno())
+                os.execv(sys.executable, _command(idle_s, is_staying=is_staying))  # noqa: S606 (our own words)
+            continue
         question = next(_frames(sys.stdin.buffer), None)
         if question is None:
             return
         if not _answer(pickle.loads(question[1]), answers):  # noqa: S301 (our own parent)
             return
+        has_answered = True
 
 
 def _most_kb() -> int:
@@ -244,10 +267,6 @@ def _most_kb() -> int:
         return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _is_asked() -> bool:
-    return bool(select.select([sys.stdin], [], [], IDLE_S)[0])
 
 
 def _answer(question: ReadQuestion, answers: IO[bytes]) -> bool:

@@ -27,9 +27,12 @@ from jobs.service.reader_process import (
 from jobs.service.v1 import reading
 from jobs.service.v1.reading import Kept, Readers, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
+from tests.support.processes.agent_talk import until
 
 LARGE = 100_000
 LARGE_BYTES = 300_000_000
+KEPT_BYTES = 100_000_000
+_kept: list[bytes] = []
 
 
 def read_value(value: int, reader: TableReader) -> dict[str, Any]:
@@ -55,6 +58,11 @@ def fail(reader: TableReader) -> None:
 
 def read_into_memory(_reader: TableReader) -> dict[str, int]:
     return {"bytes": len(b"1" * LARGE_BYTES)}
+
+
+def keep_in_memory(_reader: TableReader) -> dict[str, int]:
+    _kept.append(b"1" * KEPT_BYTES)
+    return {"bytes": ReaderCounts(pids={os.getpid()}).memory_bytes()[0]}
 
 
 def pid_that_answers(context: AdminContext) -> int:
@@ -226,6 +234,21 @@ def test_process_of_a_large_service_stays_as_it_is_small_itself(tmp_path: Path) 
     assert (process.pid, counts.starts) == (first, 1)
     process.close()
     assert len(held) == LARGE_BYTES
+
+
+def test_process_that_stays_gives_back_what_it_held_and_answers_on(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    counts = ReaderCounts()
+    process = ReaderProcess(counts, is_staying=True, idle_s=0.5)
+    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
+    with process.ask(replace(question, read=keep_in_memory)) as answer:
+        large = json.load(answer)["bytes"]
+    first = process.pid
+    until(lambda: 0 < sum(counts.memory_bytes()) < large - KEPT_BYTES / 2)
+    process.ask(question).close()
+    assert (process.pid, counts.starts) == (first, 1)
+    assert os.getpriority(os.PRIO_PROCESS, first) <= os.getpriority(os.PRIO_PROCESS, 0) + 5
+    process.close()
 
 
 def test_one_process_is_there_before_anybody_asks_and_the_other_once_somebody_has(
