@@ -13,10 +13,11 @@ from pathlib import Path
 
 from jobs.console import say
 from tests.lab.bars import Bar, bars, by_contender
+from tests.lab.cells import cell
 from tests.lab.contenders import CONTENDERS
 from tests.lab.picture import picture
 from tests.lab.planned_page import kept_planned, section
-from tests.lab.records import ADDED, SKEW, Record, from_json, middle, to_json
+from tests.lab.records import ADDED, SKEW, Record, from_json, to_json
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEPT = DOCS / "plots" / "lab.json"
@@ -158,25 +159,9 @@ def _table(
     lines = [f"| contender | {' | '.join(name.strip() for name in columns)} |"]
     lines.append("|---" * (len(columns) + 1) + "|")
     for name, found in runs.items():
-        cells = [_cell([figure(one) for one in found]) for figure in columns.values()]
+        cells = [cell([figure(one) for one in found]) for figure in columns.values()]
         lines.append(f"| {CONTENDERS[name].title} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _cell(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return _number(values[0])
-    least, most = min(values), max(values)
-    if min(values) < 0:  # not seen is more than the most
-        seen = [one for one in values if one >= 0]
-        least, most = min(seen, default=-1.0), -1.0
-    return f"{_number(middle(values))} ({_number(least)}, {_number(most)})"
-
-
-def _number(value: float) -> str:
-    if value < 0:
-        return "-"
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
 
 
 def _bars(found: Sequence[Bar]) -> str:

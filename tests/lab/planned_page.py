@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.lab.cells import cell
 from tests.lab.planned_records import (
     P99_MS,
     WAYS,
@@ -16,7 +17,6 @@ from tests.lab.planned_records import (
     planned_bars,
     to_json,
 )
-from tests.lab.records import middle
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "plots" / "planned.json"
 
@@ -89,7 +89,7 @@ def section(records: Sequence[PlannedRecord]) -> list[str]:
     )
     lines = [f"| | {' | '.join(WAYS[way] for way in runs)} |", "|---" * (len(runs) + 1) + "|"]
     for name, figure in _COLUMNS.items():
-        cells = [_number(middle([figure(one) for one in found])) for found in runs.values()]
+        cells = [cell([figure(one) for one in found]) for found in runs.values()]
         lines.append(f"| {name.strip()} | {' | '.join(cells)} |")
     bars = ["| bar | | figures |", "|---|---|---|"]
     bars += [
@@ -106,9 +106,3 @@ def section(records: Sequence[PlannedRecord]) -> list[str]:
         "\n".join(bars),
         *(["\n".join(notes)] if notes else []),
     ]
-
-
-def _number(value: float) -> str:
-    if value < 0:
-        return "-"
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
