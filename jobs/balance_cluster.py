@@ -198,15 +198,15 @@ class _Job:
         metrics.see_start(is_rebuilt=resumption.is_rebuilt)
         self.shown.show(metrics.registry)
         log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
-        with ExitStack() as cleanup:
-            watch = cleanup.enter_context(TopicWatch(address, place.topics))
+        with ExitStack() as query_end:  # before the folder is let go of; the rest of it after
+            watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
             publisher = OwnershipPublisher(
                 address.topic_name(Topic.OWNERSHIP),
                 writer.is_ours,
                 lambda: watch.loss() is not None,
                 **address.client_options("balance_cluster"),
             )
-            cleanup.callback(publisher.close)
+            self.cleanup.callback(publisher.close)
             beginning = _beginning(self.config, self.args, writer, resumption, place)
             if resumption.is_rebuilt:
                 log({"event": "records_sent", "records": send_all_records(writer, publisher)})
@@ -221,7 +221,7 @@ class _Job:
                 tell=lambda rows: self.ticker.tell(rows) if self.ticker else None,
                 ends=place.ends_after(writer.last_commit()),
             )
-            rest = cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
+            rest = self.cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
             upkeep, seen = _upkeep(writer, self.config.pipeline), SeenVersion(state_dir)
             each = _EachBatch(sink, resumption, upkeep, rest, seen)
             told = _Told(log=log, metrics=metrics)
@@ -229,7 +229,7 @@ class _Job:
 
             def attempt() -> int:
                 query = begin()
-                cleanup.callback(query.stop)
+                query_end.callback(query.stop)
                 return _wait(query, self.end, watch, each, told)
 
             self.end.has_begun = True
