@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from jobs.telemetry.declared import BALANCER, DeclaredMetric, Type, by_name
 
 Labels = tuple[str, ...]
+T = TypeVar("T")
 _NO_BROKERS = ("", BALANCER)
 
 
@@ -35,8 +36,10 @@ class _Histogram:
 
 @dataclass(slots=True)
 class _Series:
-    values: dict[Labels, float] = field(default_factory=dict)
-    histograms: dict[Labels, _Histogram] = field(default_factory=dict)
+    """By the first label, "" for none: a job of many clusters shows one of them at a time."""
+
+    values: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    histograms: dict[str, dict[Labels, _Histogram]] = field(default_factory=dict)
 
 
 class MetricStore(Collector):
@@ -50,30 +53,28 @@ class MetricStore(Collector):
     def add(self, name: str, *labels: str, by: float = 1) -> None:
         """Count something. labels: as declared, in order."""
         with self._lock:
-            values = self._of(name, labels).values
+            values = self._values_of(name, labels)
             values[labels] = values.get(labels, 0) + by
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
         with self._lock:
-            self._of(name, labels).values[labels] = value
+            self._values_of(name, labels)[labels] = value
 
-    def replace(self, name: str, values: Mapping[tuple[Any, ...], float], *first: str) -> None:
-        """Set a gauge's series, all whose labels begin with `first`: those not named are gone.
+    def replace(self, name: str, values: Mapping[tuple[Any, ...], float], first: str) -> None:
+        """Set all of a gauge's series whose first label is this: those not named are gone.
 
-        values: by the labels after `first`.
+        values: by the labels after the first. O(values), however many others there are.
         """
         with self._lock:
-            series = self._series[name].values
-            kept = {key: value for key, value in series.items() if key[: len(first)] != first}
-            kept |= {(*first, *labels): value for labels, value in values.items()}
-            self._series[name].values = kept
+            named = {(first, *labels): value for labels, value in values.items()}
+            self._series[name].values[first] = named
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Put a value into a histogram."""
         with self._lock:
             bounds = self._metrics[name].buckets
-            histograms = self._of(name, labels).histograms
+            histograms = self._of(name, labels).histograms.setdefault(_first(labels), {})
             found = histograms.setdefault(labels, _Histogram([0] * (len(bounds) + 1)))
             found.counts[bisect_left(bounds, value)] += 1
             found.total += value
@@ -85,9 +86,9 @@ class MetricStore(Collector):
                 if metric.labels[:2] != ("cluster", "broker"):
                     continue
                 known = {*brokers, *_NO_BROKERS}
-                for found in (self._series[name].values, self._series[name].histograms):
-                    gone = [key for key in found if key[0] == cluster and key[1] not in known]
-                    for key in gone:
+                series = self._series[name]
+                for found in (series.values.get(cluster, {}), series.histograms.get(cluster, {})):
+                    for key in [key for key in found if key[1] not in known]:
                         del found[key]
 
     def registry(self) -> CollectorRegistry:
@@ -110,19 +111,30 @@ class MetricStore(Collector):
             raise ValueError(f"labels of {name} must be {wanted}, got {labels}")
         return self._series[name]
 
+    def _values_of(self, name: str, labels: Labels) -> dict[Labels, float]:
+        return self._of(name, labels).values.setdefault(_first(labels), {})
+
     def _family(self, metric: DeclaredMetric) -> Family:
         series = self._series[metric.name]
         if metric.type is Type.HISTOGRAM:
-            return _histogram_family(metric, series.histograms)
+            return _histogram_family(metric, _joined(series.histograms))
         kind = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
         family: Family = kind(
             metric.name.removesuffix("_total") if metric.type is Type.COUNTER else metric.name,
             metric.doc,
             labels=metric.labels,
         )
-        for labels, value in sorted(series.values.items()):
+        for labels, value in sorted(_joined(series.values).items()):
             family.add_metric(labels, value)  # type: ignore[attr-defined]
         return family
+
+
+def _first(labels: Labels) -> str:
+    return labels[0] if labels else ""
+
+
+def _joined(groups: Mapping[str, Mapping[Labels, T]]) -> dict[Labels, T]:
+    return {labels: value for group in groups.values() for labels, value in group.items()}
 
 
 def _histogram_family(metric: DeclaredMetric, histograms: Mapping[Labels, _Histogram]) -> Family:

@@ -31,6 +31,31 @@ def test_counter_adds_up_by_labels() -> None:
     assert total(read(made), "x_total", cluster="c") == 4
 
 
+class _Counted(str):
+    """A label that counts how often it is looked at."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        _Counted.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        _Counted.looks += 1
+        return super().__eq__(other)
+
+
+def test_series_of_other_clusters_cost_one_cluster_nothing() -> None:
+    """Else fifty clusters cost 2,500 times what one does, in each batch."""
+    made = store()
+    for number in range(50):
+        made.replace("y", {(_Counted("b1"),): 1.0}, _Counted(f"c{number}"))
+    _Counted.looks = 0
+    made.replace("y", {("b1",): 2.0}, "d")
+    assert _Counted.looks == 0
+
+
 def test_replaced_series_are_gone_for_their_cluster_alone() -> None:
     made = store()
     made.replace("y", {("b1",): 1.0, ("b2",): 2.0}, "c")
