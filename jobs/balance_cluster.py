@@ -222,8 +222,9 @@ class _Job:
                 ends=place.ends_after(writer.last_commit()),
             )
             rest = self.cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
-            upkeep, seen = _upkeep(writer, self.config.pipeline), SeenVersion(state_dir)
-            each = _EachBatch(sink, resumption, upkeep, rest, seen)
+            pipeline = self.config.pipeline
+            upkeep, seen = _upkeep(writer, pipeline), SeenVersion(state_dir)
+            each = _EachBatch(sink, resumption, upkeep, rest, seen, pipeline.trigger_ms)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
 
@@ -306,6 +307,7 @@ class _EachBatch:
     upkeep: TableUpkeep
     rest: Rest
     seen: SeenVersion
+    trigger_ms: int
     ended: int = -1
     rested: Mapping[int, int] = field(default_factory=dict)
 
@@ -318,10 +320,23 @@ class _EachBatch:
         done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)
-        allowed_ms = min(self.sink.rests_ms.values(), default=0)
-        rested_s = self.rest.wait(began_s + allowed_ms / 1000, self.sink.ends)
+        rested_s = self.rest.wait(self._until_s(began_s), self.sink.ends)
         self.rested = {batch_id: round(rested_s * 1000)}
         self.ended = batch_id
+
+    def _until_s(self, began_s: float) -> float:
+        """Until when this batch may be held back, by `time.monotonic`.
+
+        Spark begins the next one at once where the trigger has passed: so what the batch may wait
+        beyond it is counted from the batch's own time. began_s: when the sink was called.
+        """
+        allowed_ms = min(self.sink.rests_ms.values(), default=0)
+        if not allowed_ms:
+            return began_s
+        now_s, trigger_s = time.monotonic(), self.trigger_ms / 1000
+        told_s = (wall_ms() - self.sink.batch_ms) / 1000
+        since_s = min(max(told_s, now_s - began_s), now_s - began_s + trigger_s)  # clocks may turn
+        return now_s - since_s + trigger_s + allowed_ms / 1000
 
 
 def _wait(

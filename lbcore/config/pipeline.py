@@ -42,7 +42,7 @@ class Pipeline:
         doc="Shortest time between the starts of two micro-batches.",
     )
     rest_ms: int = setting(
-        2_000,
+        2_500,
         unit="ms",
         minimum=0,
         maximum=60_000,

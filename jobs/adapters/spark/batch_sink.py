@@ -121,8 +121,9 @@ class _Rows:
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
-    ends: what has been read; where the query began, carried on. rests_ms: cluster → by how much
-    more than trigger_ms its next batch may follow, as its last report said.
+    ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
+    rests_ms: cluster → by how much more than trigger_ms its next batch may follow, as its last
+    report said.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
     watch: is told of each batch when it is written. tell: takes what shards tell each other.
@@ -137,6 +138,7 @@ class BatchSink:
     watch: Callable[[BatchSeen], None] = lambda _: None
     tell: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
     ends: Ends = field(default_factory=dict)
+    batch_ms: int = 0
     rests_ms: dict[str, int] = field(default_factory=dict)
     _committed_ms: int = 0
 
@@ -150,7 +152,7 @@ class BatchSink:
         if not reports:
             return
         self._advance(reports)
-        now_ms = max(report["now_ms"] for report in reports)
+        self.batch_ms = now_ms = max(report["now_ms"] for report in reports)
         about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
         rows = self._rows_of(effects, batch_id)

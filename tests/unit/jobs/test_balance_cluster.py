@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.adapters.kafka.place import Ends
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
 from jobs.adapters.spark.clock_steps import ClockSteps
@@ -26,6 +27,7 @@ class Sink:
         self.identity = SimpleNamespace(query_id="q")
         self.writer = SimpleNamespace(version=lambda _table: 7)
         self.rests_ms: dict[str, int] = {}
+        self.batch_ms = 0
         self.ends: Ends = {}
         self.written: list[int] = []
         self.lines: list[Mapping[str, Any]] = []
@@ -91,7 +93,7 @@ class Clock:
 def each_batch(path: Path, upkeep: Any) -> tuple[_EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    each = _EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path))  # type: ignore[arg-type]
+    each = _EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path), 1_000)  # type: ignore[arg-type]
     return each, sink
 
 
@@ -123,6 +125,21 @@ def test_batch_may_be_held_back_for_as_long_as_every_cluster_allows(tmp_path: Pa
     rest = each.rest
     assert isinstance(rest, Restless)
     assert [round(told_s, -1) for told_s in rest.told_s] == [0.0, 60.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "least_s", "most_s"), [(400, 60.0, 60.6), (-9_000, 60.0, 61.0), (9_000, 59.0, 60.0)]
+)
+def test_rest_is_counted_from_the_batchs_trigger_as_spark_counts(
+    age_ms: int, least_s: float, most_s: float, tmp_path: Path
+) -> None:
+    """A trigger is a second. Another clock makes a rest a second shorter or longer at most."""
+    each, sink = each_batch(tmp_path, lambda _: None)
+    sink.rests_ms, sink.batch_ms = {"one": 60_000}, wall_ms() - age_ms
+    each(None, 7)
+    rest = each.rest
+    assert isinstance(rest, Restless)
+    assert least_s < rest.told_s[0] <= most_s
 
 
 def test_progress_is_told_without_the_time_for_which_a_batch_was_held_back() -> None:
