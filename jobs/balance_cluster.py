@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,20 +36,20 @@ from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.spark.batch_sink import EVENTS, BatchSink
+from jobs.adapters.spark.batch_sink import BatchSink
 from jobs.adapters.spark.checkpoint import (
     Resumption,
     SeenVersion,
     check_standby,
     choose_checkpoint,
     is_restored,
-    query_id,
     read_manifest,
     unfinished_batch,
     unmark_restored,
     write_manifest,
 )
 from jobs.adapters.spark.clock_steps import ClockSteps
+from jobs.adapters.spark.each_batch import EachBatch
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
 from jobs.adapters.spark.lost_parts import said_of, told_in_words
 from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
@@ -224,7 +224,7 @@ class _Job:
             rest = self.cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
             pipeline = self.config.pipeline
             upkeep, seen = _upkeep(writer, pipeline), SeenVersion(state_dir)
-            each = _EachBatch(sink, resumption, upkeep, rest, seen, pipeline.trigger_ms)
+            each = EachBatch(sink, resumption, upkeep, rest, seen, pipeline.trigger_ms)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
 
@@ -294,56 +294,11 @@ def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) ->
     note(f"the tables were restored: {count} records have new versions, older commands are left")
 
 
-@dataclass(slots=True)
-class _EachBatch:
-    """The sink, a turn of upkeep after it, and a rest.
-
-    ended: the last batch that it was called with; rested: and for how many ms it was held back.
-    The sink is told the query's id with its first batch: only then the checkpoint has it.
-    """
-
-    sink: BatchSink
-    resumption: Resumption
-    upkeep: TableUpkeep
-    rest: Rest
-    seen: SeenVersion
-    trigger_ms: int
-    ended: int = -1
-    rested: Mapping[int, int] = field(default_factory=dict)
-
-    def __call__(self, frame: Any, batch_id: int) -> None:
-        began_s = time.monotonic()
-        if not self.sink.identity.query_id:
-            self.sink.use_query(query_id(self.resumption.checkpoint))
-        self.sink(frame, batch_id)
-        self.seen.note(self.sink.writer.version(EVENTS))
-        done = self.upkeep(wall_ms())
-        if done is not None:
-            self.sink.log(done)
-        rested_s = self.rest.wait(self._until_s(began_s), self.sink.ends)
-        self.rested = {batch_id: round(rested_s * 1000)}
-        self.ended = batch_id
-
-    def _until_s(self, began_s: float) -> float:
-        """Until when this batch may be held back, by `time.monotonic`.
-
-        Spark begins the next one at once where the trigger has passed: so what the batch may wait
-        beyond it is counted from the batch's own time. began_s: when the sink was called.
-        """
-        allowed_ms = min(self.sink.rests_ms.values(), default=0)
-        if not allowed_ms:
-            return began_s
-        now_s, trigger_s = time.monotonic(), self.trigger_ms / 1000
-        told_s = (wall_ms() - self.sink.batch_ms) / 1000
-        since_s = min(max(told_s, now_s - began_s), now_s - began_s + trigger_s)  # clocks may turn
-        return now_s - since_s + trigger_s + allowed_ms / 1000
-
-
 def _wait(
     query: Any,
     end: OrderedEnd,
     watch: TopicWatch,
-    each: _EachBatch,
+    each: EachBatch,
     told: _Told,
 ) -> int:
     last, steps = -1, ClockSteps()

@@ -14,9 +14,10 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
 from jobs.adapters.spark.clock_steps import ClockSteps
+from jobs.adapters.spark.each_batch import EachBatch
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
 from jobs.adapters.spark.progress import read_progress
-from jobs.balance_cluster import _EachBatch, _Told, _wait
+from jobs.balance_cluster import _Told, _wait
 from jobs.console import CommandError, Exit
 
 
@@ -90,10 +91,10 @@ class Clock:
         return False
 
 
-def each_batch(path: Path, upkeep: Any) -> tuple[_EachBatch, Sink]:
+def each_batch(path: Path, upkeep: Any) -> tuple[EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    each = _EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path), 1_000)  # type: ignore[arg-type]
+    each = EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path), 1_000)  # type: ignore[arg-type]
     return each, sink
 
 
