@@ -226,9 +226,12 @@ class PipelineStack:
         return found | (_job_cpu_s(pids["job"]) if "job" in pids else {})
 
     def memory_mib(self) -> dict[str, float]:
-        """Resident memory by process, the job's added up."""
+        """Resident memory by process, the job's added up; its Pss counts what is shared once."""
         pids = {**{n: c.pid for n, c in self.children.items()}, "kafka": self.kafka.pid}
-        return {name: round(_rss(pid) / 2**20) for name, pid in pids.items()}
+        found = {name: _memory(pid, "rss") for name, pid in pids.items()}
+        if "job" in pids:
+            found["job, Pss"] = _memory(pids["job"], "pss")
+        return {name: round(size / 2**20) for name, size in found.items()}
 
     def wait(
         self, what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S
@@ -275,16 +278,18 @@ def _job_cpu_s(pid: int) -> dict[str, float]:
     return found
 
 
-def _rss(pid: int) -> int:
+def _memory(pid: int, kind: str) -> int:
+    """Bytes of a process and of those that it has started; kind: rss or pss."""
     process = psutil.Process(pid)
-    return sum(map(_resident, (process, *process.children(recursive=True))))
+    return sum(_held(one, kind) for one in (process, *process.children(recursive=True)))
 
 
-def _resident(process: psutil.Process) -> int:
+def _held(process: psutil.Process, kind: str) -> int:
     try:
-        return int(process.memory_info().rss)
+        found = process.memory_info() if kind == "rss" else process.memory_full_info()
     except psutil.NoSuchProcess:
         return 0
+    return int(getattr(found, kind))
 
 
 class FollowerWatch(threading.Thread):
