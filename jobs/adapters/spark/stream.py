@@ -39,12 +39,16 @@ STACK_SIZE = "-Xss16m"
 # The quick compiler alone: batches are plans more than loops, and the slow one took a core for the
 # first minutes of a job: 30 s of CPU to the first batch against 19, and 891 ms a batch against 564
 _QUICK = "-XX:TieredStopAtLevel=1"
-# A heap begins with a 64th of the machine's memory, and is let grow to more than three times of what
+# A heap begins with a 64th of the machine's memory, and is let grow to more than three times what
 # is in it: 240 MB where 100 are needed
 _SMALL_HEAP = ("-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40")
 _DRIVER_OPTIONS = (
-    STACK_SIZE, "-XX:+UseSerialGC", *_SMALL_HEAP, _QUICK, f"-Dlog4j2.configurationFile=file:{_LOGGING}"
-)  # fmt: skip
+    STACK_SIZE,
+    "-XX:+UseSerialGC",
+    *_SMALL_HEAP,
+    _QUICK,
+    f"-Dlog4j2.configurationFile=file:{_LOGGING}",
+)
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"
