@@ -12,6 +12,7 @@ import pytest
 
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.spark.checkpoint import (
+    LAYOUT,
     CheckpointMismatchError,
     ClaimedTables,
     Manifest,
@@ -77,7 +78,7 @@ def test_checkpoint_whose_job_lost_the_race_is_refused_later(tmp_path: Path) -> 
     """It was marked with the epoch that the winner has: only the claim's id tells them apart."""
     tables, state_dir = tmp_path / "tables", tmp_path / "state"
     manifest = Manifest(
-        code_version="c", config_version="f", scorer_groups=1, epoch=0, claim="mine"
+        layout=LAYOUT, code_version="c", config_version="f", scorer_groups=1, epoch=0, claim="mine"
     )
     checkpoint = state_dir / "checkpoints" / "epoch-0"
     (checkpoint / "commits").mkdir(parents=True)

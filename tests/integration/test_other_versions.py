@@ -14,7 +14,6 @@ from tests.integration.other_versions import (
     in_folder,
     make_mended_version,
     make_next_version,
-    make_version_before,
 )
 from tests.integration.stack import ROOT
 from tests.support.values.wire_messages import RULES
@@ -35,7 +34,7 @@ print(key.decode(), value.decode(), sep="\\n")
 
 @pytest.mark.parametrize(
     ("make", "is_wider"),
-    [(make_next_version, True), (make_mended_version, False), (make_version_before, False)],
+    [(make_next_version, True), (make_mended_version, False)],
 )
 def test_other_version_is_another_and_can_be_started(
     make: Callable[[Path], Path], *, is_wider: bool, tmp_path: Path
