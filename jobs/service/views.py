@@ -180,19 +180,21 @@ class TableViews:
         """
         started_ms = boot_ms()
         tables = (*SMALL_TABLES, LOAD_HISTORY)
-        refreshed = [self._try_refresh(table) for table in tables]  # each, also after a failure
+        refreshed = [
+            self._try(self._refresh, table) for table in tables
+        ]  # each, also after a failure
+        shown = SHOWN_TABLES if self.listening else ()
+        followed = [self._try(self._follow, table) for table in shown]
+        if not shown:
+            self._follow_no_more()
         if all(refreshed):
             self.confirmed_ms = started_ms
+        if all(refreshed) and all(followed):
             self._tell("; ".join(self._unread[name] for name in sorted(self._unread)))
-        for table in SHOWN_TABLES:
-            if self.listening:
-                self._try_refresh(table)
-            else:
-                self._tails.pop(table.name, None)
 
-    def _try_refresh(self, table: Table) -> bool:
+    def _try(self, refresh: Callable[[Table], None], table: Table) -> bool:
         try:
-            self._refresh(table)
+            refresh(table)
         except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
             self._tails.pop(table.name, None)
             self._note(error)
@@ -208,10 +210,24 @@ class TableViews:
         if tail is not None or has_log(table_path(self.root, table.name)):
             self._load_whole(table)
 
+    def _follow(self, table: Table) -> None:
+        """Know the newest version of a table, and none of its rows."""
+        path, tail = table_path(self.root, table.name), self._tails.get(table.name)
+        if tail is not None:
+            with suppress(LostError):
+                tail.new_commits()
+                return
+        if tail is not None or has_log(path):
+            self._tails[table.name] = TableTail(path, open_table(self.root, table.name))
+
+    def _follow_no_more(self) -> None:
+        for table in SHOWN_TABLES:
+            self._tails.pop(table.name, None)
+
     def _read_on(self, table: Table, tail: TableTail) -> None:
         """Take over the new commits; raises LostError where the log does not lead on."""
         commits = tail.new_commits()
-        if not commits or table in SHOWN_TABLES:
+        if not commits:
             return
         if table.name != LOAD_HISTORY.name or any(commit.needs_reload for commit in commits):
             self._load_whole(table)
@@ -223,9 +239,6 @@ class TableViews:
 
     def _load_whole(self, table: Table) -> None:
         handle = open_table(self.root, table.name)
-        if table in SHOWN_TABLES:
-            self._tails[table.name] = TableTail(table_path(self.root, table.name), handle)
-            return
         condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
         if table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
