@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -90,8 +91,11 @@ def test_segments_on_one_broker_are_mirrored_and_told_as_narrow(
     assert cluster.stop_bridge() == 0
 
 
-def test_assessment_shows_the_load_of_segments(cluster: PulsarStack, orders: ScalableTopic) -> None:
+def test_assessment_shows_the_load_of_segments(
+    cluster: PulsarStack, orders: ScalableTopic, tmp_path: Path
+) -> None:
     words = ["assess", cluster.pulsar.admin_url, "--for", "30s", "--json"]
+    words += ["--html", str(tmp_path / "page.html")]
     done = subprocess.run(
         [sys.executable, "-m", "jobs.cli", *words],
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=True,
