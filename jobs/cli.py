@@ -10,9 +10,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from jobs.console import CommandError, Exit, add_json_option, complain
+from jobs.console import CommandError, Exit, MisuseError, add_json_option, complain
 from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
+
+COMMAND_WORDS = "jobs.operating.command_words"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,6 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_verb(words: Sequence[str]) -> int:
+    if words and (phrases := _phrases_with(words[0])):
+        error = MisuseError(
+            f"there is no verb {words[0]!r}",
+            why="it stands behind what it is done to",
+            next_step=f"did you mean {' or '.join(f'`ballast {phrase}`' for phrase in phrases)}?",
+        )
+        complain(error, as_json="--json" in words)
+        return error.exit_code
     parser = Parser(
         prog="ballast",
         description="Balance the load of a cluster of brokers: who owns which bundle, and why.",
@@ -38,6 +48,12 @@ def _without_verb(words: Sequence[str]) -> int:
     except SystemExit as end:  # --help ends with 0 and everything else with 2
         return int(end.code or Exit.DONE)
     return Exit.MISUSE
+
+
+def _phrases_with(word: str) -> Sequence[str]:
+    """The commands whose second word it is; no verb that is known waits for their declarations."""
+    phrases: Sequence[str] = importlib.import_module(COMMAND_WORDS).phrases_with(word)
+    return phrases
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:

@@ -8,7 +8,7 @@ Source: ours.
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from typing import Any, get_origin, get_type_hints
@@ -31,6 +31,12 @@ def commands_of(verb: str) -> Mapping[str, CommandVerb]:
     """Kind → its words, of all that the verb sends."""
     spoken = {kind: declaring.about.verb for kind, declaring in KINDS.items()}
     return {kind: one for kind, one in spoken.items() if one and one.words.split()[0] == verb}
+
+
+def phrases_with(action: str) -> Sequence[str]:
+    """What is said with an action as its second word ("drain": ["broker drain"]), in order."""
+    spoken = (declaring.about.verb for declaring in KINDS.values())
+    return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
 
 def add_commands(actions: Any, verb: str) -> None:

@@ -102,6 +102,8 @@ def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixt
     ("line", "meant"),
     [
         (["stauts"], "did you mean status?"),
+        (["drain", "broker-8"], "did you mean `ballast broker drain`?"),
+        (["pin"], "did you mean `ballast bundle pin`?"),
         (["broker", "drian", "b"], "did you mean drain?"),
         (["status", "--tabels", "x"], "did you mean --tables?"),
         (["explain", "bundel", "b"], "did you mean bundle?"),
