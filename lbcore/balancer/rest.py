@@ -6,7 +6,7 @@ that as well. None is put off that a timer wants: the next cycle, and the moment
 that falls silent now is taken for dead. Last phase of `balancer`. Source: ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lbcore.balancer.decisions.turns import cycle_due_ms
@@ -16,9 +16,20 @@ from lbcore.balancer.state.work import Work
 from lbcore.config.ownership import EAGER
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.wire.messages import BrokerLoad, Heartbeat, Message, ShardLoad, Tick, Topic
+from lbcore.wire.messages import (
+    BrokerLoad,
+    Heartbeat,
+    Message,
+    Rejected,
+    ShardLoad,
+    Tick,
+    Topic,
+)
 
-HEARD = (Topic.BROKER_LOAD, Topic.ACKS, Topic.COMMANDS)
+SAID_BY = (Topic.BROKER_LOAD,)
+"""Topics on which brokers say who they are, again and again."""
+
+HEARD = (*SAID_BY, Topic.ACKS, Topic.COMMANDS)
 """Topics that may bring what can't wait; the others tell how busy bundles and topics are."""
 
 
@@ -73,9 +84,16 @@ class Heard:
 
     brokers: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
 
-    def is_news(self, message: Message) -> bool:
-        """Whether a message can't wait; of brokers it is remembered what they said. O(1)."""
-        if isinstance(message, Tick | ShardLoad):
+    def has_news(self, messages: Iterable[Message | Rejected]) -> bool:
+        """Whether one of them can't wait. O(messages).
+
+        All are taken in, also behind the first that can't: else each of a thousand brokers would
+        end a rest of its own, and the job would not rest before it has heard them one by one.
+        """
+        return max([self._is_news(message) for message in messages], default=False)
+
+    def _is_news(self, message: Message | Rejected) -> bool:
+        if isinstance(message, Rejected | Tick | ShardLoad):
             return False
         if not isinstance(message, Heartbeat | BrokerLoad):
             return True

@@ -180,5 +180,19 @@ def test_only_what_was_never_said_before_is_news_of_a_broker() -> None:
 
     heard = Heard()
     said = [beat("b1", "one"), beat("b1", "one"), beat("b2", "one"), beat("b1", "two")]
-    assert [heard.is_news(message) for message in said] == [True, False, True, True]
-    assert not heard.is_news(Tick(cluster=CLUSTER))
+    assert [heard.has_news([message]) for message in said] == [True, False, True, True]
+    assert not heard.has_news([Tick(cluster=CLUSTER)])
+
+
+def test_a_thousand_brokers_that_were_never_heard_end_one_rest() -> None:
+    beats = [
+        Heartbeat(
+            envelope=Envelope(
+                cluster=CLUSTER, broker=f"b{number}", incarnation="1", seq=1, reported_at_ms=1
+            )
+        )
+        for number in range(1_000)
+    ]
+    heard = Heard()
+    assert heard.has_news(beats)
+    assert not heard.has_news(beats)

@@ -5,7 +5,7 @@ Spark's trigger is fixed, so a batch that is written waits here before it ends; 
 durable, and a job that is killed meanwhile repeats it to the same effects. Source: ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from threading import Event
 from time import monotonic
@@ -17,15 +17,18 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.place import Ends
-from lbcore.balancer.rest import HEARD, Heard
+from lbcore.balancer.rest import HEARD, SAID_BY, Heard
 from lbcore.config.tree import Config
-from lbcore.wire.messages import Rejected
+from lbcore.wire.messages import Message, Rejected
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import ParseRules
 
 _POLL_S = 0.2
 _LEAST_S = 0.05
 _STEP_MS = 500
+_LATELY = 4_000
+"""Messages a partition: what a thousand brokers say in twenty seconds."""
+_LEARN_S = 5.0
 
 
 class Rest:
@@ -62,7 +65,7 @@ class Rest:
         try:
             self._listen_from(ends)
             while not self._told_to_end.is_set() and (left_s := until_s - monotonic()) > 0:
-                if any(self._polled_news(min(left_s, _POLL_S))):
+                if self._heard.has_news(self._polled(min(left_s, _POLL_S))):
                     break
         except KafkaError:
             self.close()
@@ -75,20 +78,34 @@ class Rest:
             self._consumer = None
 
     def _listen_from(self, ends: Ends) -> None:
-        if self._consumer is None:
-            self._consumer = self._connect()
         places = {
             TopicPartition(topic, int(partition)): end
             for topic in self._names
             for partition, end in ends.get(topic, {}).items()
         }
+        if self._consumer is None:
+            self._consumer = self._connect()
+            self._learn({p: end for p, end in places.items() if self._names[p.topic] in SAID_BY})
         if self._consumer.assignment() != places.keys():
             self._consumer.assign(list(places))
         for place, end in places.items():
             self._consumer.seek(place, end)
 
-    def _polled_news(self, wait_s: float) -> Iterator[bool]:
-        for records in self._consumer.poll(timeout_ms=round(1000 * wait_s)).values():
+    def _learn(self, places: Mapping[TopicPartition, int]) -> None:
+        """Hear what brokers said lately: batches have read it, so it is no news when said again."""
+        self._consumer.assign(list(places))
+        for place, first in self._consumer.beginning_offsets(list(places)).items():
+            self._consumer.seek(place, max(first, places[place] - _LATELY))
+        deadline_s = monotonic() + _LEARN_S
+        while monotonic() < deadline_s and any(
+            self._consumer.position(place) < end for place, end in places.items()
+        ):
+            self._heard.has_news(self._polled(_POLL_S, places))
+
+    def _polled(
+        self, wait_s: float, before: Mapping[TopicPartition, int] | None = None
+    ) -> Iterator[Message | Rejected]:
+        for place, records in self._consumer.poll(timeout_ms=round(1000 * wait_s)).items():
             for record in records:
-                message = parse(self._names[record.topic], record.key, record.value, self._rules)
-                yield not isinstance(message, Rejected) and self._heard.is_news(message)
+                if before is None or record.offset < before[place]:
+                    yield parse(self._names[place.topic], record.key, record.value, self._rules)

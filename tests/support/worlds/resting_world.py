@@ -4,7 +4,7 @@ import json
 
 from lbcore.balancer.rest import HEARD, Heard
 from lbcore.config.tree import Config
-from lbcore.wire.messages import Rejected, Topic
+from lbcore.wire.messages import Topic
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import ParseRules
 from tests.support.worlds.world import CLUSTER, World
@@ -38,7 +38,6 @@ class RestingWorld(World):
             if Topic(topic) in HEARD
             for raw in raws[self.read[topic, partition] :]
         )
-        messages = [parse(Topic(topic), raw.key, raw.value, self.rules) for topic, raw in unread]
-        return any(
-            self.heard.is_news(message) for message in messages if not isinstance(message, Rejected)
+        return self.heard.has_news(
+            [parse(Topic(topic), raw.key, raw.value, self.rules) for topic, raw in unread]
         )
