@@ -12,11 +12,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.plan.decision import Decision, Kind, Plan, Scope, Skip
-from lbcore.plan.lifts import FILTERS, HOLDS, LIMITS, RULES, STRATEGY, Inputs, lifted
+from lbcore.plan.lifts import (
+    FILTERS,
+    HOLDS,
+    LIMITS,
+    RULES,
+    STRATEGY,
+    Inputs,
+    idle_caps,
+    in_force,
+    lifted,
+)
+from lbcore.plan.phases.limit import PHASE as LIMIT
 from lbcore.plan.planner import plan
 from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import GaugeRows
+from lbcore.plan.trace import Columns, GaugeRows
 from lbcore.signals.usage import weighted_usage
 
 BROKERS_MAX = 20
@@ -68,11 +79,15 @@ class HeldBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldQuestion:
-    """The arguments of the plan that is asked about."""
+    """The arguments of the plan that is asked about.
+
+    refused: of `refusals`, what its limits said; None = not known.
+    """
 
     inputs: Inputs
     now_ms: int
     scope: Scope
+    refused: frozenset[str] | None = None
 
     def plan(self, inputs: Inputs) -> frozenset[str]:
         """The brokers that give something in this cycle under other inputs."""
@@ -108,6 +123,15 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
             if verdict not in _NEVER_STUCK and not waits and name not in giving:
                 found[name] = verdict
     return found
+
+
+def refusals(result: Plan | Skip) -> frozenset[str]:
+    """What the phase of limits said of the moves that it was asked about. Needs a traced plan."""
+    found: set[str] = set()
+    for part in result.trace.parts:
+        if isinstance(part, Columns) and part.phase == LIMIT:
+            found |= {part.verdicts[code] for code in np.unique(part.verdict).tolist()}
+    return frozenset(found)
 
 
 def near(result: Plan | Skip) -> frozenset[str]:
@@ -166,6 +190,8 @@ class _Search:
         self._asked = asked
         self._known: dict[tuple[str, ...], frozenset[str]] = {}
         inputs = asked.inputs
+        self._in_force = in_force(inputs)
+        self._idle = frozenset() if asked.refused is None else idle_caps(asked.refused)
         self._holds = {n: hold.holds(inputs, asked.now_ms) for n, hold in HOLDS.items()}
 
     def causes(
@@ -176,18 +202,21 @@ class _Search:
         is_chosen: the strategy chose bundles of it, so what stopped them came after.
         """
         holding = [name for name in HOLDS if len(self._held(name, at))]
-        for rules in (holding, [*LIMITS, *FILTERS] if is_chosen else []):
+        later = [name for name in (*LIMITS, *FILTERS) if name in self._in_force]
+        strategy = [name for name in STRATEGY if name in self._in_force]
+        tried = [name for name in later if name not in self._idle]
+        for rules in (holding, tried if is_chosen else []):
             alone = [name for name in rules if self._frees(broker, (name,))]
             if alone:
                 return self._named(alone, at), False
-        every = (*holding, *LIMITS, *FILTERS)
+        every = (*holding, *later)
         smallest_set = self._smallest_set(broker, every)
         if smallest_set:
             return self._named(smallest_set, at), True
-        alone = [name for name in STRATEGY if self._frees(broker, (name,))]
+        alone = [name for name in strategy if self._frees(broker, (name,))]
         if alone:
             return self._named(alone, at), False
-        return self._named(self._smallest_set(broker, (*every, *STRATEGY)), at), True
+        return self._named(self._smallest_set(broker, (*every, *strategy)), at), True
 
     def _named(self, rules: Iterable[str], at: int) -> tuple[HoldingRule, ...]:
         return tuple(self._cause(name, at) for name in rules)

@@ -5,14 +5,16 @@ bundles where they are; LIMITS and FILTERS stop moves that a strategy wants; STR
 strategy's own bounds on what is worth moving. Source: ours; each names its setting.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.snapshot import Bools, BundleTable, Ints, Snapshot
+from lbcore.plan.trace import CandidateVerdict
 
 _ENDLESS = 1e9
 _NO_CAP = -1
@@ -48,10 +50,14 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:
-    """A rule, its setting ("" = what operators set by commands), and the inputs without it."""
+    """A rule, its setting ("" = what operators set by commands), and the inputs without it.
+
+    is_set: whether the inputs with it differ at all from those without.
+    """
 
     setting: str
     without: Callable[[Inputs], Inputs]
+    is_set: Callable[[Inputs], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +172,7 @@ def _setting(section: str, name: str, value: Any) -> Lift:
     return Lift(
         setting=f"{section}.{name}",
         without=lambda inputs: inputs.of_config(section, **{name: value}),
+        is_set=lambda inputs: getattr(getattr(inputs.config, section), name) != value,
     )
 
 
@@ -179,6 +186,7 @@ LIMITS: Mapping[str, Lift] = {
     "role_cool_down": Lift(
         setting="shedding.role_cool_down_ms",
         without=lambda inputs: inputs.of_state(gave_ms={}, took_ms={}),
+        is_set=lambda inputs: bool(inputs.state.gave_ms or inputs.state.took_ms),
     ),
 }
 """Rule → how much may move at once."""
@@ -195,13 +203,23 @@ def _no_groups(inputs: Inputs) -> Inputs:
 
 
 FILTERS: Mapping[str, Lift] = {
-    "isolation": Lift(setting="", without=_no_isolation),
-    "anti_affinity": Lift(setting="", without=_no_groups),
+    "isolation": Lift(
+        setting="",
+        without=_no_isolation,
+        is_set=lambda inputs: bool(inputs.snapshot.policies.isolation),
+    ),
+    "anti_affinity": Lift(
+        setting="",
+        without=_no_groups,
+        is_set=lambda inputs: bool(inputs.snapshot.policies.anti_affinity),
+    ),
     "max_topics": _setting("filters", "max_topics_per_broker", int(_ENDLESS)),
     "distribute_evenly": _setting("filters", "distribute_evenly", value=False),
     "older_version": _setting("filters", "prefer_later_versions", value=False),
     "flapping": Lift(
-        setting="filters.flap_starts", without=lambda inputs: inputs.of_brokers(is_flapping=None)
+        setting="filters.flap_starts",
+        without=lambda inputs: inputs.of_brokers(is_flapping=None),
+        is_set=lambda inputs: inputs.snapshot.brokers.is_flapping is not None,
     ),
     "policies_not_shed": _setting("transfer", "shed_bundles_with_policies", value=True),
 }
@@ -213,6 +231,10 @@ STRATEGY: Mapping[str, Lift] = {
         without=lambda inputs: inputs.of_config(
             "shedding", min_unload_rate_msg_per_s=0.0, min_unload_throughput_bytes_per_s=0.0
         ),
+        is_set=lambda inputs: (
+            inputs.config.shedding.min_unload_rate_msg_per_s > 0
+            or inputs.config.shedding.min_unload_throughput_bytes_per_s > 0
+        ),
     ),
     "min_throughput": _setting("shedding", "min_throughput_mib_per_s", 0.0),
     "unload_budget": _setting("shedding", "max_unload_fraction", _ENDLESS),
@@ -223,3 +245,36 @@ STRATEGY: Mapping[str, Lift] = {
 """Rule → what a strategy finds worth moving, and how much of it."""
 
 RULES: Mapping[str, Lift | Hold] = {**HOLDS, **LIMITS, **FILTERS, **STRATEGY}
+
+_OF_STRATEGIES = {*STRATEGY, "policies_not_shed"}
+_CAPS: Mapping[str, CandidateVerdict] = {
+    "max_moves_per_cycle": CandidateVerdict.CYCLE_LIMIT,
+    "max_moves_per_broker": CandidateVerdict.BROKER_LIMIT,
+    "max_moves_per_namespace": CandidateVerdict.NAMESPACE_LIMIT,
+    "max_moves_in_flight": CandidateVerdict.IN_FLIGHT_LIMIT,
+    "max_moves_per_hour": CandidateVerdict.HOUR_LIMIT,
+    "max_moves_per_hour_of_tenant": CandidateVerdict.TENANT_LIMIT,
+}
+"""Cap → what the phase of limits says of a move that it stops."""
+
+
+def in_force(inputs: Inputs) -> frozenset[str]:
+    """The rules without which a plan could be another one; the others needn't be tried.
+
+    A rule that is not set, or that the strategy doesn't read, changes nothing whatever else does.
+    """
+    strategy = shedding_strategy(inputs.config)
+    return frozenset(
+        name
+        for name, rule in RULES.items()
+        if (isinstance(rule, Hold) or rule.is_set(inputs))
+        and (strategy.code or name not in _OF_STRATEGIES or rule.setting in strategy.settings)
+    )
+
+
+def idle_caps(refused: Collection[str]) -> frozenset[str]:
+    """The caps that have stopped no move of a plan, so that it is the same without one of them.
+
+    refused: the verdicts of its phase of limits.
+    """
+    return frozenset(name for name, verdict in _CAPS.items() if verdict.value not in refused)

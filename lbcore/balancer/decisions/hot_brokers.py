@@ -13,7 +13,7 @@ from lbcore.balancer.decisions.held_words import HELD, OVER
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
-from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, stuck
+from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
 from lbcore.plan.lifts import Inputs
 from lbcore.plan.snapshot import Snapshot
 
@@ -62,9 +62,13 @@ def _held(work: Work, planned: Planned, verdicts: Mapping[str, str]) -> tuple[He
     if not verdicts:
         return ()
     inputs = Inputs(snapshot=planned.snapshot, state=planned.before, config=planned.config)
-    return held_brokers(
-        HeldQuestion(inputs=inputs, now_ms=work.now_ms, scope=planned.scope), verdicts
+    asked = HeldQuestion(
+        inputs=inputs,
+        now_ms=work.now_ms,
+        scope=planned.scope,
+        refused=refusals(planned.result),
     )
+    return held_brokers(asked, verdicts)
 
 
 def _write(work: Work, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:

@@ -1,23 +1,28 @@
 """What is said to hold a hot broker does: without it, the same cycle takes something from it."""
 
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from random import Random
 
 import pytest
 
 from lbcore.balancer.decisions.held_words import held_words
 from lbcore.balancer.state.effects import to_json
-from lbcore.plan.held import HeldBroker, HeldQuestion, held_brokers, stuck
-from lbcore.plan.lifts import Inputs
+from lbcore.plan import held
+from lbcore.plan.held import HeldBroker, HeldQuestion, held_brokers, refusals, stuck
+from lbcore.plan.lifts import RULES, Inputs
 from tests.support.worlds.held_cycles import LIFTED, NOW_MS, SCOPE, Cycle, gives, random_cycle
 
 
-def held_in(cycle: Cycle) -> tuple[HeldBroker, ...]:
+def asked_of(cycle: Cycle) -> HeldQuestion:
     inputs = Inputs(snapshot=cycle.snapshot, state=cycle.state, config=cycle.config)
-    return held_brokers(
-        HeldQuestion(inputs=inputs, now_ms=NOW_MS, scope=SCOPE), stuck(cycle.plan())
-    )
+    refused = refusals(cycle.plan())
+    return HeldQuestion(inputs=inputs, now_ms=NOW_MS, scope=SCOPE, refused=refused)
+
+
+def held_in(cycle: Cycle) -> tuple[HeldBroker, ...]:
+    return held_brokers(asked_of(cycle), stuck(cycle.plan()))
 
 
 def check(seed: int) -> Counter[str]:
@@ -50,6 +55,36 @@ def test_each_cause_of_a_held_broker_lifted_changes_the_plan() -> None:
     found: Counter[str] = sum((check(seed) for seed in range(125)), Counter())
     assert {"grace", "pinned", "cool_down", "unload_budget"} <= set(found), found
     assert found.total() > 25, found
+
+
+def planned(
+    asked: HeldQuestion, verdicts: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[tuple[HeldBroker, ...], int]:
+    """The answer, and how many plans it took."""
+    plans: list[object] = []
+    real = HeldQuestion.plan
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            HeldQuestion, "plan", lambda self, inputs: plans.append(inputs) or real(self, inputs)
+        )
+        return held_brokers(asked, verdicts), len(plans)
+
+
+def test_rules_that_are_not_in_force_are_not_tried_and_nothing_else_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans, plans_of_all = 0, 0
+    for seed in range(125):
+        cycle = random_cycle(Random(seed))
+        asked, verdicts = asked_of(cycle), stuck(cycle.plan())
+        found, count = planned(asked, verdicts, monkeypatch)
+        with monkeypatch.context() as patched:
+            patched.setattr(held, "in_force", lambda _inputs: frozenset(RULES))
+            all_of = replace(asked, refused=None)
+            assert planned(all_of, verdicts, monkeypatch)[0] == found, seed
+            plans_of_all += planned(all_of, verdicts, monkeypatch)[1]
+        plans += count
+    assert plans < plans_of_all / 2, (plans, plans_of_all)
 
 
 @pytest.mark.long
