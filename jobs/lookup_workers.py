@@ -9,8 +9,8 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.processes import ProcessSpec, Supervisor
 from jobs.adapters.processes.signals import hear
 from jobs.console import note
@@ -25,15 +25,15 @@ def run_workers(words: Sequence[str], count: int, port: int) -> None:
     stop = threading.Event()
     hear(stop.set)
     supervisor = Supervisor()
-    with TemporaryDirectory(prefix="ballast-metrics-") as folder:
-        try:
-            for worker in range(count):
-                supervisor.start(_spec((*words, "--worker-folder", folder), worker, port))
-            while not stop.wait(_LOOK_S):
-                for event in supervisor.watch():
-                    note(f"{event.name} {event.what} (exit code {event.exit_code})")
-        finally:
-            supervisor.stop_all()
+    folder = str(own_folder("ballast-metrics"))
+    try:
+        for worker in range(count):
+            supervisor.start(_spec((*words, "--worker-folder", folder), worker, port))
+        while not stop.wait(_LOOK_S):
+            for event in supervisor.watch():
+                note(f"{event.name} {event.what} (exit code {event.exit_code})")
+    finally:
+        supervisor.stop_all()
 
 
 def reserve_port(host: str, port: int) -> socket.socket:

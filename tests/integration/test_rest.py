@@ -3,8 +3,11 @@
 It may rest for a minute, and no timer cuts that short: whatever ends within it was heard.
 """
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.stack import Cluster, Stack, running_stack
@@ -62,11 +65,30 @@ def test_what_cannot_wait_ends_a_rest(stack: Stack) -> None:
     assert max(rested_ms(stack)) < HEARD_MS
 
 
+def run_folders(stack: Stack) -> list[Path]:
+    """Where jobs kept what they can lose."""
+    return sorted((stack.folder / "job" / "spark").glob("run-*"))
+
+
+def unpacked(pid: int) -> set[Path]:
+    """The libraries that Java has unpacked for a process and those that it started."""
+    found: set[Path] = set()
+    for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            found |= {Path(one.path) for one in process.memory_maps() if "rocksdbjni" in one.path}
+    return found
+
+
 def test_job_that_is_killed_at_rest_repeats_its_batch_to_the_same_effects(stack: Stack) -> None:
     wait_for_rest(stack)
+    (left,) = run_folders(stack)
+    libraries = unpacked(stack.children["job"].pid)
     stack.kill("job")
     stack.start_job()
     stack.wait_for_batches(1)
+    assert not left.exists()
+    assert libraries
+    assert not [path for path in libraries if path.exists()]
     assert stack.outcome("away") == "done"
     stack.command("again", "pause", {})
     stack.wait("the command", lambda: stack.outcome("again") == "done")
@@ -76,3 +98,4 @@ def test_job_that_is_told_to_end_at_rest_ends_in_order(stack: Stack) -> None:
     wait_for_rest(stack)
     assert stack.stop("job") == 0
     assert stack.lines("job", "stop")[-1]["unfinished_batch"] is None
+    assert run_folders(stack) == []

@@ -8,6 +8,7 @@ stand in conf/kafka/embedded.properties. Source: ours; KRaft combined mode as Ka
 import base64
 import contextlib
 import json
+import shutil
 import socket
 import ssl
 import struct
@@ -106,6 +107,8 @@ class EmbeddedKafka:
             self._check_port(port)
         lines = [f"{key}={value}" for key, value in sorted(self._properties().items())]
         self._config_path.write_text("\n".join(lines) + "\n")
+        shutil.rmtree(self._temporary, ignore_errors=True)  # what one that was killed left
+        self._temporary.mkdir()
         if not (self.folder / "data" / "meta.properties").exists():
             self._format()
 
@@ -141,6 +144,11 @@ class EmbeddedKafka:
             wrapped = context.wrap_socket(connection)
             stack.pop_all()
         return wrapped
+
+    @property
+    def _temporary(self) -> Path:
+        """Where its Java unpacks libraries."""
+        return self.folder / "tmp"
 
     @property
     def _config_path(self) -> Path:
@@ -189,6 +197,7 @@ class EmbeddedKafka:
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
+            f"-Djava.io.tmpdir={self._temporary}",
             f"-Dballast.logs={self.folder / 'logs'}",
             f"-Dlog4j2.configurationFile={CONF / 'log4j2.yaml'}",
             *archive_words(KAFKA),

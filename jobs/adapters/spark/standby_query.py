@@ -10,7 +10,6 @@ begun again, and ends nothing else. Source: ours.
 import contextlib
 import math
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.spark.stream import Beginning, start_query
 from jobs.console import first_line
 from lbcore.config.tree import Config
@@ -94,8 +94,7 @@ class StandbyQuery:
 
     def _rehearse(self) -> None:
         """Drills, then one query, until it ends by a failure, which this raises, or is told to."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        checkpoint = Path(tempfile.mkdtemp(prefix=f"{NAME}-", dir=self._folder))
+        checkpoint = own_folder(NAME, self._folder)
         try:
             for _ in range(self.drills):
                 with self._query(checkpoint, DRILL_TRIGGER_MS, gap_s=_GAP_S) as query:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.adapters.processes.class_archive import SPARK, archive_words
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
@@ -49,6 +50,7 @@ _DRIVER_OPTIONS = (
     _QUICK,
     f"-Dlog4j2.configurationFile=file:{_LOGGING}",
 )
+_LOCAL_DIR = "spark.local.dir"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"
@@ -57,14 +59,17 @@ STATE_SCHEMA = "cluster string, name string, blob binary"
 def spark_session(
     jars: Sequence[Path], *, master: str, local_dir: Path, settings: Mapping[str, str]
 ) -> SparkSession:
-    """A session for the query. local_dir: where Spark keeps what it can lose; settings win.
+    """A session for the query. settings: they win.
 
-    Where spark-submit started this process, its settings win over ours, and master, jars, memory
-    and the workers' Python are its alone.
+    local_dir: what Spark can lose is kept in a folder there that goes with this process, or in one
+    where `spark.local.dir` says. Where spark-submit started this process, its settings win over
+    ours, and master, jars, memory and the workers' Python are its alone.
     """
+    local = settings.get(_LOCAL_DIR, str(local_dir))
+    settings = {name: value for name, value in settings.items() if name != _LOCAL_DIR}
     ours = {
         "spark.app.name": "ballast balance_cluster",
-        "spark.local.dir": str(local_dir),
+        _LOCAL_DIR: local if "," in local else str(own_folder("run", Path(local))),
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         # one task an operator, in one Python worker, which so always still holds the state: with
         # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
@@ -98,6 +103,8 @@ def spark_session(
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": driver_options(archive_words(SPARK)),
+            # 15 MB of libraries; sockets, whose paths are short, are made here as well
+            "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={own_folder('ballast-spark')}",
         }
         # Spark's own setting of this name does not reach the workers that declare the state
         is_local = master.startswith("local")
