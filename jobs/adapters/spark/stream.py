@@ -53,6 +53,32 @@ _DRIVER_OPTIONS = (
 _LOCAL_DIR = "spark.local.dir"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
+_ALWAYS: Mapping[str, str] = {
+    # one task an operator, in one Python worker, which so always still holds the state: with
+    # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
+    # the life of a checkpoint, so on a cluster of many cores choose more at the first start
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Kafka's password and key are options of the source, which a plan would show
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|ssl[.]keystore|password|secret",
+    # the default one forks a process for each file: 581 ms a trigger against 166
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
+    ),
+    # transformWithState needs RocksDB; its changelog is 20 times as fast to commit
+    "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # a field may be added to the state later
+    "spark.sql.streaming.stateStore.encodingFormat": "avro",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # Spark 4.2.0 never closes the socket by which an operator reads its state, one a task
+    # (SPARK-58932, closed in 4.2.1); by TCP that took all ports of a machine in 4.5 hours
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+"""Spark's settings that depend on nothing here."""
+
 STATE_SCHEMA = "cluster string, name string, blob binary"
 
 
@@ -71,28 +97,7 @@ def spark_session(
         "spark.app.name": "ballast balance_cluster",
         _LOCAL_DIR: local if "," in local else str(own_folder("run", Path(local))),
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
-        # one task an operator, in one Python worker, which so always still holds the state: with
-        # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
-        # the life of a checkpoint, so on a cluster of many cores choose more at the first start
-        "spark.sql.shuffle.partitions": "1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # Kafka's password and key are options of the source, which a plan would show
-        "spark.sql.redaction.options.regex": "(?i)url|jaas|ssl[.]keystore|password|secret",
-        # the default one forks a process for each file: 581 ms a trigger against 166
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
-        ),
-        # transformWithState needs RocksDB; its changelog is 20 times as fast to commit
-        "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # a field may be added to the state later
-        "spark.sql.streaming.stateStore.encodingFormat": "avro",
-        "spark.sql.streaming.metricsEnabled": "false",
-        # Spark 4.2.0 never closes the socket by which an operator reads its state, one a task
-        # (SPARK-58932, closed in 4.2.1); by TCP that took all ports of a machine in 4.5 hours
-        "spark.python.unix.domain.socket.enabled": "true",
+        **_ALWAYS,
     }
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         submitted = dict(SparkConf().getAll())
