@@ -3,16 +3,21 @@
 Decides the batch's share of bundles that are made, deleted, unloaded or forgotten in slices: half
 as many after a batch that came late, twice as many after one that was in time, as congestion is
 avoided in networks (additive growth would take minutes to reach thousands). A batch that a busy
-machine holds up for eight seconds holds up everybody's commands as long. By the driver's clock,
-whose one wrong jump halves the share once. Source: ours; the halving is TCP's (Jacobson 1988).
+machine holds up for eight seconds holds up everybody's commands as long. Late is by comparison with
+a batch that makes little, by which the second late one is followed: where that takes longer than
+planned, making less helps nobody.
+By the driver's clock, whose one wrong jump halves the share once. Source: ours; the halving is
+TCP's (Jacobson 1988), and that delay counts from the least one that was seen is Vegas's (Brakmo
+and Peterson 1995).
 """
 
 from lbcore.balancer.state.work import Work
 
-_LATE = 1.5  # of the planned time between two batches, from which on one was late
-_IN_TIME = 1.2  # and up to which it was in time; between the two nothing changes
+_LATE = 0.5  # of the planned time between two batches, by so much later than usual one is late
+_IN_TIME = 0.2  # and up to so much it is in time; between the two nothing changes
 _LEAST_PART = 32
-"""The share is at least so many times smaller than what the settings allow."""
+"""The share is at most so many times smaller than what the settings allow; one that is as small as
+that shows how long a batch takes anyway."""
 
 
 def keep_pace(work: Work) -> None:
@@ -22,10 +27,17 @@ def keep_pace(work: Work) -> None:
         return
     pipeline = work.config.pipeline
     planned_ms = max(pipeline.trigger_ms + work.times.rest_ms, pipeline.tick_interval_ms)
-    passed_ms = work.wall_ms - work.times.stepped_ms
-    share = work.share
-    if passed_ms > _LATE * planned_ms:
-        share = max(share // 2, most // _LEAST_PART, 1)
-    elif passed_ms <= _IN_TIME * planned_ms:
+    passed_ms = max(0, work.wall_ms - work.times.stepped_ms)
+    share, least, usual_ms = work.share, max(most // _LEAST_PART, 1), work.times.usual_ms
+    if share <= least:
+        usual_ms = (usual_ms + passed_ms) // 2 if usual_ms else passed_ms
+    usual_ms = min(usual_ms, passed_ms)
+    beyond_ms = passed_ms - max(usual_ms, planned_ms)
+    if beyond_ms > _LATE * planned_ms:
+        is_known = (
+            usual_ms or share == most
+        )  # what came late once may have been a job that was away
+        share = max(share // 2, least) if is_known else least
+    elif beyond_ms <= _IN_TIME * planned_ms:
         share = min(2 * share, most)
-    work.note(share=share)
+    work.note(share=share, usual_ms=usual_ms)
