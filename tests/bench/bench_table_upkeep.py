@@ -4,11 +4,13 @@ A cluster in virtual time (10 brokers, 200 bundles, a load that wanders, a bundl
 by hand), whose batches go through the job's own sink into real tables, with its upkeep as often as
 the job gives it a turn. The day is over in minutes, so what goes by age is given its age: each file
 of a log gets the time that its commit would have, and from the second hour on removed files are
-kept for as much shorter as hours pass quicker. Measured hour by hour: the commits of a batch, a
+kept for as much shorter as hours pass quicker (in an object store, where nothing can be given an
+age, logs as well). Measured hour by hour: the commits of a batch, a
 follower's poll that takes them over, and what a follower's and a job's start read.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -26,12 +28,13 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.fs as arrow_fs
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.table_tail import log_path
+from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import table_path, table_properties
+from jobs.adapters.delta.tables import table_properties
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
@@ -46,12 +49,15 @@ from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.bench.machine import machine
 from tests.support.tables.effects_frame import EffectsFrame
+from tests.support.tables.object_store import object_store
 
 CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 200
 HOUR_MS = 3_600_000
 TOLD = (1, 2, 4, 6, 8, 12, 16, 20)
 TRIGGER_MS = 5_000
 _KEPT = "delta.deletedFileRetentionDuration"
+_LOG_KEPT = "delta.logRetentionDuration"
+LOG = "_delta_log"
 _UNITS_S = {"minutes": 60, "hours": 3_600, "days": 86_400}
 _WAVE_MIN, _WAVE_BUNDLES = 2, 20
 _REPEATS = 5
@@ -87,7 +93,7 @@ class Nobody:
 class TimedWriter(TableWriter):
     """took: table → seconds of each commit since it was last emptied. commits: in all."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: TablePlace) -> None:
         super().__init__(root)
         self.took: dict[str, list[float]] = defaultdict(list)
         self.cpu_s = 0.0
@@ -109,7 +115,7 @@ class TimedWriter(TableWriter):
 class Day:
     """The cluster's tables, one batch after another."""
 
-    root: Path
+    root: TablePlace
     engine: Engine
     config: Config
     told: Callable[[Mapping[str, Any]], None]
@@ -166,7 +172,8 @@ class Day:
             self._end_hour()
 
     def _look_after(self, name: str, now_ms: int) -> None:
-        self._age_log(name, now_ms)
+        if isinstance(self.root, Path):
+            self._age_log(self.root, name, now_ms)
         self.turns.append(self.upkeep.look_after(name, now_ms)["took_ms"])
         self._note_times(now_ms)
 
@@ -177,10 +184,10 @@ class Day:
             if not known or known[-1][0] < version:
                 known.append((version, now_ms))
 
-    def _age_log(self, name: str, now_ms: int) -> None:
+    def _age_log(self, root: Path, name: str, now_ms: int) -> None:
         """Give each file of a log the age that it would have."""
         known, real_s = self.times[name], time.time()
-        for path in log_path(table_path(self.root, name)).iterdir():
+        for path in (root / name / LOG).iterdir():
             version = re.match(r"(\d{20})\.", path.name)
             if version is None:
                 continue
@@ -199,18 +206,20 @@ class Day:
             seconds.clear()
 
     def _shorten_retention(self, factor: float) -> None:
-        """By as much as an hour of here is shorter than one."""
+        """By as much as an hour of here is shorter than one; in a store, of logs as well."""
+        names = (_KEPT,) if isinstance(self.root, Path) else (_KEPT, _LOG_KEPT)
         for table in TABLES:
-            _, count, unit = table_properties(table)[_KEPT].split()
-            seconds = max(1, round(int(count) * _UNITS_S[unit] * factor))
-            altered = {_KEPT: f"interval {seconds} seconds"}
+            altered = {}
+            for name in names:
+                _, count, unit = table_properties(table)[name].split()
+                seconds = max(1, round(int(count) * _UNITS_S[unit] * factor))
+                altered[name] = f"interval {seconds} seconds"
             self.writer.refreshed(table.name).alter.set_table_properties(altered)
 
     def _figures(self) -> dict[str, Any]:
         """Of the hour that has ended, and of the tables as they lie there."""
         tables = [self.writer.refreshed(table.name) for table in TABLES]
-        files = [path for path in self.root.rglob("*") if path.is_file()]
-        events = log_path(table_path(self.root, EVENTS))
+        files = stored(self.root)
         return {
             "hour": self.hour,
             "commits": dict(self.writer.commits),
@@ -223,8 +232,8 @@ class Day:
             "turn_ms": {"median": statistics.median(self.turns), "max": max(self.turns)},
             "data_files": sum(len(table.file_uris()) for table in tables),
             "files": len(files),
-            "events_log_files": len(list(events.iterdir())),
-            "mb": round(sum(path.stat().st_size for path in files) / 1e6, 1),
+            "events_log_files": sum(f"/{EVENTS}/{LOG}/" in path for path in files),
+            "mb": round(sum(files.values()) / 1e6, 1),
             "own_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
             "open_files": psutil.Process().num_fds(),
         }
@@ -240,6 +249,16 @@ class Day:
         writer = TableWriter(self.root)
         complete_last_batch(writer)
         assert list(rebuilt_states(self.config, writer))
+
+
+def stored(root: TablePlace) -> Mapping[str, int]:
+    """Each file or object under it, and its bytes."""
+    if isinstance(root, Path):
+        return {str(path): path.stat().st_size for path in root.rglob("*") if path.is_file()}
+    store = arrow_fs.S3FileSystem(endpoint_override=os.environ["AWS_ENDPOINT_URL"])
+    place = root.uri.removeprefix("s3://")
+    found = store.get_file_info(arrow_fs.FileSelector(place, recursive=True))
+    return {one.path: one.size for one in found if one.is_file}
 
 
 def started(name: str, call: Callable[[], None]) -> dict[str, dict[str, float]]:
@@ -279,6 +298,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--store", action="store_true", help="in an object store, moto's")
     args = parser.parse_args()
     hours: list[Mapping[str, Any]] = []
     found = {"machine": machine(), "brokers": BROKERS, "bundles": BUNDLES, "hours": hours}
@@ -292,10 +312,14 @@ def main() -> int:
 
     scenario = parse_scenario(scenario_of(args.hours))
     config = parse_assignments(Config(), scenario.settings)
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as ends:
+        if args.store:
+            root = table_place(ends.enter_context(object_store()).uri)
+        else:
+            root = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         engine = Engine(scenario, config)
         plan_happenings(engine)
-        engine.when_committed = Day(Path(folder), engine, config, tell).take
+        engine.when_committed = Day(root, engine, config, tell).take
         engine.run()
     return 0
 
