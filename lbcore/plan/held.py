@@ -31,6 +31,9 @@ from lbcore.plan.trace import Columns, GaugeRows
 from lbcore.signals.usage import weighted_usage
 
 BROKERS_MAX = 20
+_PLANNED_MAX = 1_200_000
+"""Bundles that are planned for one question, all its plans together: 12 plans of 100,000."""
+
 _NEVER_STUCK = frozenset({"", "below_threshold"})
 _TOO_LITTLE = frozenset(
     {
@@ -157,7 +160,8 @@ def _is_ready(gauge: Gauge) -> list[bool]:
 def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
     """Why each of these brokers gives nothing, the hottest first, at most BROKERS_MAX.
 
-    verdicts: of `stuck`. O(rules × plan), and first only the rules that hold a bundle of theirs.
+    verdicts: of `stuck`. O(rules × plan), and first only the rules that hold a bundle of theirs. In
+    a large cluster fewer brokers, one at least, for a cycle waits for it: ask for the others again.
     """
     brokers = asked.inputs.snapshot.brokers
     usage = weighted_usage(brokers.percent, asked.inputs.config.signals)
@@ -165,22 +169,25 @@ def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[Held
     index = {name: at for at, name in enumerate(brokers.names)}
     hot = sorted((-float(usage[index[name]]), name) for name in verdicts)
     chosen = [name for negative, name in hot if -negative >= mean][:BROKERS_MAX]
-    search = _Search(asked)
-    return tuple(
-        HeldBroker(
-            broker=name,
-            verdict=verdicts[name],
-            usage=float(usage[index[name]]),
-            mean=mean,
-            bundles=int((asked.inputs.snapshot.bundles.owner == index[name]).sum()),
-            causes=causes,
-            is_joint=is_joint,
+    search, found = _Search(asked), list[HeldBroker]()
+    plans_max = _PLANNED_MAX // max(1, len(asked.inputs.snapshot.bundles.names))
+    for name in chosen:
+        if found and search.plans > plans_max:
+            break
+        is_chosen = verdicts[name] not in _TOO_LITTLE
+        causes, is_joint = search.causes(name, index[name], is_chosen=is_chosen)
+        found.append(
+            HeldBroker(
+                broker=name,
+                verdict=verdicts[name],
+                usage=float(usage[index[name]]),
+                mean=mean,
+                bundles=int((asked.inputs.snapshot.bundles.owner == index[name]).sum()),
+                causes=causes,
+                is_joint=is_joint,
+            )
         )
-        for name in chosen
-        for causes, is_joint in (
-            search.causes(name, index[name], is_chosen=verdicts[name] not in _TOO_LITTLE),
-        )
-    )
+    return tuple(found)
 
 
 class _Search:
@@ -230,6 +237,11 @@ class _Search:
             if self._frees(broker, fewer):
                 rules = fewer
         return tuple(rules)
+
+    @property
+    def plans(self) -> int:
+        """Made so far."""
+        return len(self._known)
 
     def _frees(self, broker: str, rules: Iterable[str]) -> bool:
         names = tuple(rules)

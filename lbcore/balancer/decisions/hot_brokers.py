@@ -1,8 +1,9 @@
 """Hot brokers that give nothing: since when, what holds them, and that it is over.
 
-Decides when that is told: as soon as a broker has all hits and gives nothing, again once a minute,
-and when it is over. Which rules hold it, `plan.held` finds. Part of `balancer`, after a plan that
-shed or could have. Source: ours.
+Decides when that is told: as soon as a broker has all hits and gives nothing (of a large cluster
+the hottest first, the others in the next cycles), again once a minute, and when it is over. Which
+rules hold it, `plan.held` finds. Part of `balancer`, after a plan that shed or could have. Source:
+ours.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What is said to hold a hot broker does: without it, the same cycle takes something from it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from random import Random
 
@@ -85,6 +85,30 @@ def test_rules_that_are_not_in_force_are_not_tried_and_nothing_else_is_found(
             plans_of_all += planned(all_of, verdicts, monkeypatch)[1]
         plans += count
     assert plans < plans_of_all / 2, (plans, plans_of_all)
+
+
+def test_large_cluster_is_answered_one_broker_a_cycle_at_least_and_all_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held, "_PLANNED_MAX", 0)
+    several = 0
+    for seed in range(400):
+        cycle = random_cycle(Random(seed))
+        asked, verdicts = asked_of(cycle), stuck(cycle.plan())
+        with monkeypatch.context() as patched:
+            patched.setattr(held, "_PLANNED_MAX", 1_000_000)
+            whole = held_brokers(asked, verdicts)
+        found: list[HeldBroker] = []
+        while part := held_brokers(asked, verdicts):
+            found += part
+            verdicts = {name: why for name, why in verdicts.items() if name not in names(found)}
+        assert tuple(found) == whole, seed
+        several += len(whole) > 1
+    assert several, "some cycle has to hold several brokers"
+
+
+def names(found: Sequence[HeldBroker]) -> frozenset[str]:
+    return frozenset(one.broker for one in found)
 
 
 @pytest.mark.long
