@@ -4,20 +4,21 @@ Decides the batch's share of bundles that are made, deleted, unloaded or forgott
 as many after a batch that came late, twice as many after one that was in time, as congestion is
 avoided in networks (additive growth would take minutes to reach thousands). A batch that a busy
 machine holds up for eight seconds holds up everybody's commands as long. Late is by comparison with
-a batch that makes little, by which the second late one is followed: where that takes longer than
-planned, making less helps nobody.
-By the driver's clock, whose one wrong jump halves the share once. Source: ours; the halving is
-TCP's (Jacobson 1988), and that delay counts from the least one that was seen is Vegas's (Brakmo
-and Peterson 1995).
+a batch that makes little, which follows when two halvings were not enough: where that takes longer
+than planned, making less helps nobody. By the driver's clock, whose one wrong jump halves the share
+once. Source: ours; the halving is TCP's (Jacobson 1988), and that delay counts from the least one
+that was seen is Vegas's (Brakmo and Peterson 1995).
 """
 
 from lbcore.balancer.state.work import Work
 
 _LATE = 0.5  # of the planned time between two batches, by so much later than usual one is late
-_IN_TIME = 0.2  # and up to so much it is in time; between the two nothing changes
+_IN_TIME = 0.35  # and up to so much it is in time; between the two nothing changes
 _LEAST_PART = 32
 """The share is at most so many times smaller than what the settings allow; one that is as small as
 that shows how long a batch takes anyway."""
+_ENOUGH_PART = 4
+"""Where halves were not enough, it is time to see that."""
 
 
 def keep_pace(work: Work) -> None:
@@ -34,10 +35,8 @@ def keep_pace(work: Work) -> None:
     usual_ms = min(usual_ms, passed_ms)
     beyond_ms = passed_ms - max(usual_ms, planned_ms)
     if beyond_ms > _LATE * planned_ms:
-        is_known = (
-            usual_ms or share == most
-        )  # what came late once may have been a job that was away
-        share = max(share // 2, least) if is_known else least
+        has_helped = usual_ms or share > most // _ENOUGH_PART
+        share = max(share // 2, least) if has_helped else least
     elif beyond_ms <= _IN_TIME * planned_ms:
         share = min(2 * share, most)
     work.note(share=share, usual_ms=usual_ms)
