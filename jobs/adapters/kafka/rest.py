@@ -28,7 +28,6 @@ _LEAST_S = 0.05
 _STEP_MS = 500
 _LATELY = 4_000
 """Messages a partition: what a thousand brokers say in twenty seconds."""
-_LEARN_S = 5.0
 
 
 class Rest:
@@ -63,8 +62,8 @@ class Rest:
         if until_s - began_s < _LEAST_S:
             return 0.0
         try:
-            self._listen_from(ends)
-            while not self._told_to_end.is_set() and (left_s := until_s - monotonic()) > 0:
+            self._listen_from(ends, until_s)
+            while (left_s := self._left_s(until_s)) > 0:
                 if self._heard.has_news(self._polled(min(left_s, _POLL_S))):
                     break
         except KafkaError:
@@ -77,7 +76,10 @@ class Rest:
             self._consumer.close()
             self._consumer = None
 
-    def _listen_from(self, ends: Ends) -> None:
+    def _left_s(self, until_s: float) -> float:
+        return 0.0 if self._told_to_end.is_set() else until_s - monotonic()
+
+    def _listen_from(self, ends: Ends, until_s: float) -> None:
         places = {
             TopicPartition(topic, int(partition)): end
             for topic in self._names
@@ -85,22 +87,24 @@ class Rest:
         }
         if self._consumer is None:
             self._consumer = self._connect()
-            self._learn({p: end for p, end in places.items() if self._names[p.topic] in SAID_BY})
+            said = {
+                place: end for place, end in places.items() if self._names[place.topic] in SAID_BY
+            }
+            self._learn(said, until_s)
         if self._consumer.assignment() != places.keys():
             self._consumer.assign(list(places))
         for place, end in places.items():
             self._consumer.seek(place, end)
 
-    def _learn(self, places: Mapping[TopicPartition, int]) -> None:
+    def _learn(self, places: Mapping[TopicPartition, int], until_s: float) -> None:
         """Hear what brokers said lately: batches have read it, so it is no news when said again."""
         self._consumer.assign(list(places))
         for place, first in self._consumer.beginning_offsets(list(places)).items():
             self._consumer.seek(place, max(first, places[place] - _LATELY))
-        deadline_s = monotonic() + _LEARN_S
-        while monotonic() < deadline_s and any(
+        while (left_s := self._left_s(until_s)) > 0 and any(
             self._consumer.position(place) < end for place, end in places.items()
         ):
-            self._heard.has_news(self._polled(_POLL_S, places))
+            self._heard.has_news(self._polled(min(left_s, _POLL_S), places))
 
     def _polled(
         self, wait_s: float, before: Mapping[TopicPartition, int] | None = None
