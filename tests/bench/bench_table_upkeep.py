@@ -32,9 +32,10 @@ import pyarrow.fs as arrow_fs
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_tail import log_path
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import table_properties
+from jobs.adapters.delta.tables import table_path, table_properties
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
@@ -56,8 +57,8 @@ HOUR_MS = 3_600_000
 TOLD = (1, 2, 4, 6, 8, 12, 16, 20)
 TRIGGER_MS = 5_000
 _KEPT = "delta.deletedFileRetentionDuration"
+_STORE = "s3://"
 _LOG_KEPT = "delta.logRetentionDuration"
-LOG = "_delta_log"
 _UNITS_S = {"minutes": 60, "hours": 3_600, "days": 86_400}
 _WAVE_MIN, _WAVE_BUNDLES = 2, 20
 _REPEATS = 5
@@ -173,7 +174,7 @@ class Day:
 
     def _look_after(self, name: str, now_ms: int) -> None:
         if isinstance(self.root, Path):
-            self._age_log(self.root, name, now_ms)
+            self._age_log(name, now_ms)
         self.turns.append(self.upkeep.look_after(name, now_ms)["took_ms"])
         self._note_times(now_ms)
 
@@ -184,16 +185,16 @@ class Day:
             if not known or known[-1][0] < version:
                 known.append((version, now_ms))
 
-    def _age_log(self, root: Path, name: str, now_ms: int) -> None:
+    def _age_log(self, name: str, now_ms: int) -> None:
         """Give each file of a log the age that it would have."""
         known, real_s = self.times[name], time.time()
-        for path in (root / name / LOG).iterdir():
+        for path in log_path(table_path(self.root, name)).iterdir():
             version = re.match(r"(\d{20})\.", path.name)
             if version is None:
                 continue
             at = min(bisect_left(known, (int(version[1]), 0)), len(known) - 1)
             then_s = real_s - (now_ms - known[at][1]) / 1_000
-            os.utime(path, (then_s, then_s))
+            os.utime(str(path), (then_s, then_s))
 
     def _end_hour(self) -> None:
         self.hour += 1
@@ -220,6 +221,7 @@ class Day:
         """Of the hour that has ended, and of the tables as they lie there."""
         tables = [self.writer.refreshed(table.name) for table in TABLES]
         files = stored(self.root)
+        events_log = str(log_path(table_path(self.root, EVENTS))).removeprefix(_STORE)
         return {
             "hour": self.hour,
             "commits": dict(self.writer.commits),
@@ -232,7 +234,7 @@ class Day:
             "turn_ms": {"median": statistics.median(self.turns), "max": max(self.turns)},
             "data_files": sum(len(table.file_uris()) for table in tables),
             "files": len(files),
-            "events_log_files": sum(f"/{EVENTS}/{LOG}/" in path for path in files),
+            "events_log_files": sum(path.startswith(events_log) for path in files),
             "mb": round(sum(files.values()) / 1e6, 1),
             "own_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
             "open_files": psutil.Process().num_fds(),
@@ -256,7 +258,7 @@ def stored(root: TablePlace) -> Mapping[str, int]:
     if isinstance(root, Path):
         return {str(path): path.stat().st_size for path in root.rglob("*") if path.is_file()}
     store = arrow_fs.S3FileSystem(endpoint_override=os.environ["AWS_ENDPOINT_URL"])
-    place = root.uri.removeprefix("s3://")
+    place = root.uri.removeprefix(_STORE)
     found = store.get_file_info(arrow_fs.FileSelector(place, recursive=True))
     return {one.path: one.size for one in found if one.is_file}
 
