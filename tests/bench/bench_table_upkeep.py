@@ -62,6 +62,8 @@ _LOG_KEPT = "delta.logRetentionDuration"
 _UNITS_S = {"minutes": 60, "hours": 3_600, "days": 86_400}
 _WAVE_MIN, _WAVE_BUNDLES = 2, 20
 _REPEATS = 5
+_TIMES_KEPT = 5_000
+"""Versions of a table whose times are known: more than half an hour's log has."""
 COUNTED = ("data_files", "events_log_files", "mb", "own_mb", "open_files")
 STARTS = ("follower_start_ms", "follower_start_cpu_ms", "job_start_ms", "job_start_cpu_ms")
 
@@ -203,8 +205,20 @@ class Day:
         if self.hour == 1:
             self._shorten_retention((time.perf_counter() - self.hour_s) / 3_600)
         self.follower.poll()
+        self._forget()
         for seconds in (self.batches, self.cpu, self.polls, self.turns, *self.writer.took.values()):
             seconds.clear()
+
+    def _forget(self) -> None:
+        """What a run's report would be made of, and times that are older than a log."""
+        recorder, coverage = self.engine.recorder, self.engine.coverage
+        for kept in (recorder.samples, recorder.moves, recorder.splits, recorder.decisions):
+            kept.clear()
+        for kept in (recorder.commands, recorder.reports):
+            kept.clear()
+        del coverage.changes[:-1]
+        for known in self.times.values():
+            del known[:-_TIMES_KEPT]
 
     def _shorten_retention(self, factor: float) -> None:
         """By as much as an hour of here is shorter than one; in a store, of logs as well."""
