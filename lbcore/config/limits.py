@@ -66,5 +66,6 @@ class LimitsConfig:
         dynamic=True,
         doc="Most bundles that one batch makes for namespaces that are created, deletes of those"
         " that are deleted, and has unloaded of those that are unloaded; larger ones go on in later"
-        " batches, beside smaller ones. Fewer, down to a 32nd, while batches come late.",
+        " batches, beside smaller ones. Fewer, down to a 32nd, while batches come late; up to four"
+        " times as many while no bundle of the cluster has been open for ten minutes.",
     )

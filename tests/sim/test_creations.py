@@ -10,7 +10,7 @@ import pytest
 from lbcore.balancer.tasks.creations import CREATING
 from lbcore.config.tree import Config
 from lbcore.model.bundles import even_boundaries
-from lbcore.model.names import format_bundle
+from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
@@ -19,6 +19,7 @@ from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, gapless, states
 
 SLICE, BUNDLES = 10, 73
+SERVED = format_bundle("t/served", FULL_LOWER, FULL_UPPER)
 
 
 class WatchedWorld(CheckedWorld):
@@ -37,8 +38,19 @@ class WatchedWorld(CheckedWorld):
 def running(**settings: object) -> World:
     config = with_dynamic(Config(), {"limits.bundles_made_max": SLICE, **settings})
     world = WatchedWorld(config, 3, seed=4)
-    world.run(5_000)
+    serve(world)
     return world
+
+
+def serve(world: World) -> None:
+    """Let a bundle be open for ten minutes, most of them without the job: no new cluster is it."""
+    world.run(5_000)
+    world.command("create_namespace", namespace="t/served", bundles=1)
+    world.run(5_000)
+    world.job.is_away = True
+    world.run(600_000)
+    world.job.is_away = False
+    world.run(5_000)
 
 
 def live(world: World, name: str) -> list[str]:
@@ -67,7 +79,7 @@ def test_large_namespace_is_made_in_slices_with_progress_to_its_end() -> None:
     assert progress == sorted(progress)
     assert (told[-1]["status"], progress[-1]) == ("done", BUNDLES)
     assert live(world, "t/big") == expected("t/big")
-    assert states(world)["Owned"] == BUNDLES
+    assert states(world)["Owned"] == BUNDLES + 1
     assert gapless(world)
     created: dict[object, int] = {}
     for event in world.events:
@@ -175,7 +187,7 @@ def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
     assert outcome(world, twice)["status"] == "refused"
     assert outcome(world, made)["status"] == "done"
     owned = {str(e["bundle"]) for e in world.events if e["state"] == State.OWNED.value}
-    assert owned == set(expected("t/big"))
+    assert owned == {SERVED, *expected("t/big")}
 
 
 def test_creation_goes_on_past_the_time_in_which_its_sender_waits() -> None:
@@ -221,10 +233,17 @@ class SlowWorld(World):
         self.next_batch_ms = max(self.next_batch_ms, self.now_ms + int(took_ms))
 
 
+def slow(most: int, *, made_ms: float) -> SlowWorld:
+    """A cluster that has served somebody for ten minutes."""
+    config = with_dynamic(Config(), {"limits.bundles_made_max": most})
+    world = SlowWorld(config, made_ms=made_ms)
+    serve(world)
+    world.took_ms.clear()
+    return world
+
+
 def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> None:
-    config = with_dynamic(Config(), {"limits.bundles_made_max": 400})
-    world = SlowWorld(config, made_ms=10.0)
-    world.run(5_000)
+    world = slow(400, made_ms=10.0)
     for kind, arguments in (("create_namespace", {"bundles": 1_000}), ("delete_namespace", {})):
         world.took_ms.clear()
         world.command(kind, namespace="t/big", **arguments)
@@ -237,17 +256,32 @@ def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> N
 
 
 def test_fast_machine_makes_as_much_in_a_batch_as_is_allowed() -> None:
-    world = SlowWorld(with_dynamic(Config(), {"limits.bundles_made_max": 400}), made_ms=0.5)
-    world.run(5_000)
+    world = slow(400, made_ms=0.5)
     made = world.command("create_namespace", namespace="t/big", bundles=2_000)
     world.run(8_000)
     assert outcome(world, made)["status"] == "done"
 
 
+def test_new_cluster_is_made_in_fewer_and_longer_batches() -> None:
+    config = with_dynamic(Config(), {"limits.bundles_made_max": 400})
+    new = SlowWorld(config, made_ms=1.0)
+    new.run(5_000)
+    for world in (new, slow(400, made_ms=1.0)):
+        world.took_ms.clear()
+        made = world.command("create_namespace", namespace="t/big", bundles=8_000)
+        for _ in range(100):
+            world.run(1_000)
+            if CREATING not in world.state.namespaces["t/big"].properties:
+                break
+        assert outcome(world, made)["status"] == "done"
+    assert max(new.took_ms) > 3_000
+    assert max(world.took_ms) < 2_000
+    assert 2 * len(new.took_ms) < len(world.took_ms)
+
+
 def test_bundles_that_are_placed_and_opened_count_in_the_batch_that_would_make_more() -> None:
     most = 400
-    world = SlowWorld(with_dynamic(Config(), {"limits.bundles_made_max": most}), made_ms=0.01)
-    world.run(5_000)
+    world = slow(most, made_ms=0.01)
     made = world.command("create_namespace", namespace="t/big", bundles=4_000)
     world.run(30_000)
     assert outcome(world, made)["status"] == "done"
@@ -257,8 +291,7 @@ def test_bundles_that_are_placed_and_opened_count_in_the_batch_that_would_make_m
 
 def test_very_many_namespaces_at_once_are_not_made_bundle_by_bundle() -> None:
     count, bundles = 60, 40
-    world = SlowWorld(with_dynamic(Config(), {"limits.bundles_made_max": 100}), made_ms=0.01)
-    world.run(5_000)
+    world = slow(100, made_ms=0.01)
     made = [
         world.command("create_namespace", namespace=f"t/n{at}", bundles=bundles + at % 30)
         for at in range(count)

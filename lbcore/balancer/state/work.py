@@ -260,9 +260,13 @@ class Work:
 
     @property
     def share(self) -> int:
-        """How many bundles this batch makes at most, and deletes, and has unloaded; see `pace`."""
-        most = self.config.limits.bundles_made_max
-        return min(self.times.share or most, most)
+        """How many bundles this batch deletes at most, and has unloaded; see `pace`."""
+        return min(self.share_made, self.config.limits.bundles_made_max)
+
+    @property
+    def share_made(self) -> int:
+        """How many bundles this batch makes at most, of a new cluster more."""
+        return self.times.share or self.config.limits.bundles_made_max
 
     @property
     def clock_ms(self) -> int:

@@ -62,7 +62,7 @@ def room_for_whole(work: Work) -> int:
 
     Half of what a batch makes is left to those that are in the making.
     """
-    most = work.share
+    most = work.share_made
     is_shared = any(CREATING in entry.properties for entry in work.namespaces.values())
     return (most // 2 if is_shared else most) - work.made
 
@@ -115,15 +115,15 @@ _LEAST_SLICE = 64
 
 
 def _drive(work: Work, names: Sequence[str]) -> None:
-    may_change = int(_CHANGES * work.share) - len(work.transitions)
-    most = max(may_change // 2, work.share // _LEAST_PART)
-    room = max(min(most, work.share - work.made), 0)
+    may_change = int(_CHANGES * work.share_made) - len(work.transitions)
+    most = max(may_change // 2, work.share_made // _LEAST_PART)
+    room = max(min(most, work.share_made - work.made), 0)
     makings = sorted((_making(work, name) for name in names), key=lambda one: (one.left, one.name))
     parts: dict[str, int] = {}
     for at, making in enumerate(makings):
         if at and room <= 0:
             break
-        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.share))
+        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.share_made))
         parts[making.name] = min(making.left, part)
         room -= parts[making.name]
     served = [one for one in makings if one.name in parts]
