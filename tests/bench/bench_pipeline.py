@@ -53,6 +53,7 @@ DRAINED_PER_S_MIN = 100_000
 _WARM_UP_S = 15.0
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
+_REFUSED = b"command:create_namespace:refused"
 _REPLAY, _AT_ONCE, _CONSOLE = "replay", "crash-at-once", "console"
 
 
@@ -131,7 +132,13 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
 def _settle(stack: PipelineStack) -> float:
     """Wait until all is open and the job keeps up; how long, in s."""
     started_s = time.monotonic()
-    stack.wait("every bundle to be open", lambda: stack.open_bundles() >= stack.size.bundles)
+
+    def is_made() -> bool:
+        if stack.job_log.exists() and _REFUSED in stack.job_log.read_bytes():
+            raise RuntimeError("namespaces were refused: the table `commands` says why")
+        return stack.open_bundles() >= stack.size.bundles
+
+    stack.wait("every bundle to be open", is_made)
     took_s = round(time.monotonic() - started_s, 1)
     _keep_up(stack)
     return took_s

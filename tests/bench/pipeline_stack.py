@@ -24,6 +24,7 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.settings import load_settings
+from lbcore.config.tree import Config
 from tests.bench.load_generator import LOCAL
 from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
 from tests.support.processes.frozen import freeze_group
@@ -93,6 +94,9 @@ class PipelineStack:
         self.tables = self.folder / "tables"
         if self.size.clusters > 1:
             self.settings = [*self.settings, f"pipeline.clusters={json.dumps(self.size.names)}"]
+        if self.size.bundles > Config().limits.tenant_bundles_max // 2:  # all are one tenant's
+            most = f"limits.tenant_bundles_max={2 * self.size.bundles}"
+            self.settings = [most, *self.settings]
         for folder in (self.steps, self.profiles):
             folder.mkdir(parents=True, exist_ok=True)
 
