@@ -67,7 +67,7 @@ SIZES: Mapping[str, Size] = {
     "small": Size(brokers=50, namespaces=50, bundles=5_000),
     "medium": Size(brokers=100, namespaces=100, bundles=10_000),
     "full": Size(brokers=1_000, namespaces=1_000, bundles=100_000),
-    "beyond": Size(brokers=2_000, namespaces=2_000, bundles=500_000),
+    "beyond": Size(brokers=2_000, namespaces=1_000, bundles=500_000),
 }
 
 
