@@ -64,9 +64,9 @@ class PlacementConfig:
     planned_rate_floor_msg_per_s: float = setting(
         100.0,
         doc="A placed bundle counts at least this much, else every idle bundle would go to one "
-        "broker; one whose load is known at least as much as the mean of those that are, where "
-        "that is less. Pulsar's default statistics of an unknown bundle are 50 msg/s in and 50 "
-        "out.",
+        "broker; one whose load nobody knows at least as much as the mean of those that are known, "
+        "where that is more, and a known one where it is less. Pulsar's default statistics of an "
+        "unknown bundle are 50 msg/s in and 50 out.",
         unit="msg/s",
         minimum=0,
         pulsar_default=0.0,

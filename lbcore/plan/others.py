@@ -53,6 +53,7 @@ def _extended(bundles: BundleTable, owner: Ints, carried: Floats) -> BundleTable
         needs_owner=_longer(bundles.needs_owner, no),
         avoid=_longer(bundles.avoid, nobody),
         is_load_known=_longer(bundles.is_load_known, no),
+        is_awaited=_longer(bundles.is_awaited, no),
         pin=_longer(bundles.pin, nobody),
         is_non_persistent=_longer(bundles.is_non_persistent, no),
         is_held=_longer(bundles.is_held, no),

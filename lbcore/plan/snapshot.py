@@ -66,7 +66,8 @@ class BundleTable:
     topics, sessions: last reported counts. can_move: Owned and at rest (what else holds a bundle,
     the plan finds itself). needs_owner: to be assigned now; None = every bundle without an owner.
     avoid: broker that must not get it now, -1 = none; None = none at all.
-    is_load_known: somebody has reported it, be it idle; None = of no bundle.
+    is_load_known: somebody has reported it, be it idle; None = of no bundle. is_awaited: nobody has
+    yet, but its owner has it so lately that this says nothing; None = of none.
     pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
     holds such topics; None = none does. is_held: stays where it is whatever balancing wants; None =
     none does. moved_ms: when it last got another owner, 0 = never; None = not known.
@@ -86,6 +87,7 @@ class BundleTable:
     needs_owner: Bools | None = None
     avoid: Ints | None = None
     is_load_known: Bools | None = None
+    is_awaited: Bools | None = None
     pin: Ints | None = None
     is_non_persistent: Bools | None = None
     is_held: Bools | None = None

@@ -95,14 +95,17 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     rates = zip(_some(draw, RATES, bundles), _some(draw, RATES, bundles), strict=True)
     short = np.array([[rate, 0, one, one] for rate, one in rates]).reshape(-1, 4)
     known = np.array(_some(draw, flags, bundles), dtype=np.bool_)
+    owner = np.array(_some(draw, st.integers(-1, count - 1), bundles), dtype=np.int64)
+    is_new = np.array(_some(draw, flags, bundles), dtype=np.bool_)
     table = bundle_table(
         [f"{space}/{at:02d}" for at, space in enumerate(spaces)],
-        owner=np.array(_some(draw, st.integers(-1, count - 1), bundles), dtype=np.int64),
+        owner=owner,
         long=long,
         short=short,
         topics=np.array(_some(draw, st.integers(0, 4), bundles), dtype=np.int64),
         versions=np.array(_some(draw, st.integers(1, 3), bundles), dtype=np.int64),
         is_load_known=draw(st.sampled_from([None, known])),
+        is_awaited=draw(st.sampled_from([None, is_new & ~known & (owner >= 0)])),
     )
     return snapshot(brokers, table)
 

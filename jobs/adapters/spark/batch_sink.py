@@ -2,9 +2,9 @@
 
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
 brokers), a file with the rows of all that follows, the events, whose commit names that file and
-with which the batch becomes true, all other tables side by side; then Kafka, so that brokers act on
-what is durable. Repeating a batch writes nothing twice; effects that differ from what a table
-already has of the same batch stop the job. Source: ours.
+with which the batch becomes true, all other tables and the records for Kafka side by side, so that
+brokers act on what is durable, and soon. Repeating a batch writes nothing twice; effects that
+differ from what a table already has of the same batch stop the job. Source: ours.
 """
 
 import hashlib
@@ -117,6 +117,20 @@ class _Rows:
     bundles: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What became of a batch.
+
+    tables: of each that was due its version, and what it took in ms. committed_s: when all were
+    written, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
+    """
+
+    tables: Mapping[str, tuple[int, int]]
+    committed_s: float
+    sent: int
+    faults: Sequence[Fault]
+
+
 @dataclass(slots=True)
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
@@ -157,32 +171,28 @@ class BatchSink:
         self._check_repeated(batch_id, about)
         rows = self._rows_of(effects, batch_id)
         gone = rows.tables.pop(TOMBSTONE)
-        commits = self._write(rows.tables, gone, about)
-        committed = time.monotonic()
-        messages, faults = _messages(effects, self.writer.epoch, rows.bundles)
-        if messages:
-            self.publisher.publish(messages)
+        done = self._write(rows, gone, about, lambda: self._send(effects, rows.bundles))
         self.tell([row for _, blob in effects.get(SHARED, []) for row in unpack_report(blob)])
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
             "operators_ms": _ms(computed - started),
-            "delta_ms": _ms(committed - computed),
-            "kafka_ms": _ms(sent - committed),
+            "delta_ms": _ms(done.committed_s - computed),
+            "kafka_ms": _ms(sent - done.committed_s),
         }
         seen = BatchSeen(
             batch_id=batch_id,
             reports=reports,
             tables=rows.tables,
-            versions={name: version for name, (version, _) in commits.items()},
+            versions={name: version for name, (version, _) in done.tables.items()},
             parts_ms=parts,
         )
         written = {
-            "records": len(messages),
-            "rows": {name: len(rows.tables[name]) for name in commits},
-            "tables_ms": {name: took_ms for name, (_, took_ms) in commits.items()},
+            "records": done.sent,
+            "rows": {name: len(rows.tables[name]) for name in done.tables},
+            "tables_ms": {name: took_ms for name, (_, took_ms) in done.tables.items()},
         }
-        self._tell_faults(seen, [*rows.faults, *faults])
+        self._tell_faults(seen, [*rows.faults, *done.faults])
         self._show("sink_log", seen, lambda: self._log_all(lines_of(seen, written)))
         self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
@@ -251,18 +261,23 @@ class BatchSink:
             raise ForkedError(message)
 
     def _write(
-        self, tables: Mapping[str, pa.Table], gone: pa.Table, about: Mapping[str, Any]
-    ) -> dict[str, tuple[int, int]]:
-        """Commit what there is; of each table that was due its version, and what it took in ms.
+        self,
+        rows: _Rows,
+        gone: pa.Table,
+        about: Mapping[str, Any],
+        send: Callable[[], tuple[int, list[Fault]]],
+    ) -> _Written:
+        """Commit what there is, and send what follows from it.
 
         What commands came to is last: who has heard "done" finds in every table what was done.
         gone: the tombstones, which a rebuild sends if the job gets no further than the events.
+        send: is called once the events are durable, in a thread of its own.
         """
         is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
-        is_any = any(len(table) for table in tables.values())
+        is_any = any(len(table) for table in rows.tables.values())
         wanted = {
             name: table
-            for name, table in tables.items()
+            for name, table in rows.tables.items()
             if len(table) or (name == EVENTS and (is_due or is_any))
         }
 
@@ -279,12 +294,24 @@ class BatchSink:
             self._committed_ms = about["now_ms"]
             self.passed("events_committed")
         others = [name for name in rest if name != COMMANDS.name]
-        with ThreadPoolExecutor(max(1, len(others))) as pool:
+        with ThreadPoolExecutor(1 + len(others)) as pool:
+            sending = pool.submit(send)
             written |= dict(zip(others, pool.map(write, others), strict=True))
-        if COMMANDS.name in wanted:
-            written[COMMANDS.name] = write(COMMANDS.name)
-        self.passed("tables_committed")
-        return written
+            if COMMANDS.name in wanted:
+                written[COMMANDS.name] = write(COMMANDS.name)
+            committed_s = time.monotonic()
+            self.passed("tables_committed")
+            sent, faults = sending.result()
+        return _Written(tables=written, committed_s=committed_s, sent=sent, faults=faults)
+
+    def _send(
+        self, effects: Mapping[str, list[tuple[str, bytes]]], aside: frozenset[str]
+    ) -> tuple[int, list[Fault]]:
+        """Tell brokers; how many messages, and the faults of records that can't be formatted."""
+        messages, faults = _messages(effects, self.writer.epoch, aside)
+        if messages:
+            self.publisher.publish(messages)
+        return len(messages), faults
 
     def _rows_of(self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int) -> _Rows:
         """The rows of each table and the tombstones, without those that no table can hold.

@@ -32,6 +32,8 @@ from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
+_AWAITED_MS = 60_000
+"""In this time a report should have come of a bundle that was opened, unless it has no topics."""
 _LIVE = (State.FREE, State.OWNED, State.ASSIGNING, State.RELEASING, State.SPLITTING)
 
 
@@ -175,6 +177,9 @@ def _room(work: Work, names: Sequence[str]) -> Ints:
 def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
     ledger = work.ledger
     namespaces, namespace = ledger.namespaces()
+    owner = ledger.prospective_brokers(names)[rows]
+    is_load_known = ledger.short_count[rows] > 0
+    is_new = ledger.at_ms[rows] >= work.now_ms - _AWAITED_MS
     names_of_rows = ledger.names
     if len(rows) < len(ledger):
         names_of_rows = [ledger.names[row] for row in rows.tolist()]
@@ -182,14 +187,15 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         names=tuple(names_of_rows),
         namespaces=tuple(namespaces),
         namespace=namespace[rows],
-        owner=ledger.prospective_brokers(names)[rows],
+        owner=owner,
         short=ledger.short[rows],
         long=ledger.long[rows],
         topics=ledger.topics[rows],
         sessions=ledger.sessions[rows],
         can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
         versions=ledger.version[rows],
-        is_load_known=ledger.short_count[rows] > 0,
+        is_load_known=is_load_known,
+        is_awaited=~is_load_known & is_new & (owner != NOBODY),
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],

@@ -112,6 +112,7 @@ def _with_rows(
         needs_owner=None,
         avoid=None,
         is_load_known=None,
+        is_awaited=None,
         pin=None,
         is_non_persistent=None,
         is_held=None,

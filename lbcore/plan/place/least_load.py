@@ -13,7 +13,7 @@ import numpy as np
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.place.crowding import PlacedCrowding, placed_crowding
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
-from lbcore.plan.place.rules import Draw, least_rates
+from lbcore.plan.place.rules import Draw, awaited_rates, least_rates
 from lbcore.plan.readings import readings_of
 from lbcore.plan.snapshot import Floats, Ints
 
@@ -37,10 +37,15 @@ class LeastLoadRule:
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
         """The rule at the start of a plan. A bundle counts at least the floor, however idle."""
         readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
-        least = least_rates(request, config) * readings.cost if readings.by_rate else 0.0
+        cold = np.maximum(readings.traffic, readings.usage - IDLE_POINTS)
+        least: Floats | float = 0.0
+        if readings.by_rate:
+            least = least_rates(request, config) * readings.cost
+            awaited = awaited_rates(request.snapshot, config) * readings.cost
+            cold = cold + awaited / request.snapshot.brokers.capacity
         return LeastLoadRule(
             request=request,
-            cold=np.maximum(readings.traffic, readings.usage - IDLE_POINTS),
+            cold=cold,
             weight=np.maximum(readings.bundle[request.bundles], least),
             draw=draw,
             crowding=placed_crowding(request),

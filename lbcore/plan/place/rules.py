@@ -34,6 +34,7 @@ from lbcore.plan.snapshot import (
     Bools,
     Floats,
     Ints,
+    Snapshot,
 )
 
 _IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, too
@@ -107,7 +108,8 @@ class MessageRateRule:
         """The rule at the start of a plan."""
         base = long_term_rates(request.snapshot)
         if config.count_planned:
-            base = PresentRates.of(request.snapshot).broker
+            awaited = awaited_rates(request.snapshot, config)
+            base = PresentRates.of(request.snapshot).broker + awaited
         weights = bundle_rates(request, config)
         usage, threshold = request.usage, config.overloaded_threshold_percent
         return MessageRateRule(
@@ -338,17 +340,40 @@ class AvgRule:
 def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     """Msg/s that each bundle of the request counts for at least: float64[k], at least 0.
 
-    `planned_rate_floor_msg_per_s` where nobody knows its load. Where its load is known, no more
-    than the mean bundle carries: in a cluster of small bundles a broker that came back empty would
-    be full after a few. Source: ours.
+    `planned_rate_floor_msg_per_s` and the mean of those whose load is known: the larger of them
+    where nobody knows its load, else thousands that are made at once would go to whoever is a few
+    mean ones below the others; the smaller where it is known, else in a cluster of small bundles a
+    broker that came back empty would be full after a few. Source: ours.
     """
-    floor, bundles = config.planned_rate_floor_msg_per_s, request.snapshot.bundles
-    least: Floats = np.full(len(request.bundles), floor)
-    known = bundles.is_load_known
+    floor, known = config.planned_rate_floor_msg_per_s, request.snapshot.bundles.is_load_known
+    mean = _mean_known_rate(request.snapshot)
+    least: Floats = np.full(len(request.bundles), max(floor, mean) if floor > 0.0 else floor)
     if floor > 0.0 and known is not None and known.any():
-        mean = float((bundles.short[known, RATE_IN] + bundles.short[known, RATE_OUT]).mean())
         least[known[request.bundles]] = min(floor, max(mean, floor * _IDLE_PART))
     return least
+
+
+def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
+    """Msg/s for which each broker's bundles count that nobody could report yet; float64[n].
+
+    Each as an unknown one of `least_rates`: else what is made in several batches goes to the same
+    broker in each, until it reports. 0 without a floor, or where nothing planned is counted.
+    """
+    bundles, count = snapshot.bundles, len(snapshot.brokers.names)
+    floor = config.planned_rate_floor_msg_per_s
+    if bundles.is_awaited is None or not floor or not config.count_planned:
+        return np.zeros(count)
+    awaited = np.bincount(bundles.owner[bundles.is_awaited], minlength=count)
+    return np.asarray(awaited * max(floor, _mean_known_rate(snapshot)), dtype=np.float64)
+
+
+def _mean_known_rate(snapshot: Snapshot) -> float:
+    """Msg/s, in plus out, of the bundles whose load is known, in the mean; 0 of none."""
+    bundles = snapshot.bundles
+    known = bundles.is_load_known
+    if known is None or not known.any():
+        return 0.0
+    return float((bundles.short[known, RATE_IN] + bundles.short[known, RATE_OUT]).mean())
 
 
 def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:

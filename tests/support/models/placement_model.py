@@ -98,10 +98,11 @@ class Placer:
         """What a bundle counts for, however idle."""
         floor, bundles = self.placement.planned_rate_floor_msg_per_s, self.cluster.snapshot.bundles
         known = bundles.is_load_known
-        if known is None or not known[row]:
+        if known is None or not floor:
             return floor
         rates = [float(a + b) for (a, b, *_), one in zip(bundles.short, known, strict=True) if one]
-        return min(floor, max(sum(rates) / len(rates), floor / 1_000))
+        mean = sum(rates) / len(rates) if rates else 0.0
+        return min(floor, max(mean, floor / 1_000)) if known[row] else max(floor, mean)
 
     def unit_usage(self) -> float:
         """Usage that one byte/s makes."""
@@ -180,8 +181,17 @@ class Placer:
         if self.placement.count_planned:
             number = self.names.index(name)
             own = max(self.own_rate(number), self.reported_rate(number))
-            return self.planned_rate.get(name, 0.0) + own
+            return self.planned_rate.get(name, 0.0) + (own + self.awaited_rate(number))
         return self.planned_rate.get(name, 0.0) + self.long_term_rate(name)
+
+    def awaited_rate(self, broker: int) -> float:
+        """What a broker's bundles count for that nobody could report yet."""
+        bundles = self.cluster.snapshot.bundles
+        if bundles.is_awaited is None:
+            return 0.0
+        awaited = zip(bundles.is_awaited.tolist(), bundles.owner.tolist(), strict=True)
+        rows = [row for row, (is_one, owner) in enumerate(awaited) if is_one and owner == broker]
+        return len(rows) * self.floor_of(rows[0]) if rows else 0.0
 
     def long_term_rate(self, name: str) -> float:
         """Pulsar's: in and out summed apart."""

@@ -153,13 +153,17 @@ def steps_of(effects: Sequence[Effect]) -> list[str]:
 
 
 def crashes_of(effects: Sequence[Effect]) -> list[list[str]]:
-    """The steps that were taken, for each crash: before and after every step, and all but one."""
+    """The steps that were taken, for each crash: before and after every step, and all but one.
+
+    What follows the events is done side by side, so brokers may have been told before or not.
+    """
     steps = steps_of(effects)
     at = steps.index(EVENTS) + 1
-    one_after_another = [steps[:number] for number in range(len(steps) + 1)]
+    one_after_another = [steps[:number] for number in range(len(steps))]
     all_but_one = [[*steps[:at], *(s for s in steps[at:-1] if s != left)] for left in steps[at:-2]]
+    told = [[*some, SENT] for some in (*one_after_another, *all_but_one) if EVENTS in some]
     halves = [[*steps[: steps.index(ASIDE)], HALF]] if ASIDE in steps else []
-    return [*one_after_another, *all_but_one, *halves]
+    return [*one_after_another, *all_but_one, *told, *halves]
 
 
 def squashed(batches: Sequence[Sequence[Effect]]) -> list[Effect]:

@@ -112,57 +112,6 @@ def test_bundles_without_an_owner_are_counted_even_in_pulsars_way() -> None:
     assert Counter(found.brokers.tolist()) == {2: 6, 3: 4}
 
 
-BY_LOAD = pytest.mark.parametrize("strategy", [LEAST_LONG_TERM_MESSAGE_RATE, AVG, "ballast"])
-
-
-def drained(strategy: str, rates: Sequence[float], *, known: bool = True) -> list[int]:
-    """How many of the last broker's bundles of these rates go to each of the others.
-
-    The first came back empty; each of the others has eight bundles of 5 msg/s.
-    """
-    owner = np.array([*[1] * 8, *[2] * 8, *[3] * len(rates)])
-    short = np.zeros((len(owner), 4))
-    short[:, 0] = [*[5.0] * 16, *rates]
-    traffic = np.array([[short[owner == broker, 0].sum(), 0, 0, 0] for broker in range(4)])
-    brokers = broker_table(
-        ["b1", "b2", "b3", "b4"],
-        traffic=traffic,
-        bundle_count=np.bincount(owner, minlength=4),
-        is_draining=np.arange(4) == 3,
-    )
-    names = [f"t/n/{at:02d}" for at in range(len(owner))]
-    columns = {"owner": owner, "short": short, "long": short * 1.0}
-    table = bundle_table(names, **columns, is_load_known=np.full(len(owner), known))
-    request = asked(
-        snapshot(brokers, table),
-        range(16, len(owner)),
-        np.full(4, 0.01),
-        settings_of(strategy=strategy),
-        excluded=[3] * len(rates),
-    )
-    placed = place_bundles(request, PlacementState(), settings_of(strategy=strategy), 1).brokers
-    return [int(count) for count in np.bincount(placed, minlength=3)]
-
-
-@BY_LOAD
-def test_broker_that_came_back_empty_is_filled_however_small_bundles_are(strategy: str) -> None:
-    assert drained(strategy, [5.0] * 8) == [8, 0, 0]
-    assert drained(strategy, [5.0] * 17) == [11, 3, 3]
-
-
-@BY_LOAD
-def test_bundles_of_unknown_load_are_spread_as_if_they_were_not_small(strategy: str) -> None:
-    assert drained(strategy, [0.0] * 9, known=False) == [3, 3, 3]
-
-
-@BY_LOAD
-def test_idle_bundles_count_as_a_mean_one_so_that_not_all_go_where_least_is_carried(
-    strategy: str,
-) -> None:
-    first, *others = drained(strategy, [0.0] * 30)
-    assert first > max(others) > 0
-
-
 def test_bundle_in_flight_that_needs_an_owner_is_no_unload() -> None:
     snap = small_pool()
     needs = np.arange(14) >= 4
