@@ -31,7 +31,7 @@ from tests.support.processes.frozen import freeze_group
 from tests.support.processes.json_lines import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 600.0
+PATIENCE_S = 900.0
 _POLL_S = 0.05
 _GRACE_MS = 90_000
 _BEFORE_CYCLE_S = 0.6
