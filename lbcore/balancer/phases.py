@@ -18,6 +18,7 @@ from lbcore.balancer.decisions.move_effects import observe_moves
 from lbcore.balancer.decisions.shadows import think_along
 from lbcore.balancer.decisions.shards import take_shards, tell_shards
 from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
+from lbcore.balancer.history import write_history
 from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     follow_starts,
@@ -31,7 +32,7 @@ from lbcore.balancer.intake.intake import (
 )
 from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.planning_memory import write_memory
-from lbcore.balancer.report import write_brokers, write_history
+from lbcore.balancer.report import write_brokers
 from lbcore.balancer.rest import allow_rest
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work

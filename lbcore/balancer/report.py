@@ -1,4 +1,4 @@
-"""The batch's report, and the rows that only show: brokers and load history.
+"""The batch's report, and the rows that only show brokers.
 
 Decides nothing. Last phase of `balancer`. Source: ours.
 """
@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.balancer.gauges import make_gauges
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry
@@ -16,10 +15,10 @@ from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE, STATES
 from lbcore.balancer.state.work import Work
-from lbcore.model.tables import BROKERS, LOAD_HISTORY
+from lbcore.model.tables import BROKERS
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.signals.shown_load import usage_of, usages_of
+from lbcore.signals.shown_load import usages_of
 
 FAULTS = "faults"
 """In a report: what was put aside and why; there only when something was."""
@@ -67,28 +66,6 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
         "capacity": entry.capacity,
         "starts": to_json(list(entry.starts_ms)),
     }
-
-
-def write_history(work: Work) -> None:
-    """A row of `load_history` a broker and interval, of the newest load and averages.
-
-    None of a silent broker: its load is not known. A batch with a cycle leaves them to the next
-    one, so that the decisions need not wait for them, unless they are late by a whole cycle.
-    """
-    interval_ms = work.config.pipeline.load_history_interval_ms
-    start_ms = work.now_ms - work.now_ms % interval_ms
-    if start_ms <= work.times.history_ms:
-        return
-    has_cycle = work.times.cycle_ms == work.now_ms
-    if has_cycle and work.now_ms < start_ms + work.config.pipeline.decision_interval_ms:
-        return
-    work.note(history_ms=start_ms)
-    by_broker = _rows_by_broker(work)
-    for name in sorted(work.brokers):
-        entry = work.brokers[name]
-        if entry.reported_ms and not entry.is_silent:
-            rows = np.array(by_broker.get(name, []), dtype=np.int64)
-            work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows))
 
 
 def make_report(work: Work) -> dict[str, Any]:
@@ -228,32 +205,3 @@ def _owned_counts(work: Work) -> dict[str, int]:
     for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
         found[ledger.instances.of(instance)[0]] += count
     return found
-
-
-def _rows_by_broker(work: Work) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for row, holder in enumerate(work.ledger.holders().tolist()):
-        if holder != NOBODY:
-            found[work.ledger.instances.of(holder)[0]].append(row)
-    return found
-
-
-def _history_row(work: Work, name: str, start_ms: int, rows: NDArray[np.int64]) -> dict[str, Any]:
-    entry, ledger = work.brokers[name], work.ledger
-    short = ledger.short[rows]
-    return {
-        "broker": name,
-        "minute_ms": start_ms,
-        "score": entry.weighted_max_ema,
-        "percent": list(entry.percent),
-        "traffic": list(entry.traffic),
-        "bundles": [ledger.names[row] for row in rows.tolist()],
-        "msg_rate_in": short[:, 0].tolist(),
-        "msg_rate_out": short[:, 1].tolist(),
-        "msg_throughput_in": short[:, 2].tolist(),
-        "msg_throughput_out": short[:, 3].tolist(),
-        "topics": ledger.topics[rows].astype(float).tolist(),
-        "sessions": ledger.sessions[rows].astype(float).tolist(),
-        "reported_ms": entry.reported_ms,
-        "usage": usage_of(entry.percent, work.config.signals),
-    }

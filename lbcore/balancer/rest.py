@@ -3,7 +3,8 @@
 Decides when a cluster is at rest: nothing has changed, and no bundle is on its way or without an
 owner that it is to have. Then batches only take heartbeats and reports in, and fewer of them do
 that as well. None is put off that a timer wants: the next cycle, and the moment at which a broker
-that falls silent now is taken for dead. Last phase of `balancer`. Source: ours.
+that falls silent now is taken for dead. In a large cluster one comes right before the cycle, which
+then has little to read. Last phase of `balancer`. Source: ours.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,9 @@ from lbcore.wire.messages import (
 SAID_BY = (Topic.BROKER_LOAD,)
 """Topics on which brokers say who they are, again and again."""
 
+_LARGE = 50_000
+"""Bundles from which on reading what came in a rest is a large part of a cycle."""
+
 HEARD = (*SAID_BY, Topic.ACKS, Topic.COMMANDS)
 """Topics that may bring what can't wait; the others tell how busy bundles and topics are."""
 
@@ -41,9 +45,15 @@ def allow_rest(work: Work) -> None:
     pipeline = work.config.pipeline
     allowed_ms = 0
     if pipeline.rest_ms and not _is_busy(work):
-        # the trigger that finds a timer due comes that long after the rest is over
-        allowed_ms = max(0, min(pipeline.rest_ms, min(_timers_ms(work)) - pipeline.trigger_ms))
+        allowed_ms = max(0, min(pipeline.rest_ms, _until_timer_ms(work)))
     work.note(rest_ms=allowed_ms)
+
+
+def _until_timer_ms(work: Work) -> int:
+    """How long a rest may be for the trigger after it to find a timer due, or be the one before."""
+    trigger_ms = work.config.pipeline.trigger_ms
+    left_ms = min(_timers_ms(work)) - trigger_ms
+    return left_ms - trigger_ms if left_ms > trigger_ms and len(work.ledger) >= _LARGE else left_ms
 
 
 def _is_busy(work: Work) -> bool:

@@ -43,6 +43,42 @@ def test_history_has_one_row_a_broker_and_minute(trigger_ms: int) -> None:
     assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
 
 
+def test_history_of_many_bundles_is_written_in_several_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lbcore.balancer.history._AT_ONCE", 2)
+    world = Watched(Config())
+    world.run(5_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    world.run(65_000 - world.now_ms % 60_000)
+    world.batches.clear()
+    world.other_rows["load_history"].clear()
+    world.run(2 * Config().pipeline.load_history_interval_ms)
+    rows = world.other_rows["load_history"]
+    assert [written for _, written in world.batches if written] == [1] * 6
+    order = [(row["minute_ms"], row["broker"]) for row in rows]
+    assert order == sorted(set(order))
+    assert all(len(row["bundles"]) > 0 for row in rows)
+
+
+def test_restarted_job_goes_on_with_a_minute_where_it_stood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lbcore.balancer.history._AT_ONCE", 1)
+    world = Watched(Config())
+    world.run(5_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    world.run(15_000)
+    world.other_rows["load_history"].clear()
+    for _ in range(120):
+        world.run(1_000)
+        world.restart_job()
+    rows = world.other_rows["load_history"]
+    by_minute = Counter(row["minute_ms"] for row in rows)
+    assert set(by_minute.values()) == {3}
+    assert len(by_minute) == 2
+
+
 def test_history_is_not_written_in_a_batch_with_a_cycle() -> None:
     batches = after_minutes(1_000).batches[1:]  # the first finds the minute half gone
     cycles = [cycle for cycle, _ in batches]

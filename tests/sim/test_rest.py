@@ -52,6 +52,22 @@ def test_job_at_rest_has_a_third_of_the_batches_and_every_cycle_when_it_is_due()
     assert gaps == {CYCLE_MS}
 
 
+@pytest.mark.parametrize(("large", "triggers"), [(17, 1), (16, 2)])
+def test_large_job_reads_right_before_a_cycle_what_came_in_its_rest(
+    large: int, triggers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lbcore.balancer.rest._LARGE", large)
+    most_ms = 4 * TRIGGER_MS
+    world = settled(changed(CONFIG, {"pipeline.rest_ms": most_ms}))
+    world.reports.clear()
+    world.run(120_000)
+    assert {b - a for a, b in pairwise(cycles_ms(world))} == {CYCLE_MS}
+    rests = [(int(str(r["now_ms"])), int(str(r["rest_ms"]))) for r in world.reports]
+    shortened = [at_ms + rest_ms for at_ms, rest_ms in rests if TRIGGER_MS < rest_ms < most_ms]
+    due_ms = {(at_ms + triggers * TRIGGER_MS) % CYCLE_MS for at_ms in shortened}
+    assert due_ms == {0}, "a cluster of its own plans at the full ten seconds"
+
+
 def test_job_that_may_not_rest_has_a_batch_at_every_trigger() -> None:
     world = settled(AWAKE)
     assert world.passed_over == 0

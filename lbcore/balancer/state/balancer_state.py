@@ -29,7 +29,8 @@ class Times:
     `telling_time` tells it; stepped_ms: and by the driver's clock alone; read_ms: of the last one
     that left nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last
     cycle, begun at cycle_ms; shed_ms, split_ms: of the last that shed, and split. history_ms: of
-    the last rows of history. newcomer_clock_ms: clock_ms when a broker's start was first seen;
+    the last rows of history, written for brokers up to history_after, "" = for all.
+    newcomer_clock_ms: clock_ms when a broker's start was first seen;
     brake_clock_ms: and when the brake was engaged. fault_ms: when a fault was last written down.
     version_floor: no time, but the highest version of forgotten namespaces. apart: clock → by how
     much it was ahead when last seen to be wrong, when that was, and when that was written down.
@@ -48,6 +49,7 @@ class Times:
     shed_ms: int = 0
     split_ms: int = 0
     history_ms: int = 0
+    history_after: str = ""
     newcomer_clock_ms: int = 0
     brake_clock_ms: int = 0
     fault_ms: int = 0

@@ -13,7 +13,8 @@ import numpy as np
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.place.crowding import PlacedCrowding, placed_crowding
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
-from lbcore.plan.place.rules import Draw, awaited_rates, least_rates
+from lbcore.plan.place.rules import Draw
+from lbcore.plan.place.weights import awaited_rates, least_rates
 from lbcore.plan.readings import readings_of
 from lbcore.plan.snapshot import Floats, Ints
 

@@ -1,8 +1,9 @@
 """Least long-term message rate: the broker whose bundles have the fewest messages.
 
 Decides which brokers are equally best; `choice` picks one. Source: Pulsar 4.0.8
-LeastLongTermMessageRate. Spreading over overloaded brokers by their rate is ours, and so is
-counting a bundle that is hotter now than on the long run as it is now.
+LeastLongTermMessageRate. Spreading over overloaded brokers by their rate is ours, and so are
+counting a bundle that is hotter now than on the long run as it is now, and that a broker is
+overloaded as soon as what it has been promised would make it so.
 """
 
 from dataclasses import dataclass
@@ -24,29 +25,39 @@ class MessageRates:
     """Rates that grow with every placement.
 
     base: float64[n], long-term msg/s of each broker's own bundles. planned: float64[n], of those
-    promised to it. is_overloaded: bool[n], weighted usage strictly above the threshold.
-    counted: float64[n], both together, infinite where overloaded.
+    promised to it. is_overloaded: bool[n], weighted usage strictly above the threshold, or more
+    promised than there is room. counted: float64[n], both together, infinite where overloaded.
+    room: float64[n], msg/s that may be promised.
     """
 
     base: Floats
     planned: Floats
     is_overloaded: Bools
     counted: Floats
+    room: Floats
 
     @staticmethod
-    def of(base: Floats, usage: Floats, threshold_percent: float) -> "MessageRates":
-        """Nothing is planned yet. usage: float64[n], weighted, 1.0 = 100 %."""
-        is_overloaded = usage > threshold_percent / 100.0
+    def of(
+        base: Floats, usage: Floats, threshold_percent: float, room: Floats | None = None
+    ) -> "MessageRates":
+        """Nothing is planned yet. usage: float64[n], weighted, 1.0 = 100 %. No room: endless."""
+        if room is None:
+            room = np.full(len(base), np.inf)
+        is_overloaded = (usage > threshold_percent / 100.0) | (room < 0.0)
         return MessageRates(
             base=base,
             planned=np.zeros(len(base)),
             is_overloaded=is_overloaded,
             counted=np.where(is_overloaded, np.inf, 0.0 + base),
+            room=room,
         )
 
     def add(self, broker: int, rate: float) -> None:
         """Count `rate` msg/s more on a broker; sums in the order of the calls, as Pulsar's loop."""
         self.planned[broker] += rate
+        if self.planned[broker] > self.room[broker]:
+            self.is_overloaded[broker] = True
+            self.counted[broker] = np.inf
         if not self.is_overloaded[broker]:
             self.counted[broker] = self.planned[broker] + self.base[broker]
 

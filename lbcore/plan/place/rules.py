@@ -26,6 +26,7 @@ from lbcore.plan.place.resource_usage import (
     usage_per_throughput,
 )
 from lbcore.plan.place.round_robin import NumberedBrokers, RoundRobinState, Turn
+from lbcore.plan.place.weights import awaited_rates, bundle_rates, least_rates, room_below
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -34,10 +35,7 @@ from lbcore.plan.snapshot import (
     Bools,
     Floats,
     Ints,
-    Snapshot,
 )
-
-_IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, too
 
 
 class Rule(Protocol):
@@ -106,14 +104,16 @@ class MessageRateRule:
     @staticmethod
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "MessageRateRule":
         """The rule at the start of a plan."""
-        base = long_term_rates(request.snapshot)
+        base, room = long_term_rates(request.snapshot), None
+        threshold = config.overloaded_threshold_percent
         if config.count_planned:
             awaited = awaited_rates(request.snapshot, config)
-            base = PresentRates.of(request.snapshot).broker + awaited
+            base = PresentRates.of(request.snapshot).broker
+            room = room_below(request, threshold, base) - awaited
+            base = base + awaited
         weights = bundle_rates(request, config)
-        usage, threshold = request.usage, config.overloaded_threshold_percent
         return MessageRateRule(
-            rates=MessageRates.of(base, usage, threshold),
+            rates=MessageRates.of(base, request.usage, threshold, room),
             weights=np.maximum(weights, least_rates(request, config)),
             draw=draw,
             spread_overloaded=config.count_planned,
@@ -335,54 +335,3 @@ class AvgRule:
     def remembered(self, state: PlacementState) -> PlacementState:
         """Nothing is remembered here; the shedder keeps its plan."""
         return state
-
-
-def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
-    """Msg/s that each bundle of the request counts for at least: float64[k], at least 0.
-
-    `planned_rate_floor_msg_per_s` and the mean of those whose load is known: the larger of them
-    where nobody knows its load, else thousands that are made at once would go to whoever is a few
-    mean ones below the others; the smaller where it is known, else in a cluster of small bundles a
-    broker that came back empty would be full after a few. Source: ours.
-    """
-    floor, known = config.planned_rate_floor_msg_per_s, request.snapshot.bundles.is_load_known
-    mean = _mean_known_rate(request.snapshot)
-    least: Floats = np.full(len(request.bundles), max(floor, mean) if floor > 0.0 else floor)
-    if floor > 0.0 and known is not None and known.any():
-        least[known[request.bundles]] = min(floor, max(mean, floor * _IDLE_PART))
-    return least
-
-
-def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
-    """Msg/s for which each broker's bundles count that nobody could report yet; float64[n].
-
-    Each as an unknown one of `least_rates`: else what is made in several batches goes to the same
-    broker in each, until it reports. 0 without a floor, or where nothing planned is counted.
-    """
-    bundles, count = snapshot.bundles, len(snapshot.brokers.names)
-    floor = config.planned_rate_floor_msg_per_s
-    if bundles.is_awaited is None or not floor or not config.count_planned:
-        return np.zeros(count)
-    awaited = np.bincount(bundles.owner[bundles.is_awaited], minlength=count)
-    return np.asarray(awaited * max(floor, _mean_known_rate(snapshot)), dtype=np.float64)
-
-
-def _mean_known_rate(snapshot: Snapshot) -> float:
-    """Msg/s, in plus out, of the bundles whose load is known, in the mean; 0 of none."""
-    bundles = snapshot.bundles
-    known = bundles.is_load_known
-    if known is None or not known.any():
-        return 0.0
-    return float((bundles.short[known, RATE_IN] + bundles.short[known, RATE_OUT]).mean())
-
-
-def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
-    """Msg/s, in plus out, of each bundle of the request: long-term, or (ours) at least the present.
-
-    What is hot now counts as hot where `count_planned` counts it on its new broker.
-    """
-    if config.count_planned:
-        return PresentRates.of(request.snapshot).bundle[request.bundles]
-    long = request.snapshot.bundles.long[request.bundles]
-    rates: Floats = long[:, RATE_IN] + long[:, RATE_OUT]
-    return rates

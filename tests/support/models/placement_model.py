@@ -143,7 +143,12 @@ class Placer:
         """LeastLongTermMessageRate's best set."""
         threshold = self.placement.overloaded_threshold_percent / 100.0
         scores = {name: self.rate(name) for name in candidates}
-        cool = [name for name in candidates if not self.cluster.usage(name) > threshold]
+        cool = [
+            name
+            for name in candidates
+            if not self.cluster.usage(name) > threshold
+            and not (self.placement.count_planned and self.is_full(name))
+        ]
         if not cool and not self.placement.count_planned:
             return candidates
         among = cool or candidates
@@ -183,6 +188,20 @@ class Placer:
             own = max(self.own_rate(number), self.reported_rate(number))
             return self.planned_rate.get(name, 0.0) + (own + self.awaited_rate(number))
         return self.planned_rate.get(name, 0.0) + self.long_term_rate(name)
+
+    def is_full(self, name: str) -> bool:
+        """Whether what it has been promised would make it overloaded."""
+        capacity = self.cluster.snapshot.brokers.capacity.tolist()
+        numbers = range(len(self.names))
+        total = sum(max(self.own_rate(at), self.reported_rate(at)) for at in numbers)
+        used = sum(self.cluster.usage(self.names[at]) * capacity[at] for at in numbers)
+        if total <= 0.0 or used <= 0.0:
+            return False
+        number = self.names.index(name)
+        threshold = self.placement.overloaded_threshold_percent / 100.0
+        room = (threshold - self.cluster.usage(name)) * capacity[number] * (total / used)
+        room -= self.awaited_rate(number)
+        return room < 0.0 or self.planned_rate.get(name, 0.0) > room
 
     def awaited_rate(self, broker: int) -> float:
         """What a broker's bundles count for that nobody could report yet."""

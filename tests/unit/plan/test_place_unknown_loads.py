@@ -93,6 +93,22 @@ def test_bundles_just_made_do_not_all_go_to_who_carries_a_few_less_than_others(
     assert made(strategy, least) == [17, 7, 8, 8]
 
 
+def test_the_one_broker_that_is_not_overloaded_does_not_get_all_of_thousands() -> None:
+    owner = np.array([*[0] * 8, *[1] * 9, *[2] * 9, *[3] * 9, *[-1] * 400])
+    known = owner >= 0
+    short = np.zeros((len(owner), 4))
+    short[known, 0] = 10.0
+    names = [f"t/n/{at:03d}" for at in range(len(owner))]
+    columns = {"owner": owner, "short": short, "long": short * 1.0}
+    traffic = np.array([[80.0, 0, 0, 0], *[[90.0, 0, 0, 0]] * 3])
+    brokers = broker_table(["b1", "b2", "b3", "b4"], traffic=traffic)
+    table = bundle_table(names, **columns, is_load_known=known)
+    usage, settings = np.array([0.80, 0.90, 0.90, 0.90]), settings_of(strategy=AVG)
+    request = asked(snapshot(brokers, table), range(35, len(owner)), usage, settings)
+    placed = place_bundles(request, PlacementState(), settings, 1).brokers
+    assert sorted(np.bincount(placed).tolist()) == [100] * 4
+
+
 @BY_LOAD
 def test_bundles_that_nobody_could_report_yet_count_as_those_that_are_made_now(
     strategy: str,
