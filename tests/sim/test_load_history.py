@@ -79,6 +79,28 @@ def test_restarted_job_goes_on_with_a_minute_where_it_stood(
     assert len(by_minute) == 2
 
 
+@pytest.mark.parametrize("away_ms", [100_000, 3_600_000])
+def test_job_that_was_away_writes_no_minute_that_is_long_over(
+    away_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lbcore.balancer.history._AT_ONCE", 1)
+    world = Watched(Config())
+    world.run(5_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    world.run(15_000)
+    while not (world.state and world.state.times.history_after):
+        world.run(1_000)
+    world.job.is_away = True
+    world.run(away_ms)
+    world.job.is_away = False
+    world.run(120_000)
+    rows = world.other_rows["load_history"]
+    assert all(row["at_ms"] < row["minute_ms"] + 2 * 60_000 for row in rows)
+    assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
+    newest = Counter(row["minute_ms"] for row in rows if row["at_ms"] > world.now_ms - 120_000)
+    assert set(sorted(newest.items())[1:-1]) <= {(minute, 3) for minute in newest}
+
+
 def test_history_is_not_written_in_a_batch_with_a_cycle() -> None:
     batches = after_minutes(1_000).batches[1:]  # the first finds the minute half gone
     cycles = [cycle for cycle, _ in batches]
