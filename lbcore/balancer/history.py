@@ -17,10 +17,10 @@ from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.snapshot import Ints
 from lbcore.signals.shown_load import usage_of
 
-_AT_ONCE = 25_000
-"""Bundles of which a batch writes at least, if there are as many."""
-_PARTS_MAX = 8
-"""Batches that an interval's rows are written in at most."""
+_WHOLE_MAX = 100_000
+"""Bundles of which a batch writes all."""
+_PARTS = 8
+"""Of more, as large a part."""
 
 
 def write_history(work: Work) -> None:
@@ -48,18 +48,16 @@ def write_history(work: Work) -> None:
     known = [name for name, entry in work.brokers.items() if entry.reported_ms]
     left = sorted(one for one in known if one > after and not work.brokers[one].is_silent)
     names: Sequence[str] = left
-    if work.now_ms < start_ms + interval_ms:
-        names = _as_many_as_fit(left, [len(rows_of[name]) for name in left], len(work.ledger))
+    if len(work.ledger) > _WHOLE_MAX and work.now_ms < start_ms + interval_ms:
+        names = _a_part(left, [len(rows_of[name]) for name in left], len(work.ledger))
     work.note(history_ms=start_ms, history_after=names[-1] if len(names) < len(left) else "")
     for name in names:
         work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows_of[name]))
 
 
-def _as_many_as_fit(
-    names: Sequence[str], bundles: Sequence[int], all_bundles: int
-) -> Sequence[str]:
+def _a_part(names: Sequence[str], bundles: Sequence[int], all_bundles: int) -> Sequence[str]:
     """The first of the brokers, until there are enough bundles for a batch."""
-    room = max(_AT_ONCE, -(-all_bundles // _PARTS_MAX))
+    room = -(-all_bundles // _PARTS)
     enough = int(np.searchsorted(np.cumsum(bundles), room)) + 1
     return names[:enough]
 

@@ -46,7 +46,7 @@ def test_history_has_one_row_a_broker_and_minute(trigger_ms: int) -> None:
 def test_history_of_many_bundles_is_written_in_several_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lbcore.balancer.history._AT_ONCE", 2)
+    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
     world = Watched(Config())
     world.run(5_000)
     world.command("create_namespace", namespace="t/n", bundles=12)
@@ -64,7 +64,7 @@ def test_history_of_many_bundles_is_written_in_several_batches(
 def test_restarted_job_goes_on_with_a_minute_where_it_stood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lbcore.balancer.history._AT_ONCE", 1)
+    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
     world = Watched(Config())
     world.run(5_000)
     world.command("create_namespace", namespace="t/n", bundles=12)
@@ -83,7 +83,7 @@ def test_restarted_job_goes_on_with_a_minute_where_it_stood(
 def test_job_that_was_away_writes_no_minute_that_is_long_over(
     away_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lbcore.balancer.history._AT_ONCE", 1)
+    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
     world = Watched(Config())
     world.run(5_000)
     world.command("create_namespace", namespace="t/n", bundles=12)
