@@ -45,8 +45,11 @@ def write_history(work: Work) -> None:
     if times.cycle_ms == work.now_ms and work.now_ms < start_ms + late_ms:
         return
     rows_of = _rows_by_broker(work)
-    known = [name for name, entry in work.brokers.items() if entry.reported_ms]
-    left = sorted(one for one in known if one > after and not work.brokers[one].is_silent)
+    left = sorted(
+        name
+        for name, entry in work.brokers.items()
+        if name > after and entry.reported_ms and not entry.is_silent
+    )
     names: Sequence[str] = left
     if len(work.ledger) > _WHOLE_MAX and work.now_ms < start_ms + interval_ms:
         names = _a_part(left, [len(rows_of[name]) for name in left], len(work.ledger))

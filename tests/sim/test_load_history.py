@@ -27,6 +27,15 @@ class Watched(World):
         super().take_effects(effects)
 
 
+def divided(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """A world whose twelve bundles are too many for one batch."""
+    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
+    world = Watched(Config())
+    world.run(5_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    return world
+
+
 def after_minutes(trigger_ms: int) -> Watched:
     pipeline = Config().pipeline
     world = Watched(replace(Config(), pipeline=replace(pipeline, trigger_ms=trigger_ms)))
@@ -46,10 +55,7 @@ def test_history_has_one_row_a_broker_and_minute(trigger_ms: int) -> None:
 def test_history_of_many_bundles_is_written_in_several_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
-    world = Watched(Config())
-    world.run(5_000)
-    world.command("create_namespace", namespace="t/n", bundles=12)
+    world = divided(monkeypatch)
     world.run(65_000 - world.now_ms % 60_000)
     world.batches.clear()
     world.other_rows["load_history"].clear()
@@ -64,10 +70,7 @@ def test_history_of_many_bundles_is_written_in_several_batches(
 def test_restarted_job_goes_on_with_a_minute_where_it_stood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
-    world = Watched(Config())
-    world.run(5_000)
-    world.command("create_namespace", namespace="t/n", bundles=12)
+    world = divided(monkeypatch)
     world.run(15_000)
     world.other_rows["load_history"].clear()
     for _ in range(120):
@@ -83,10 +86,7 @@ def test_restarted_job_goes_on_with_a_minute_where_it_stood(
 def test_job_that_was_away_writes_no_minute_that_is_long_over(
     away_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
-    world = Watched(Config())
-    world.run(5_000)
-    world.command("create_namespace", namespace="t/n", bundles=12)
+    world = divided(monkeypatch)
     world.run(15_000)
     while not (world.state and world.state.times.history_after):
         world.run(1_000)

@@ -23,9 +23,11 @@ def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     broker that came back empty would be full after a few. Source: ours.
     """
     floor, known = config.planned_rate_floor_msg_per_s, request.snapshot.bundles.is_load_known
+    if not floor:
+        return np.zeros(len(request.bundles))
     mean = _mean_known_rate(request.snapshot)
-    least: Floats = np.full(len(request.bundles), max(floor, mean) if floor > 0.0 else floor)
-    if floor > 0.0 and known is not None and known.any():
+    least: Floats = np.full(len(request.bundles), max(floor, mean))
+    if known is not None:
         least[known[request.bundles]] = min(floor, max(mean, floor * _IDLE_PART))
     return least
 

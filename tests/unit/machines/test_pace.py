@@ -38,7 +38,6 @@ class Paced:
 
     oldest_ms: int = SERVED
     now_ms: int = 0
-
     config: Config = field(default_factory=Config)
     times: Times = field(default_factory=lambda: Times(stepped_ms=1))
     wall_ms: int = 1
