@@ -3,7 +3,9 @@
 Decides whose load is from before its bundles came or went: the sum of what its bundles carry tells,
 for it differs from what the broker reported by what they carry. The running balancer remembers
 its own moves instead (`plan.pending`), also while usages lag behind (`signals.usage_window_ms`);
-where the tables have that memory, it counts. Part of `foresee`. Source: ours.
+where the tables have that memory, it counts: in full where the broker has not reported since its
+last move, and as planning itself doubts it, report by report, where it has. Part of `foresee`.
+Source: ours.
 
 Worked: a broker reported 100 msg/s, and owns bundles of 60 now; one of 40 left it a moment ago. 60
 is 40 below 100, as it is when the report is from before the move: it is taken to carry 60.
@@ -21,6 +23,7 @@ from lbcore.balancer.state.work import Work
 from lbcore.foresight.planning_memory import is_planned
 from lbcore.plan.pending import (
     COLUMNS,
+    Unseen,
     move_of,
     placed_load,
     reported_load,
@@ -41,13 +44,15 @@ def count_moves(
     """Give live brokers the load of the bundles they have; how many moves were unseen. O(bundles).
 
     load: the newest row of each broker; decisions: rows in any order. What planning remembers as
-    unseen is counted with it, and forgotten. Only where planning counts its moves
-    (`shedding.adjust_load`).
+    unseen is counted with it, and forgotten, but for what it doubts already: that is left to it.
+    Only where planning counts its moves (`shedding.adjust_load`).
     """
     if not work.config.shedding.adjust_load:
         return 0
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    decided, is_decided = _decided(work, snapshot, load)
+    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
+    doubted = _doubted(work)
+    decided, is_decided = _decided(work, snapshot, said_ms, doubted)
     moved = _moved(work, snapshot, decisions)
     left = _Left(snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided)
     is_late = left.is_late()
@@ -61,20 +66,29 @@ def count_moves(
             weighted_max_ema=float(shown.weighted_max_ema[at]),
             throughput_ema=float(shown.throughput_ema[at]),
         )
-    work.plan = replace(work.plan, unseen={})
+    work.plan = replace(work.plan, unseen=doubted)
     is_late |= is_decided & (decided.traffic != snapshot.brokers.traffic).any(axis=1)
     return sum(bool(is_late[one.destination]) for one in moved)
 
 
+def _doubted(work: Work) -> dict[str, Unseen]:
+    """Broker → what planning takes less and less of: it reported after its last move had arrived.
+
+    What usages show only later (`signals.usage_lag_ms`) is not doubted before.
+    """
+    lag_ms = work.config.signals.usage_lag_ms
+    unseen = work.plan.unseen.items()
+    return {name: one for name, one in unseen if one.report_ms > one.busy_ms + lag_ms}
+
+
 def _decided(
-    work: Work, snapshot: Snapshot, load: Iterable[Mapping[str, Any]]
+    work: Work, snapshot: Snapshot, said_ms: Mapping[str, int], doubted: Mapping[str, Unseen]
 ) -> tuple[BrokerTable, Bools]:
     """Brokers with what planning remembers as unseen counted; and whose that is, bool[n].
 
     Where planning has seen a newer report than the table has, it is taken: it is remembered too.
     """
     brokers, unseen = snapshot.brokers, work.plan.unseen
-    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
     updated_ms = np.array([said_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
     change = np.zeros((len(brokers.names), COLUMNS))
     lines = reported_load(brokers)
@@ -83,7 +97,8 @@ def _decided(
             change[at] = np.array(unseen[name].shown) - lines[at]
     newest = replace(with_load(brokers, change), updated_at_ms=updated_ms)
     everyone: Bools = np.ones(len(brokers.names), dtype=np.bool_)
-    added = unseen_arrays(unseen, newest, everyone, work.config.shedding.adjust_keep)
+    counted = {name: one for name, one in unseen.items() if name not in doubted}
+    added = unseen_arrays(counted, newest, everyone, work.config.shedding.adjust_keep)
     return with_load(newest, added), np.array([name in unseen for name in brokers.names], np.bool_)
 
 

@@ -101,15 +101,29 @@ class History:
 
 
 def make_history(rows: Iterable[Row], capacities: Mapping[str, float]) -> History:
-    """The history of `load_history`'s rows of one cluster, at least one."""
+    """The history of `load_history`'s rows of one cluster, at least one.
+
+    Without a last interval that is being written: the rows of a large cluster come in several
+    batches.
+    """
     known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
     by_time: dict[int, list[Row]] = {}
     for row in known:
         by_time.setdefault(int(row["minute_ms"]), []).append(row)
+    if _is_begun(list(by_time.values())):
+        known = known[: -len(by_time.popitem()[1])]
     away = _away(known)
     weights = {row["broker"]: capacities.get(row["broker"]) or 1.0 for row in known}
     intervals = [_interval(at_ms, found, away) for at_ms, found in sorted(by_time.items())]
     return History(intervals=intervals, capacities=weights, fit=_fit(known, weights, away))
+
+
+def _is_begun(intervals: Sequence[Sequence[Row]]) -> bool:
+    """Whether the last interval has only the first names of the one before. Rows by name."""
+    if not intervals[1:]:
+        return False
+    before, last = ([row["broker"] for row in rows] for rows in intervals[-2:])
+    return len(last) < len(before) and last == before[: len(last)]
 
 
 def what_happened(history: History) -> dict[str, float | None]:

@@ -65,3 +65,14 @@ def test_broker_of_more_capacity_takes_more() -> None:
 def test_run_without_load_says_nothing() -> None:
     found = beside_least(make_history([row(1, "a", BUNDLES, 0.0)], {}))
     assert (found.imbalance, found.bound, found.over) == (None, None, None)
+
+
+def test_last_minute_counts_once_it_is_whole() -> None:
+    """A large cluster's rows come in several batches: b is not gone for not having its row yet."""
+    whole = [row(1, "a", BUNDLES[:2], 10.0), row(1, "b", BUNDLES[2:], 10.0)]
+    begun = make_history([*whole, row(2, "a", BUNDLES[:2], 10.0)], {})
+    assert [one.at_ms for one in begun.intervals] == [60_000]
+    joined = make_history([*whole, *(row(2, name, [], 0.0) for name in "abc")], {})
+    assert [one.there for one in joined.intervals] == [{"a", "b"}, {"a", "b", "c"}]
+    gone = make_history([*whole, row(2, "b", BUNDLES, 10.0)], {})
+    assert [one.there for one in gone.intervals] == [{"a", "b"}, {"b"}]
