@@ -22,7 +22,7 @@ from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER
 from lbcore.config.tree import Config
 from lbcore.foresight.foresee import Foresight, WhatIf, foresee
 from lbcore.foresight.rehearse import RehearsalRows, rehearse
-from lbcore.plan.shed.registry import AVG_SHEDDER, SHEDDERS
+from lbcore.plan.shed.registry import AVG_SHEDDER, BALLAST_SHEDDER, SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
 from lbcore.wire.messages import Command
 from tests.support.worlds.foreseen_world import foreseen, tables_of
@@ -181,8 +181,16 @@ def compare(world: World, dice: random.Random, where: str) -> bool:
         assert world.config.shedding.strategy == TRANSFER
         assert given(ways, Known.SOURCES) & set().union(*(given(m, Known.SOURCES) for m in told))
         return True
+    if level is Known.SOURCES and world.config.shedding.strategy == BALLAST_SHEDDER.name:
+        # it goes by which bundle fits: of brokers about as hot another one gives, or another gets
+        assert ends(ways) & set().union(*map(ends, told)), where
+        return True
     assert given(ways, level) <= set().union(*(given(one, level) for one in told)), (where, level)
     return True
+
+
+def ends(ways: Moves) -> set[str]:
+    return {broker for _, *brokers in ways for broker in brokers}
 
 
 class Known(Enum):
