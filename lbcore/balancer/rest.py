@@ -62,6 +62,7 @@ def _is_busy(work: Work) -> bool:
     return bool(
         work.transitions
         or work.times.read_ms < work.now_ms  # something may be unread
+        or work.times.repaired_up_to
         or work.rules.brake
         or len(work.ledger.rows_in(*IN_FLIGHT))
         or _wants_owners(work)

@@ -3,11 +3,13 @@
 Each batch checks itself, see `checked_world`. Names are those of the design's cases.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from lbcore.balancer.transitions import repairs
 from lbcore.config.tree import Config
 from tests.support.worlds.lagging_world import LaggingWorld
 from tests.support.worlds.ruled_world import most_unserved, outcome, owners
@@ -137,6 +139,28 @@ def test_every_broker_silent_moves_nothing_until_one_reports_again(world: Laggin
         world.pause(name, is_paused=False)
     world.run(BATCHES_MS)
     assert is_settled(world)
+
+
+def test_what_many_dead_brokers_had_is_repaired_in_several_batches(
+    world: LaggingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three bundles a batch; the first three of the dead broker's own can go to nobody."""
+    monkeypatch.setattr(repairs, "_REPAIRED_MAX", 3)
+    world.command("create_namespace", namespace="t/a", bundles=3)  # comes before t/n
+    world.command("set_isolation_policy", policy="p", namespaces=["t/a"], primary=["broker-0.*"])
+    world.run(25_000)
+    lost = mine(world)
+    alone = [bundle for bundle in lost if bundle.startswith("t/a/")]
+    assert len(alone) == 3
+    since = len(world.events)
+    world.kill(SOURCE)
+    world.run(TIMEOUT_MS + 2 * BATCHES_MS)
+    repaired = [row for row in world.events[since:] if row["cause"] == "failover"]
+    assert max(Counter(row["at_ms"] for row in repaired).values()) == 3
+    assert {str(row["bundle"]) for row in repaired} == {*lost} - {*alone}
+    assert mine(world) == alone
+    assert world.state is not None
+    assert world.state.times.repaired_up_to == ""  # what nobody can have fits a batch again
 
 
 def test_broker_restarted_within_the_timeout_gets_its_bundles_again_at_once(

@@ -30,13 +30,14 @@ class Times:
     that left nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last
     cycle, begun at cycle_ms; shed_ms, split_ms: of the last that shed, and split. history_ms: of
     the last rows of history, written for brokers up to history_after, "" = for all.
-    newcomer_clock_ms: clock_ms when a broker's start was first seen;
-    brake_clock_ms: and when the brake was engaged. fault_ms: when a fault was last written down.
-    version_floor: no time, but the highest version of forgotten namespaces. apart: clock → by how
-    much it was ahead when last seen to be wrong, when that was, and when that was written down.
-    share: no time either, but `Work.share`, 0 = not known yet. usual_ms: how long after the one
-    before it a batch comes that makes few bundles, see `pace`, 0 = not known yet. rest_ms: by how
-    much more than trigger_ms the next batch may follow, see `rest`.
+    repaired_up_to: the last bundle of a repair that goes on, "" = none does. newcomer_clock_ms:
+    clock_ms when a broker's start was first seen; brake_clock_ms: and when the brake was engaged.
+    fault_ms: when a fault was last written down. version_floor: no time, but the highest version of
+    forgotten namespaces. apart: clock → by how much it was ahead when last seen to be wrong, when
+    that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
+    yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
+    `pace`, 0 = not known yet. rest_ms: by how much more than trigger_ms the next batch may follow,
+    see `rest`.
     """
 
     clock_ms: int = 0
@@ -50,6 +51,7 @@ class Times:
     split_ms: int = 0
     history_ms: int = 0
     history_after: str = ""
+    repaired_up_to: str = ""
     newcomer_clock_ms: int = 0
     brake_clock_ms: int = 0
     fault_ms: int = 0

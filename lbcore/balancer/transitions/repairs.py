@@ -1,10 +1,12 @@
 """Repairs: who is dead, who has restarted, what is stuck, and new owners for what they had.
 
 Decides that a bundle needs another owner and, with the placement rule, which one. Runs in each
-batch after the reports are in. Source: design of ours; see `ownership.liveness` and
+batch after the reports are in. Where a batch would be too long for everybody else's commands and
+answers, the next ones go on. Source: design of ours; see `ownership.liveness` and
 `ownership.repair`.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -18,6 +20,7 @@ from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.state.work import Work
+from lbcore.model.names import bundle_order
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
 from lbcore.ownership.changes import Action, Intent, IntentReason, Transition
 from lbcore.ownership.protocol import carry_out
@@ -26,6 +29,8 @@ from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
 
+_REPAIRED_MAX = 32_768
+"""Bundles that a batch repairs: some eight seconds of two slow cores, of 500,000 in all."""
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
 )
@@ -59,10 +64,27 @@ def repair_ownership(work: Work) -> None:
             intents.append((row, intent))
     work.guard.each(
         "repair",
-        intents,
+        _turn(work, intents),
         lambda some: carry_out_all(work, some),
         lambda intent, _: work.ledger.names[intent[0]],
     )
+
+
+def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[int, Intent]]:
+    """Those that are repaired in this batch: of too many as many as it may.
+
+    They begin where the last batch ended, and go around: bundles that no broker can have stay
+    broken, and must not keep the others waiting.
+    """
+    if len(intents) <= _REPAIRED_MAX:
+        if work.times.repaired_up_to:
+            work.note(repaired_up_to="")
+        return intents
+    names, up_to = work.ledger.names, bundle_order(work.times.repaired_up_to)
+    first = bisect_right(intents, up_to, key=lambda intent: bundle_order(names[intent[0]]))
+    chosen = [*intents[first:], *intents[:first]][:_REPAIRED_MAX]
+    work.note(repaired_up_to=names[chosen[-1][0]])
+    return chosen
 
 
 def presences(work: Work) -> list[Presence]:
@@ -165,8 +187,9 @@ def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
 
 def _lost_by(work: Work, row: int) -> str:
     """The broker that must not get the bundle again: the one that was to open it."""
-    record = work.ledger.record_at(row)
-    return record.source if record.state is State.RELEASING else record.destination
+    ledger = work.ledger
+    is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
+    return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]
 
 
 def _write_decisions(work: Work, by_cause: dict[tuple[str, str], str]) -> None:
