@@ -36,6 +36,7 @@ from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.processes.short_pauses import pass_rarely
 from jobs.adapters.spark.batch_sink import BatchSink
 from jobs.adapters.spark.checkpoint import (
     Resumption,
@@ -85,6 +86,7 @@ def main(
     """Run the job until it is told to stop. passed: is told of each point of a batch (tests)."""
     args = _arguments().parse_args(argv)
     log_json_lines()
+    pass_rarely()
     last = read_manifest(args.state_dir)
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
     for own in config.own.values():
