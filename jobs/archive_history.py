@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from jobs.adapters.delta.tables import table_path
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, first_line, note
@@ -63,11 +63,9 @@ def main(
     until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
     use_java_home()
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="ballast-archive-") as folder,
-            _output_of_our_own() as output,
-        ):
-            run = _Run(session=_session(args, Path(folder)), root=args.tables, passed=passed)
+        with _output_of_our_own() as output:
+            session = _session(args, own_folder("ballast-archive"))
+            run = _Run(session=session, root=args.tables, passed=passed)
             for archive in ARCHIVES.values():
                 print(json.dumps(run.archive(archive, until_ms)), file=output, flush=True)
             run.session.stop()

@@ -10,7 +10,6 @@ installation and after each change of Java or of the jars. Source: ours.
 
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from jobs.adapters.processes.class_archive import (
 )
 from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.stream import driver_options, spark_session
@@ -75,16 +75,15 @@ def record() -> None:
     # where an image is made, nobody knows this machine by its name
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     config = load_settings(None, ())
-    with tempfile.TemporaryDirectory(prefix="ballast-classes-") as name:
-        folder = Path(name)
-        with (
-            _recorded(KAFKA) as kafka_words,
-            EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=kafka_words)) as kafka,
-            _recorded(SPARK) as spark_words,
-        ):
-            address = KafkaAddress(bootstrap=kafka.bootstrap)
-            ensure_topics(address, wanted_topics(config))
-            _rehearse(config, address, folder / "spark", spark_words)
+    folder = own_folder("ballast-classes")
+    with (
+        _recorded(KAFKA) as kafka_words,
+        EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=kafka_words)) as kafka,
+        _recorded(SPARK) as spark_words,
+    ):
+        address = KafkaAddress(bootstrap=kafka.bootstrap)
+        ensure_topics(address, wanted_topics(config))
+        _rehearse(config, address, folder / "spark", spark_words)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from what `make package` made, which must be of the code that runs here. Source:
 import os
 import re
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pyspark import Accumulator, AccumulatorParam, Broadcast, SparkContext
 from pyspark.errors import PySparkException
 
 from jobs.adapters.processes.java import use_java_home
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, first_line, note
 from jobs.operating.many_runs import LOOKED_EACH_S, STOPPED, SideBySide, until_interrupted
@@ -58,25 +58,24 @@ def spark_runs(
         os.environ.setdefault("PYSPARK_PYTHON", "python3")
     use_java_home()
     interrupted = signal.getsignal(signal.SIGINT)
-    with tempfile.TemporaryDirectory(prefix="ballast-runs-") as folder:
-        try:
-            session = spark_session(
-                (), master=master, local_dir=Path(folder), settings={**ours, **settings}
-            )
-        except (Py4JError, PySparkException) as cause:
-            raise CommandError(
-                f"Spark could not be started with master {master}",
-                why=_reason(cause),
-                next_step="correct --master (local[2], spark://HOST:7077); without it, runs are"
-                " processes of this machine",
-            ) from None
-        try:
-            session.sparkContext.setLogLevel("OFF")  # what went wrong is told here, once
-            # Spark's own answer to Ctrl-C is a stack trace
-            signal.signal(signal.SIGINT, interrupted)
-            yield partial(SparkRuns, context=session.sparkContext)
-        finally:
-            session.stop()
+    try:
+        session = spark_session(
+            (), master=master, local_dir=own_folder("ballast-runs"), settings={**ours, **settings}
+        )
+    except (Py4JError, PySparkException) as cause:
+        raise CommandError(
+            f"Spark could not be started with master {master}",
+            why=_reason(cause),
+            next_step="correct --master (local[2], spark://HOST:7077); without it, runs are"
+            " processes of this machine",
+        ) from None
+    try:
+        session.sparkContext.setLogLevel("OFF")  # what went wrong is told here, once
+        # Spark's own answer to Ctrl-C is a stack trace
+        signal.signal(signal.SIGINT, interrupted)
+        yield partial(SparkRuns, context=session.sparkContext)
+    finally:
+        session.stop()
 
 
 def _shipped(package: Path) -> dict[str, str]:

@@ -69,6 +69,7 @@ VERDICTS: Mapping[str, str] = {
     "no_bundles": "it has no bundle",
     "draining": "is being emptied",
     "flapping": "starts again and again",
+    "suspected": "has not been heard of for too long, and may be dead",
     "current_owner": "has it already",
     "pinned_elsewhere": "the bundle is pinned to another broker",
     "not_in_policy": "the namespace's isolation policy does not admit it",

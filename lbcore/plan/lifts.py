@@ -221,6 +221,11 @@ FILTERS: Mapping[str, Lift] = {
         without=lambda inputs: inputs.of_brokers(is_flapping=None),
         is_set=lambda inputs: inputs.snapshot.brokers.is_flapping is not None,
     ),
+    "suspected": Lift(
+        setting="ownership.broker_timeout_ms",
+        without=lambda inputs: inputs.of_brokers(is_suspected=None),
+        is_set=lambda inputs: inputs.snapshot.brokers.is_suspected is not None,
+    ),
     "policies_not_shed": _setting("transfer", "shed_bundles_with_policies", value=True),
 }
 """Rule → which brokers may take what would be moved."""

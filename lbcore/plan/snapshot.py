@@ -35,8 +35,8 @@ class BrokerTable:
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
     room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
     is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
-    finds it out itself, what comes in is not read. is_flapping: started too often of late; None =
-    nobody.
+    finds it out itself, what comes in is not read. is_flapping: started too often of late;
+    is_suspected: silent for longer than it should, and perhaps dead; None = nobody.
     """
 
     names: tuple[str, ...]
@@ -54,6 +54,7 @@ class BrokerTable:
     failure_domains: tuple[str, ...]
     capacity: Floats
     is_flapping: Bools | None = None
+    is_suspected: Bools | None = None
     room: Ints | None = None
 
 

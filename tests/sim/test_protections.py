@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from tests.support.worlds.ruled_world import (
     HOUR_MS,
     decided,
@@ -79,6 +81,32 @@ def test_flapping_broker_gets_nothing_until_it_has_been_steady() -> None:
     world.command("create_namespace", namespace="t/more", bundles=8)
     world.run(20_000)
     assert "broker-1:8080" in owners(world).values()
+
+
+@pytest.mark.parametrize("later_ms", [1_000, 2_500])
+def test_what_a_dead_broker_had_goes_to_nobody_who_died_with_it(later_ms: int) -> None:
+    """A rack fails: its brokers are found dead one after the other, as their heartbeats fell."""
+    world = running(9, 72)
+    world.kill("broker-1:8080")
+    world.run(later_ms)
+    world.kill("broker-2:8080")
+    since = len(world.events)
+    world.run(40_000)
+    given = Counter(row["destination"] for row in world.events[since:] if row["destination"])
+    assert given
+    assert "broker-2:8080" not in given
+    assert is_settled(world)
+
+
+def test_where_most_brokers_are_silent_nobody_is_suspected() -> None:
+    world = running(9, 36)
+    for name in sorted(world.brokers)[:5]:
+        world.cut_off(name, is_cut_off=True)
+    world.run(10_000)
+    world.command("create_namespace", namespace="t/more", bundles=18)
+    world.run(3_000)
+    more = [row for row in world.newest() if str(row["bundle"]).startswith("t/more")]
+    assert {row["destination"] for row in more} == {*world.brokers}
 
 
 def test_bundle_that_moved_is_not_moved_again_within_its_cool_down() -> None:

@@ -34,6 +34,7 @@ _RULES: Mapping[str, tuple[str, str]] = {
     "distribute_evenly": ("other brokers have more bundles of its namespaces", "even=false"),
     "older_version": ("other brokers run older versions", "upgrading them"),
     "flapping": ("other brokers start again and again", "a broker that stays up"),
+    "suspected": ("other brokers have not been heard of for too long", "their next heartbeat"),
     "policies_not_shed": ("bundles of namespaces with policies are not shed", "the setting"),
     "min_unload": ("what may move is less than is worth moving", "a lower bound"),
     "min_throughput": ("what would move is less than is worth moving", "a lower bound"),

@@ -3,8 +3,8 @@
 Decides which brokers may take bundles at all (alive, reported) and asks the plan for the rest: one
 door, whoever needs a place between cycles (free bundles, failover, restarts, commands). Feeds the
 plan with what operators have set and with what protects brokers and bundles: pins, pauses,
-policies, drains, flapping, moves of late. Used by repairs, by commands and by the cycle. Source:
-ours.
+policies, drains, flapping, suspicion, moves of late. Used by repairs, by commands and by the cycle.
+Source: ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from lbcore.balancer.decisions.fair_shares import with_shards
 from lbcore.balancer.decisions.partitions import partitions_of
 from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
-from lbcore.balancer.intake.eligible_brokers import flapping, is_draining
+from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
@@ -138,7 +138,7 @@ def planning_config(work: Work) -> Config:
 
 def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
     entries = [work.brokers[name] for name in names]
-    flaps = flapping(work)
+    flaps, suspects = flapping(work), suspected(work)
     return BrokerTable(
         names=tuple(names),
         percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
@@ -155,6 +155,7 @@ def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
         failure_domains=tuple(e.texts.get("failure_domain", "") for e in entries),
         capacity=np.array([e.capacity for e in entries], dtype=np.float64),
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
+        is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
     )
 

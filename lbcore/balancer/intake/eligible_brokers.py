@@ -1,8 +1,9 @@
 """Eligible brokers: which brokers may be given bundles, as far as it depends on the brokers alone.
 
-Decides who drains, who flaps, and why one can't be a destination now. Placing, commands, repairs
-and the cycle ask. Part of `balancer`. Source: ours; a broker that starts again and again would drop
-what it is given again and again.
+Decides who drains, who flaps, who may be dead, and why one can't be a destination now. Placing,
+commands, repairs and the cycle ask. Part of `balancer`. Source: ours; a broker that starts again
+and again would drop what it is given again and again. To suspect before judging is how failure
+detectors put it (Chandra and Toueg 1996).
 """
 
 from lbcore.balancer.state.work import Work
@@ -21,6 +22,25 @@ def flapping(work: Work) -> frozenset[str]:
     starts_ms = tuple(work.brokers[name].starts_ms for name in names)
     is_flapping = flapping_brokers(starts_ms, work.now_ms, work.config.filters).tolist()
     return frozenset(name for name, flaps in zip(names, is_flapping, strict=True) if flaps)
+
+
+def suspected(work: Work) -> frozenset[str]:
+    """The live brokers that have been silent for half the time after which they are taken for dead.
+
+    Heartbeats come in a third of it. When a rack fails, its brokers are found dead one after the
+    other, within the interval of heartbeats: what the first had is not given to the others. None
+    where it is most of the brokers: then the reports are late. O(brokers).
+    """
+    limit_ms = work.config.ownership.broker_timeout_ms // 2
+    seen = work.liveness.seen
+    live = [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
+    silent = [name for name in live if work.liveness.silence_ms(name) > limit_ms]
+    return frozenset(silent if 2 * len(silent) <= len(live) else ())
+
+
+def unsteady(work: Work) -> frozenset[str]:
+    """The brokers that get nothing while there are others: they flap, or may be dead."""
+    return flapping(work) | suspected(work)
 
 
 def is_open(work: Work, broker: str) -> bool:

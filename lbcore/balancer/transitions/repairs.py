@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.brake import is_confirming
-from lbcore.balancer.intake.eligible_brokers import flapping, is_open
+from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
@@ -29,8 +29,9 @@ from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
 
-_REPAIRED_MAX = 32_768
-"""Bundles that a batch repairs: some eight seconds of two slow cores, of 500,000 in all."""
+_REPAIRED_MAX = 25_000
+"""Bundles that a batch repairs and takes answers for: seven seconds of two slow cores, of 500,000
+in all. Of them at least a quarter is repaired."""
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
 )
@@ -76,13 +77,14 @@ def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[i
     They begin where the last batch ended, and go around: bundles that no broker can have stay
     broken, and must not keep the others waiting.
     """
-    if len(intents) <= _REPAIRED_MAX:
+    room = max(_REPAIRED_MAX - len(work.transitions), _REPAIRED_MAX // 4, 1)
+    if len(intents) <= room:
         if work.times.repaired_up_to:
             work.note(repaired_up_to="")
         return intents
     names, up_to = work.ledger.names, bundle_order(work.times.repaired_up_to)
     first = bisect_right(intents, up_to, key=lambda intent: bundle_order(names[intent[0]]))
-    chosen = [*intents[first:], *intents[:first]][:_REPAIRED_MAX]
+    chosen = [*intents[first:], *intents[:first]][:room]
     work.note(repaired_up_to=names[chosen[-1][0]])
     return chosen
 
@@ -154,14 +156,14 @@ def _destinations(
     work: Work, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
-    flaps = flapping(work)
+    closed = unsteady(work)
     chosen: dict[int, str] = {}
     open_rows: list[int] = []
     avoided: dict[int, str] = {}
     for row, intent in intents:
         if intent.action is Action.CANCEL:
             continue
-        if intent.destination not in flaps and is_open(work, intent.destination):
+        if intent.destination not in closed and is_open(work, intent.destination):
             chosen[row] = intent.destination
         else:
             open_rows.append(row)

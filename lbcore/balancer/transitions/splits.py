@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.balancer.decisions.placing import usable_brokers
-from lbcore.balancer.intake.eligible_brokers import flapping, is_open
+from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
 from lbcore.balancer.intake.topics import created_topics
 from lbcore.balancer.state.shadows import changed_plans
 from lbcore.balancer.state.work import Work
@@ -131,8 +131,8 @@ def _place(work: Work, before: OwnershipRecord) -> None:
     is_braked = work.rules.brake is not None and not before.command_id
     if is_gone or is_braked or before.bundle in work.rules.pins:
         return
-    flaps = flapping(work)
-    usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in flaps}
+    closed = unsteady(work)
+    usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in closed}
     origin = work.origin(Cause.SPLIT, before.decision_id, before.command_id)
     moving = {}
     for child, broker in sorted(before.children.items()):

@@ -2,7 +2,7 @@
 
 Decides which brokers are open at all and which each isolation policy admits, a row a policy, so
 that 100,000 bundles share a handful of rows. Made once a plan; `pipeline` goes on from it. Source:
-ours, over the rules of `isolation`; draining and flapping are ours.
+ours, over the rules of `isolation`; draining, flapping and suspicion are ours.
 """
 
 from dataclasses import dataclass
@@ -20,25 +20,28 @@ from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 class FilterInput:
     """What the filters need beside the snapshot, n brokers and m bundles.
 
-    usage: weighted, 1.0 = 100 %. is_flapping: started too often of late. supports_persistent,
-    supports_non_persistent: bool[n]. is_non_persistent: bool[m], bundles with such topics.
+    usage: weighted, 1.0 = 100 %. is_flapping: started too often of late. is_suspected: silent for
+    longer than it should. supports_persistent, supports_non_persistent: bool[n]. is_non_persistent:
+    bool[m], bundles with such topics.
     """
 
     policies: Policies
     usage: Floats
     is_flapping: Bools
+    is_suspected: Bools
     supports_persistent: Bools
     supports_non_persistent: Bools
     is_non_persistent: Bools
 
     @staticmethod
     def plain(snapshot: Snapshot, usage: Floats, policies: Policies) -> "FilterInput":
-        """Nobody flaps, every broker serves every topic, every bundle is persistent."""
+        """All brokers are steady and serve every topic, every bundle is persistent."""
         brokers, bundles = len(snapshot.brokers.names), len(snapshot.bundles.names)
         return FilterInput(
             policies=policies,
             usage=usage,
             is_flapping=np.zeros(brokers, dtype=np.bool_),
+            is_suspected=np.zeros(brokers, dtype=np.bool_),
             supports_persistent=np.ones(brokers, dtype=np.bool_),
             supports_non_persistent=np.ones(brokers, dtype=np.bool_),
             is_non_persistent=np.zeros(bundles, dtype=np.bool_),
@@ -49,11 +52,11 @@ class FilterInput:
 class CandidateIndex:
     """The verdicts that all bundles of a row share.
 
-    open_verdicts: int8[n], draining and flapping. verdicts: int8[rows, n], these and the policies.
-    open: int64[], brokers open for new bundles. admitted: those of each row. row: int64[m], each
-    bundle's. group: int64[namespaces], anti-affinity group, -1 = none. domain: int64[n], a number
-    a failure domain; empty when no broker has one. has_policy: bool[namespaces], isolation or
-    group.
+    open_verdicts: int8[n], draining, flapping and suspected. verdicts: int8[rows, n], these and the
+    policies. open: int64[], brokers open for new bundles. admitted: those of each row. row:
+    int64[m], each bundle's. group: int64[namespaces], anti-affinity group, -1 = none. domain:
+    int64[n], a number a failure domain; empty when no broker has one. has_policy: bool[namespaces],
+    isolation or group.
     """
 
     open_verdicts: Verdicts
@@ -115,21 +118,26 @@ def flapping_brokers(
 
 
 def _open_verdicts(snapshot: Snapshot, inputs: FilterInput) -> Verdicts:
-    """Draining and flapping brokers are closed; if nobody else is there, flapping ones are open."""
+    """Draining and unsteady brokers are closed; if nobody else is there, unsteady ones are open."""
     is_draining = snapshot.brokers.is_draining
     row = np.where(inputs.is_flapping, FilterVerdict.FLAPPING, FilterVerdict.OK).astype(np.int8)
+    row[inputs.is_suspected] = FilterVerdict.SUSPECTED
     row[is_draining] = FilterVerdict.DRAINING
     if not (row == FilterVerdict.OK).any():
-        row[row == FilterVerdict.FLAPPING] = FilterVerdict.OK
+        row[_is_unsteady(row)] = FilterVerdict.OK
     return row
 
 
+def _is_unsteady(open_verdicts: Verdicts) -> Bools:
+    return np.isin(open_verdicts, (FilterVerdict.FLAPPING, FilterVerdict.SUSPECTED))
+
+
 def _with_open(verdicts: Verdicts, open_verdicts: Verdicts) -> Verdicts:
-    """Policies and openness together; a row whose only brokers flap keeps them."""
+    """Policies and openness together; a row whose only brokers are unsteady keeps them."""
     combined = np.where(open_verdicts == FilterVerdict.OK, verdicts, open_verdicts)
-    is_flapping_only = (verdicts == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
+    is_unsteady_only = (verdicts == FilterVerdict.OK) & _is_unsteady(open_verdicts)
     is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)
-    result: Verdicts = np.where(is_empty & is_flapping_only, FilterVerdict.OK, combined).astype(
+    result: Verdicts = np.where(is_empty & is_unsteady_only, FilterVerdict.OK, combined).astype(
         np.int8
     )
     return result

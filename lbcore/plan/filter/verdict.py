@@ -41,6 +41,8 @@ class FilterVerdict(IntEnum):
     IN_FLIGHT = 19
     SYSTEM_NAMESPACE = 20
     HELD = 21
+    # of a broker again
+    SUSPECTED = 22
 
     @property
     def label(self) -> str:

@@ -78,6 +78,8 @@ def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> 
     inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
     if snapshot.brokers.is_flapping is not None:
         inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
+    if snapshot.brokers.is_suspected is not None:
+        inputs = replace(inputs, is_suspected=snapshot.brokers.is_suspected)
     if snapshot.bundles.is_non_persistent is not None:
         inputs = replace(inputs, is_non_persistent=snapshot.bundles.is_non_persistent)
     return index_candidates(snapshot, inputs, config)

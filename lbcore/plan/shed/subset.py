@@ -67,5 +67,6 @@ def _chosen(brokers: BrokerTable, kept: Ints) -> BrokerTable:
         failure_domains=tuple(brokers.failure_domains[row] for row in rows),
         capacity=brokers.capacity[kept],
         is_flapping=None if brokers.is_flapping is None else brokers.is_flapping[kept],
+        is_suspected=None if brokers.is_suspected is None else brokers.is_suspected[kept],
         room=None if brokers.room is None else brokers.room[kept],
     )

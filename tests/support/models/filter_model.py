@@ -52,12 +52,16 @@ class Cluster:
         self.holders.append((self.spaces[row], broker))
 
     def closed(self, name: str) -> bool:
-        """Whether a broker drains or flaps."""
+        """Whether a broker drains, flaps or is suspected."""
         at = self.number[name]
-        return bool(self.snapshot.brokers.is_draining[at] or self.inputs.is_flapping[at])
+        return bool(self.snapshot.brokers.is_draining[at] or self.is_unsteady(at))
+
+    def is_unsteady(self, at: int) -> bool:
+        """Whether a broker flaps or is suspected."""
+        return bool(self.inputs.is_flapping[at] or self.inputs.is_suspected[at])
 
     def open_brokers(self) -> list[str]:
-        """Those that neither drain nor flap; if all do one or the other, those that only flap."""
+        """Those that neither drain nor are unsteady; if there are none, those that don't drain."""
         names = self.snapshot.brokers.names
         found = [name for name in names if not self.closed(name)]
         if found:
@@ -98,7 +102,7 @@ class Cluster:
         return bool(is_served) and not any(_matches(one.primary, name) for one in policies)
 
     def admitted(self, row: int) -> list[str]:
-        """Open brokers that the policies admit; flapping ones when there are no others."""
+        """Open brokers that the policies admit; unsteady ones when there are no others."""
         names = list(self.snapshot.brokers.names)
         openly = set(self.open_brokers())
         by_policies = self.by_policies(row, names)
