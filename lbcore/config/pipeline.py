@@ -118,7 +118,7 @@ class Pipeline:
         unit="files",
         minimum=2,
         maximum=100_000,
-        doc="A table with more data files has them joined in its turn.",
+        doc="A table with more data files below 32 MB has them joined in its turn.",
     )
     history: str = setting(
         ARCHIVED,

@@ -4,6 +4,7 @@ A day of commits is written in seconds, and made to look old by the time of its 
 """
 
 import os
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from jobs.adapters.delta import table_upkeep
 from jobs.adapters.delta.history_upkeep import DAY_MS
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
@@ -318,6 +320,28 @@ def test_refreshed_handle_is_new_when_all_between_was_cleaned_away(job: Job) -> 
     job.upkeep.look_after(EVENTS, NOW_MS)
     refresh(slept)
     assert slept.version() == job.writer.refreshed(EVENTS).version()
+
+
+@pytest.mark.parametrize("full", [32_000_000, 1_000_000])
+def test_joining_writes_what_there_is_a_few_times_and_not_once_a_turn(
+    job: Job, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
+    """Replaced files stay for the retention, so what is on disk is all that was written."""
+    monkeypatch.setattr(table_upkeep, "JOINED_BYTES", (50_000, 250_000, full))
+    dice, root = random.Random(1), table_path(job.root, DECISIONS.name)
+    for number in range(40 * FILES_MAX):
+        row = plain_row(DECISIONS, at_ms=NOW_MS, inputs=dice.randbytes(4_000).hex())
+        arrow = pa.Table.from_pylist([row], schema=arrow_schema(DECISIONS))
+        write_deltalake(str(root), arrow, mode="append")
+        if number % FILES_MAX == 0:
+            assert job.upkeep.look_after(DECISIONS.name, NOW_MS)["files"] <= 2 * FILES_MAX
+    table = DeltaTable(str(root))
+    assert table.count() == 40 * FILES_MAX
+    live = sum(Path(uri.removeprefix("file://")).stat().st_size for uri in table.file_uris())
+    sizes = [path.stat().st_size for path in root.glob("*.parquet")]
+    joined = sum(size for size in sizes if size > 20_000)
+    assert live > 1_000_000
+    assert live < joined < 4 * live
 
 
 def test_turns_go_round_all_tables_one_an_interval(

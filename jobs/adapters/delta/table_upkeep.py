@@ -9,10 +9,11 @@ checkpoint, log clean-up and VACUUM.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -65,16 +66,21 @@ _REPLACED_BY: Mapping[str, str] = {
 
 GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
 
-JOINED_BYTES = 32_000_000
-"""Files are joined up to this size: half a second's work between two batches."""
+JOINED_BYTES = (500_000, 4_000_000, 32_000_000)
+"""Files are joined up to one of these sizes, the first that leaves few enough: who always joins up
+to the last writes all of a small table again each time, and what was there stays for the retention.
+As soon as there is enough for a file of the last size, it is made: half a second's work between two
+batches."""
+_FULL = 0.75
+"""Of the last size: such a file is joined to others only where they are joined anyway."""
 
 
 @dataclass(slots=True)
 class TableUpkeep:
     """Takes its turn when it is called after a batch and the interval is over.
 
-    interval_ms: between two turns, 0 = never; each table has one in its turn. files_max: files
-    of a table from which on they are joined. history: lets go of what is past its days.
+    interval_ms: between two turns, 0 = never; each table has one in its turn. files_max: of a table
+    that are not full; more are joined. history: lets go of what is past its days.
     """
 
     writer: TableWriter
@@ -122,10 +128,25 @@ class TableUpkeep:
         return done
 
     def _join(self, table: DeltaTable) -> int:
-        if len(table.file_uris()) <= self.files_max:
+        last = JOINED_BYTES[-1]
+        sizes = [size for size in _sizes(table) if size < _FULL * last]
+        if sum(sizes) < last and len(sizes) <= self.files_max:
             return 0
-        metrics = table.optimize.compact(target_size=JOINED_BYTES, **_committed())
-        return int(metrics["numFilesRemoved"])
+        enough = (to for to in JOINED_BYTES if _left(sizes, to) <= self.files_max // 2)
+        to = last if sum(sizes) >= last else next(enough, last)
+        return int(table.optimize.compact(target_size=to, **_committed())["numFilesRemoved"])
+
+
+def _sizes(table: DeltaTable) -> list[int]:
+    """Of each data file, in bytes."""
+    found: list[int] = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+    return found
+
+
+def _left(sizes: Sequence[int], to: int) -> int:
+    """How many files there are once those that are smaller are joined up to this size."""
+    small = [size for size in sizes if size < to]
+    return len(sizes) - len(small) + -(-sum(small) // to)
 
 
 def _expire(table: DeltaTable, name: str, now_ms: int) -> int:

@@ -29,9 +29,8 @@ from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
 
-_REPAIRED_MAX = 25_000
-"""Bundles that a batch repairs and takes answers for: seven seconds of two slow cores, of 500,000
-in all. Of them at least a quarter is repaired."""
+_REPAIRED_MAX = 32_768
+"""Bundles that a batch repairs: some eight seconds of two slow cores, of 500,000 in all."""
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
 )
@@ -77,14 +76,13 @@ def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[i
     They begin where the last batch ended, and go around: bundles that no broker can have stay
     broken, and must not keep the others waiting.
     """
-    room = max(_REPAIRED_MAX - len(work.transitions), _REPAIRED_MAX // 4, 1)
-    if len(intents) <= room:
+    if len(intents) <= _REPAIRED_MAX:
         if work.times.repaired_up_to:
             work.note(repaired_up_to="")
         return intents
     names, up_to = work.ledger.names, bundle_order(work.times.repaired_up_to)
     first = bisect_right(intents, up_to, key=lambda intent: bundle_order(names[intent[0]]))
-    chosen = [*intents[first:], *intents[:first]][:room]
+    chosen = [*intents[first:], *intents[:first]][:_REPAIRED_MAX]
     work.note(repaired_up_to=names[chosen[-1][0]])
     return chosen
 
