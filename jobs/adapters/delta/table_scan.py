@@ -67,6 +67,12 @@ def newest_ms(table: DeltaTable) -> int:
     return -1 if not len(files) else int(pc.max(files["max.at_ms"]).as_py())
 
 
+def file_sizes(table: DeltaTable) -> list[int]:
+    """The bytes of each data file, by its log; in any order."""
+    sizes: list[int] = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+    return sizes
+
+
 def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """The rows one by one; other threads run in between, which Arrow itself does not let them."""
     for batch in rows.to_batches(max_chunksize=_AT_ONCE):

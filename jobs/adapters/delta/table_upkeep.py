@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.rows import literal, of_cluster
-from jobs.adapters.delta.table_scan import oldest_ms, scan
+from jobs.adapters.delta.table_scan import file_sizes, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from lbcore.explain.kept_backtests import past_runs
 from lbcore.model.backtest_tables import BACKTESTS
@@ -129,18 +128,12 @@ class TableUpkeep:
 
     def _join(self, table: DeltaTable) -> int:
         last = JOINED_BYTES[-1]
-        sizes = [size for size in _sizes(table) if size < _FULL * last]
+        sizes = [size for size in file_sizes(table) if size < _FULL * last]
         if sum(sizes) < last and len(sizes) <= self.files_max:
             return 0
         enough = (to for to in JOINED_BYTES if _left(sizes, to) <= self.files_max // 2)
         to = last if sum(sizes) >= last else next(enough, last)
         return int(table.optimize.compact(target_size=to, **_committed())["numFilesRemoved"])
-
-
-def _sizes(table: DeltaTable) -> list[int]:
-    """Of each data file, in bytes."""
-    found: list[int] = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
-    return found
 
 
 def _left(sizes: Sequence[int], to: int) -> int:
