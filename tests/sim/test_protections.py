@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from lbcore.balancer.intake.eligible_brokers import suspected
+from lbcore.balancer.state.work import Work
 from tests.support.worlds.ruled_world import (
     HOUR_MS,
     decided,
@@ -96,6 +98,18 @@ def test_what_a_dead_broker_had_goes_to_nobody_who_died_with_it(later_ms: int) -
     assert given
     assert "broker-2:8080" not in given
     assert is_settled(world)
+
+
+def test_broker_whose_heartbeats_are_rare_is_not_suspected_between_two() -> None:
+    world = running(4, 12, agent={"heartbeat_interval_ms": 9_000})
+    for name in ("broker-0:8080", "broker-1:8080"):  # the four no longer beat as one
+        world.run(2_500)
+        world.start(name)
+    world.run(10_000)
+    for _ in range(60):
+        world.run(1_000)
+        assert world.state is not None
+        assert not suspected(Work.on(world.state, world.config, "", world.now_ms))
 
 
 def test_where_most_brokers_are_silent_nobody_is_suspected() -> None:

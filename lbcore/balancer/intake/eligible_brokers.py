@@ -27,11 +27,12 @@ def flapping(work: Work) -> frozenset[str]:
 def suspected(work: Work) -> frozenset[str]:
     """The live brokers that have been silent for half the time after which they are taken for dead.
 
-    Heartbeats come in a third of it. When a rack fails, its brokers are found dead one after the
-    other, within the interval of heartbeats: what the first had is not given to the others. None
-    where it is most of the brokers: then the reports are late. O(brokers).
+    And for two heartbeats, where these are rare. When a rack fails, its brokers are found dead one
+    after the other, within the interval of heartbeats: what the first had is not given to the
+    others. None where it is most of the brokers: then the reports are late. O(brokers).
     """
-    limit_ms = work.config.ownership.broker_timeout_ms // 2
+    config = work.config
+    limit_ms = max(config.ownership.broker_timeout_ms // 2, 2 * config.agent.heartbeat_interval_ms)
     seen = work.liveness.seen
     live = [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
     silent = [name for name in live if work.liveness.silence_ms(name) > limit_ms]
