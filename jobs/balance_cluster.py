@@ -335,11 +335,13 @@ def _wait(
 
 
 def _let_batch_end(query: Any, checkpoint: Path) -> None:
-    """Wait until Spark has committed the batch it is at, so that the next start repeats none."""
+    """Wait until Spark has committed the batch it is at, so that the next start repeats none.
+
+    Where the next one has begun before that was seen, it is that one.
+    """
     deadline_s = time.monotonic() + _LAST_BATCH_S
-    batch = unfinished_batch(checkpoint)
-    while batch is not None and time.monotonic() < deadline_s and query.isActive:
-        if (checkpoint / "commits" / str(batch)).exists():
+    while unfinished_batch(checkpoint) is not None and query.isActive:
+        if time.monotonic() > deadline_s:
             return
         time.sleep(_COMMIT_POLL_S)
 

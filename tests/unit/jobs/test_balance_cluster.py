@@ -17,7 +17,7 @@ from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.each_batch import EachBatch
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
 from jobs.adapters.spark.progress import read_progress
-from jobs.balance_cluster import _Told, _wait
+from jobs.balance_cluster import _let_batch_end, _Told, _wait
 from jobs.console import CommandError, Exit
 
 
@@ -253,3 +253,22 @@ def test_machine_that_is_always_too_busy_is_told_of_with_what_to_do(tmp_path: Pa
     assert "less busy" in raised.value.next_step
     with pytest.raises(LateWorkerError):
         waited(tmp_path, LATE)
+
+
+def test_job_that_ends_lets_a_batch_end_that_has_begun_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch longer than its trigger: the next one follows before anybody has looked."""
+    for kind in ("offsets", "commits"):
+        (tmp_path / kind).mkdir()
+    (tmp_path / "offsets" / "5").touch()
+    looks = iter([("commits/5", "offsets/6"), (), ("commits/6",)])
+
+    def pass_time(_seconds: float) -> None:
+        for name in next(looks):
+            (tmp_path / name).touch()
+
+    monkeypatch.setattr("jobs.balance_cluster.time.sleep", pass_time)
+    _let_batch_end(SimpleNamespace(isActive=True), tmp_path)
+    assert next(looks, None) is None
+    _let_batch_end(SimpleNamespace(isActive=True), tmp_path)  # nothing is left, nor waited for
