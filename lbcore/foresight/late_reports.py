@@ -50,9 +50,8 @@ def count_moves(
     if not work.config.shedding.adjust_load:
         return 0
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
     doubted = _doubted(work)
-    decided, is_decided = _decided(work, snapshot, said_ms, doubted)
+    decided, is_decided = _decided(work, snapshot, load, doubted)
     moved = _moved(work, snapshot, decisions)
     left = _Left(snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided)
     is_late = left.is_late()
@@ -82,13 +81,17 @@ def _doubted(work: Work) -> dict[str, Unseen]:
 
 
 def _decided(
-    work: Work, snapshot: Snapshot, said_ms: Mapping[str, int], doubted: Mapping[str, Unseen]
+    work: Work,
+    snapshot: Snapshot,
+    load: Iterable[Mapping[str, Any]],
+    doubted: Mapping[str, Unseen],
 ) -> tuple[BrokerTable, Bools]:
     """Brokers with what planning remembers as unseen counted; and whose that is, bool[n].
 
     Where planning has seen a newer report than the table has, it is taken: it is remembered too.
     """
     brokers, unseen = snapshot.brokers, work.plan.unseen
+    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
     updated_ms = np.array([said_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
     change = np.zeros((len(brokers.names), COLUMNS))
     lines = reported_load(brokers)
