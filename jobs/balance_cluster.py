@@ -340,10 +340,12 @@ def _let_batch_end(query: Any, checkpoint: Path) -> None:
     Where the next one has begun before that was seen, it is that one.
     """
     deadline_s = time.monotonic() + _LAST_BATCH_S
-    while unfinished_batch(checkpoint) is not None and query.isActive:
-        if time.monotonic() > deadline_s:
-            return
-        time.sleep(_COMMIT_POLL_S)
+    batch = unfinished_batch(checkpoint)
+    while batch is not None and time.monotonic() < deadline_s and query.isActive:
+        if (checkpoint / "commits" / str(batch)).exists():
+            batch = unfinished_batch(checkpoint)
+        else:
+            time.sleep(_COMMIT_POLL_S)
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:
