@@ -337,7 +337,8 @@ def _wait(
 def _let_batch_end(query: Any, checkpoint: Path) -> None:
     """Wait until Spark has committed the batch it is at, so that the next start repeats none.
 
-    Where the next one has begun before that was seen, it is that one.
+    Where the next one has begun before that was seen, it is that one. One that begins between this
+    and the query's stop, some milliseconds, is left unfinished.
     """
     deadline_s = time.monotonic() + _LAST_BATCH_S
     batch = unfinished_batch(checkpoint)
