@@ -43,7 +43,9 @@ from jobs.adapters.spark.checkpoint import (
     SeenVersion,
     check_standby,
     choose_checkpoint,
+    is_ended,
     is_restored,
+    newest_begun,
     read_manifest,
     unfinished_batch,
     unmark_restored,
@@ -312,7 +314,7 @@ def _wait(
         try:
             steps.refuse_back(_STEP_BACK_MAX_MS)
         except CommandError:
-            _let_batch_end(query, checkpoint)
+            _let_batch_end(query, checkpoint, each.sink)
             raise
         if not query.isActive:
             error = str(query.exception())
@@ -327,26 +329,24 @@ def _wait(
             last = progress["batchId"]
             told.log(progress_line(progress))
             told.metrics.see_progress(progress)
-    _let_batch_end(query, checkpoint)
+    _let_batch_end(query, checkpoint, each.sink)
     query.stop()
     told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
     end.is_done = True
     return Exit.DONE
 
 
-def _let_batch_end(query: Any, checkpoint: Path) -> None:
-    """Wait until Spark has committed the batch it is at, so that the next start repeats none.
+def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
+    """Wait until Spark has committed the batch it is at; of one after it nothing is written.
 
-    Where the next one has begun before that was seen, it is that one. One that begins between this
-    and the query's stop, some milliseconds, is left unfinished.
+    So the next start has none to repeat that anybody has heard of.
     """
     deadline_s = time.monotonic() + _LAST_BATCH_S
-    batch = unfinished_batch(checkpoint)
-    while batch is not None and time.monotonic() < deadline_s and query.isActive:
-        if (checkpoint / "commits" / str(batch)).exists():
-            batch = unfinished_batch(checkpoint)
-        else:
-            time.sleep(_COMMIT_POLL_S)
+    last = sink.last.end_with(newest_begun(checkpoint))
+    while last >= 0 and not is_ended(checkpoint, last) and query.isActive:
+        if time.monotonic() > deadline_s:
+            return
+        time.sleep(_COMMIT_POLL_S)
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:

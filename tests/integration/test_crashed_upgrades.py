@@ -3,7 +3,7 @@
 The next version has a column more in every table that a batch writes before, with or after its
 events, a constraint and a table more, and other code. Wherever a start is cut off, the one that
 gets through leaves tables, topic, manifest and state as one that nothing disturbed, and takes the
-same way: on from the checkpoint, or, where old code left a batch unfinished, from the tables.
+same way: on from the checkpoint, or, where old code left a batch half written, from the tables.
 """
 
 import sys
@@ -55,8 +55,16 @@ EACH = 3
 """In the short test each start gets so many commits further than the one before."""
 
 _NOTE = Column(name="note", type="string", doc="of the next version", is_nullable=True)
-LEFT: Mapping[str, set[str]] = {"whole": set(), "true": {"write"}, "never": {"undo"}}
+LEFT: Mapping[str, set[str]] = {
+    "whole": set(),
+    "true": {"write"},
+    "never": {"undo"},
+    "unheard": set(),
+}
 """How far the old version came with its last batch → what the next one has to do about it."""
+
+GOES_ON = ("whole", "unheard")
+"""After these the checkpoint is gone on from."""
 
 _OLD, _NEXT = (
     Manifest(code_version=code, config_version="f", scorer_groups=1, layout=LAYOUT)
@@ -77,7 +85,7 @@ def next_tables() -> tuple[Table, ...]:
 class Upgrade:
     """Tables and a checkpoint of the old version, and the next version's start on them.
 
-    is_finished: no batch was left unfinished, so that the checkpoint goes on.
+    is_finished: Spark had committed its last batch.
     """
 
     found: Undisturbed
@@ -91,6 +99,7 @@ class Upgrade:
         for name in (*begun, "commits/1") if self.is_finished else begun:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).touch()
+        (folder / "metadata").write_text('{"id": "query"}')
         epoch = max(
             DeltaTable(str(self.place.root / EVENTS)).transaction_version(EPOCH_APP) or 0, 0
         )
@@ -139,7 +148,7 @@ class Upgrades:
 
     def __init__(self, old: Old, left: str, folder: Path) -> None:
         self.found, self.crashed = old[left]
-        self.is_finished = left == "whole"
+        self.left = left
         self.folder, self.copies = folder, 0
         calm = self.begin()
         with crash_after(UPGRADE, 10_000) as self.calls:
@@ -154,7 +163,7 @@ class Upgrades:
     def begin(self) -> Upgrade:
         self.copies += 1
         place = self.crashed.copy(self.folder / str(self.copies))
-        return Upgrade(self.found, place, self.is_finished)
+        return Upgrade(self.found, place, self.left == "whole")
 
     def cut_off(self, upgrade: Upgrade, number: int) -> None:
         """A start that is killed after so many of its commits."""
@@ -163,7 +172,7 @@ class Upgrades:
 
     def check(self, upgrade: Upgrade) -> None:
         """The start that gets through."""
-        assert (upgrade.start() == "") == self.is_finished
+        assert (upgrade.start() == "") == (self.left in GOES_ON)
         assert upgrade.go_on() == self.expected
 
 
@@ -180,7 +189,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Old:
     found = of_every_kind_and_table(tmp_path_factory.mktemp("old"))
     steps = steps_of(found.batch.effects)
     at = steps.index(EVENTS)
-    taken = {"whole": steps, "true": steps[: at + 1], "never": steps[:at]}
+    taken = {"whole": steps, "true": steps[: at + 1], "never": steps[:at], "unheard": []}
     return {name: (found, found.crashed(some)) for name, some in taken.items()}
 
 
@@ -200,6 +209,7 @@ def test_upgrade_that_crashes_again_and_again_gets_through(
     old: Old, left: str, tmp_path: Path
 ) -> None:
     all_ = Upgrades(old, left, tmp_path)
+    assert (all_.reason == "") == (left in GOES_ON)
     always = {"create", "add_columns", "add_constraint", "_claim", "write_manifest"}
     assert always | LEFT[left] <= {*all_.calls}
     fail_further_each_time(all_, EACH)

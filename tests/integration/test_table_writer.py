@@ -12,6 +12,8 @@ from jobs.adapters.delta.current_rows import CurrentRows
 from jobs.adapters.delta.table_writer import FencedError, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.batch_sink import ForkedError
+from jobs.adapters.spark.last_batch import LeftError
+from jobs.adapters.spark.recovery import claimed_tables
 from lbcore.balancer.state.effects import (
     RESEND,
     TOMBSTONE,
@@ -28,6 +30,7 @@ from tests.support.tables.small_batches import (
     QUERY,
     Sent,
     batch,
+    claimed,
     record,
     rows,
     sink_on,
@@ -77,6 +80,35 @@ def test_quiet_batch_that_sends_something_again_commits_nothing(tmp_path: Path) 
     sink(EffectsFrame([*batch(now_ms=20_100).effects, again], "local"), 1)
     assert DeltaTable(str(tmp_path / "ownership_events")).version() == begun
     assert len(sent.messages) == 1
+
+
+def test_job_that_ends_writes_what_it_is_at_and_nothing_of_what_follows(tmp_path: Path) -> None:
+    sent = Sent()
+    sink = sink_on(tmp_path, sent)
+    sink(batch(record("t/n/a", 1)), 0)
+    assert sink.last.end_with(1) == 1
+    sink(batch(record("t/n/a", 2)), 1)
+    with pytest.raises(LeftError, match="leaves 2 to the next one"):
+        sink(batch(record("t/n/a", 3)), 2)
+    knows = claimed_tables(claimed(tmp_path)).has_batch
+    assert [knows(number, QUERY) for number in range(3)] == [True, True, False]
+    assert not knows(0, "another")
+    assert len(sent.messages) == 2
+
+
+def test_batch_that_is_being_written_when_a_job_ends_is_written_to_its_end(tmp_path: Path) -> None:
+    """Spark had begun it before anybody looked which it is at."""
+    lasts: list[int] = []
+    sink = sink_on(tmp_path)
+
+    def passed(point: str) -> None:
+        if point == "events_committed":
+            lasts.append(sink.last.end_with(0))
+
+    sink.passed = passed
+    sink(batch(record("t/n/a", 1)), 1)
+    assert lasts == [1]
+    assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [1]
 
 
 def test_older_job_is_fenced_at_its_next_commit(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_upgrade_by_handing_over_is_noticed_by_nobody(stack: VersionedStack) -> 
     with nobody_notices(stack) as seen:
         stack.stand_by("next", "upgraded")
         assert stack.stop("first") == 0
-        assert stack.is_handed_over("first", "upgraded")
+        assert stack.rebuilt_because("upgraded") == ""
     assert stack.code() == digest_of(stack.versions["next"]) != before
     tell("upgrade", gap_ms=gap_ms(stack, "first", "upgraded"), **seen.figures())
 
@@ -139,7 +139,7 @@ def test_upgrade_after_a_crash_in_a_batch_rebuilds_and_says_so(stack: VersionedS
     stack.arm("events_committed")
     stack.wait_end("back")
     why = stack.rebuilt_because("mended")
-    assert why == "a batch was left unfinished by other code or settings"
+    assert why == "a batch was left half written by other code or settings"
     stack.wait_settled()
     assert stack.died() == died
     tell("crash", gap_ms=gap_ms(stack, "back", "mended"))
@@ -149,7 +149,7 @@ def test_rollback_by_handing_over_is_noticed_by_nobody(stack: VersionedStack) ->
     with nobody_notices(stack) as seen:
         stack.stand_by("this", "older")
         assert stack.stop("mended") == 0
-        assert stack.is_handed_over("mended", "older")
+        assert stack.rebuilt_because("older") == ""
     tell("rollback", gap_ms=gap_ms(stack, "mended", "older"), **seen.figures())
 
 

@@ -55,16 +55,6 @@ class VersionedStack(Stack):
         said: str = self.lines(name, "start")[-1]["rebuilt_because"]
         return said
 
-    def is_handed_over(self, old: str, new: str) -> bool:
-        """Whether a job went on where the one before had stopped.
-
-        A crowded machine may let Spark begin one more batch before it stops; other code does not
-        repeat that, but rebuilds the state.
-        """
-        is_whole = self.lines(old, "stop")[-1]["unfinished_batch"] is None
-        why = self.rebuilt_because(new)
-        return why == ("" if is_whole else "a batch was left unfinished by other code or settings")
-
     def died(self) -> int:
         """How many times any job took a broker for dead."""
         logs = [path.stem for path in self.folder.glob("*.jsonl")]

@@ -6,6 +6,7 @@ only where they end in order, which takes longer than a supervisor waits. Source
 """
 
 import atexit
+import contextlib
 import fcntl
 import shutil
 import tempfile
@@ -34,8 +35,24 @@ def own_folder(kind: str, parent: Path | None = None) -> Path:
         lock.close()
 
 
+def remove_own_folder(folder: Path) -> bool:
+    """Remove it before its process ends; whether it is gone: others may be writing there yet.
+
+    The lock goes last: what is left without one nobody would ever remove.
+    """
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != _LOCK:
+            path.unlink(missing_ok=True)
+    if [path.name for path in folder.iterdir()] == [_LOCK]:
+        shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 def _end(folder: Path, lock: TextIO) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove_own_folder(folder)
     lock.close()
 
 
@@ -44,6 +61,6 @@ def _remove_dead(folder: Path) -> None:
     try:
         with (folder / _LOCK).open("r+", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_own_folder(folder)
     except OSError:
         return

@@ -24,6 +24,7 @@ from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.kafka.place import Ends
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.batch_log import lines_of
+from jobs.adapters.spark.last_batch import LastBatch
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.report import REST_MS
@@ -140,7 +141,8 @@ class BatchSink:
     report said.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
-    watch: is told of each batch when it is written. tell: takes what shards tell each other.
+    watch: is told of each batch when it is written. tell: takes what shards tell each other. last:
+    after which no batch is written.
     """
 
     writer: TableWriter
@@ -151,6 +153,7 @@ class BatchSink:
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[BatchSeen], None] = lambda _: None
     tell: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
+    last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     batch_ms: int = 0
     rests_ms: dict[str, int] = field(default_factory=dict)
@@ -162,6 +165,7 @@ class BatchSink:
         effects = read_effects(frame.toArrow())
         computed = time.monotonic()
         self.passed("effects_computed")
+        self.last.begin(batch_id)
         reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
         if not reports:
             return

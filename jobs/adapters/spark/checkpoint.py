@@ -1,8 +1,9 @@
 """Where the query goes on: from its checkpoint, from the tables, or not at all.
 
-Decides which. A checkpoint that other code or settings left with an unfinished batch is not
+Decides which. A checkpoint that other code or settings left with a batch half written is not
 trusted to repeat it alike, and one that is missing, or whose topics were made anew, can't be used:
-then the state is rebuilt from the tables. So it is when a cluster comes back that the job served
+then the state is rebuilt from the tables. A batch of which the tables have nothing was heard of by
+nobody, and is decided by whoever comes. So it is when a cluster comes back that the job served
 before, for what the checkpoint knows of that one is old; one that is new, or is served no more,
 needs nothing. One that belongs to something else (other clusters altogether, another Kafka, tables
 that another job has taken over or that were restored) is refused: a person must say which of the
@@ -109,13 +110,14 @@ class ClaimedTables:
 
     epoch: the newest that any job has claimed, -1 for none; claimed_by: gives the id of that claim.
     events_version: of `ownership_events`, None where it is not known. knows: whether they have
-    anything of a cluster.
+    anything of a cluster. has_batch: or of a batch, by its number and its query's id.
     """
 
     epoch: int
     claimed_by: Callable[[], str] = lambda: ""
     events_version: int | None = None
     knows: Callable[[str], bool] = lambda _: False
+    has_batch: Callable[[int, str], bool] = lambda *_: True
 
 
 def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables) -> Resumption:
@@ -125,7 +127,7 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
     `checkpoint` is not looked at. Writes nothing; raises CheckpointMismatchError.
     """
     last = read_manifest(state_dir)
-    reason = _distrust(state_dir, last, present, tables.epoch)
+    reason = _distrust(state_dir, last, present, tables)
     if last is not None:
         reason = reason or _returning(last, present, tables.knows)
         _check_version(state_dir, tables.events_version)
@@ -212,20 +214,29 @@ def query_id(checkpoint: Path) -> str:
     return found
 
 
+def newest_begun(checkpoint: Path) -> int:
+    """The newest batch that Spark has begun; -1 when there is none."""
+    return max(_numbers(checkpoint / "offsets"), default=-1)
+
+
+def is_ended(checkpoint: Path, batch_id: int) -> bool:
+    """Whether Spark has committed this batch."""
+    return (checkpoint / "commits" / str(batch_id)).exists()
+
+
 def unfinished_batch(checkpoint: Path) -> int | None:
     """The batch that was begun and not ended, which Spark will repeat; None when there is none."""
-    begun = _numbers(checkpoint / "offsets")
-    ended = _numbers(checkpoint / "commits")
-    if begun and (not ended or begun[-1] > ended[-1]):
-        return begun[-1]
-    return None
+    begun = newest_begun(checkpoint)
+    return None if begun < 0 or is_ended(checkpoint, begun) else begun
 
 
-def _distrust(state_dir: Path, last: Manifest | None, present: Manifest, claimed_epoch: int) -> str:
+def _distrust(
+    state_dir: Path, last: Manifest | None, present: Manifest, tables: ClaimedTables
+) -> str:
     """Why the checkpoint can't be used, "" when it can; raises when it must not be replaced."""
     if last is None:
         return "no checkpoint yet"
-    checkpoint = state_dir / _FOLDER / last.checkpoint
+    checkpoint, claimed_epoch = state_dir / _FOLDER / last.checkpoint, tables.epoch
     if not (checkpoint / "metadata").exists():
         return "the checkpoint is gone"
     if claimed_epoch > last.epoch >= 0:
@@ -244,7 +255,9 @@ def _distrust(state_dir: Path, last: Manifest | None, present: Manifest, claimed
         )
         raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
     _check_mismatches(state_dir, last, present)
-    return _out_of_date(last, present, unfinished_batch(checkpoint))
+    unfinished = unfinished_batch(checkpoint)
+    is_half_written = unfinished is not None and tables.has_batch(unfinished, query_id(checkpoint))
+    return _out_of_date(last, present, is_half_written=is_half_written)
 
 
 def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None:
@@ -298,7 +311,7 @@ def _mismatches(last: Manifest, present: Manifest) -> Iterator[str]:
         )
 
 
-def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> str:
+def _out_of_date(last: Manifest, present: Manifest, *, is_half_written: bool) -> str:
     anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
@@ -306,8 +319,8 @@ def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> s
         return "this version lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
-    if unfinished is not None and _repeats_by(last) != _repeats_by(present):
-        return "a batch was left unfinished by other code or settings"
+    if is_half_written and _repeats_by(last) != _repeats_by(present):
+        return "a batch was left half written by other code or settings"
     return ""
 
 

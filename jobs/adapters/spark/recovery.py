@@ -129,6 +129,9 @@ def claimed_tables(writer: TableWriter) -> ClaimedTables:
         claimed_by=writer.claimed_by,
         events_version=writer.version(EVENTS),
         knows=knows,
+        has_batch=lambda number, query: any(
+            writer.has_batch(name, number, query) for name in (*FIRST, EVENTS)
+        ),
     )
 
 

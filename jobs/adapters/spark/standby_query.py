@@ -9,7 +9,6 @@ begun again, and ends nothing else. Source: ours.
 
 import contextlib
 import math
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.processes.own_folder import own_folder, remove_own_folder
 from jobs.adapters.spark.stream import Beginning, start_query
 from jobs.console import first_line
 from lbcore.config.tree import Config
@@ -40,6 +39,8 @@ _AGAIN_S = 10.0
 _GAP_S = 10.0
 """For so long a moment between two batches of a drill is waited for: where each takes longer than
 the trigger there is none."""
+
+_REMOVALS, _REMOVAL_S = 60, 1.0
 
 
 class StandbyQuery:
@@ -104,8 +105,15 @@ class StandbyQuery:
             with self._query(checkpoint, TRIGGER_MS, gap_s=math.inf) as query:
                 self._watch(query, self._note_warm)
         finally:
+            self._remove(checkpoint)
+
+    def _remove(self, checkpoint: Path) -> None:
+        """Spark may be writing there for some seconds after the query's end."""
+        for _ in range(_REMOVALS):
             with contextlib.suppress(OSError):
-                shutil.rmtree(checkpoint)
+                if remove_own_folder(checkpoint):
+                    return
+            time.sleep(_REMOVAL_S)
 
     @contextlib.contextmanager
     def _query(self, checkpoint: Path, trigger_ms: int, gap_s: float) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.each_batch import EachBatch
+from jobs.adapters.spark.last_batch import LastBatch, LeftError
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
 from jobs.adapters.spark.progress import read_progress
 from jobs.balance_cluster import _let_batch_end, _Told, _wait
@@ -31,6 +32,7 @@ class Sink:
         self.batch_ms = 0
         self.ends: Ends = {}
         self.written: list[int] = []
+        self.last = LastBatch()
         self.lines: list[Mapping[str, Any]] = []
 
     def __call__(self, frame: object, batch_id: int) -> None:
@@ -255,20 +257,35 @@ def test_machine_that_is_always_too_busy_is_told_of_with_what_to_do(tmp_path: Pa
         waited(tmp_path, LATE)
 
 
-def test_job_that_ends_lets_a_batch_end_that_has_begun_meanwhile(
+def begin(checkpoint: Path, *names: str) -> None:
+    """What Spark leaves behind of batches: `offsets/N` begun, `commits/N` ended."""
+    for name in names:
+        (checkpoint / name).parent.mkdir(exist_ok=True)
+        (checkpoint / name).touch()
+
+
+def test_job_that_ends_waits_for_the_batch_it_is_at_and_not_for_those_that_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch longer than its trigger: the next one follows before anybody has looked."""
-    for kind in ("offsets", "commits"):
-        (tmp_path / kind).mkdir()
-    (tmp_path / "offsets" / "5").touch()
-    looks = iter([("commits/5", "offsets/6"), (), ("commits/6",)])
-
-    def pass_time(_seconds: float) -> None:
-        for name in next(looks):
-            (tmp_path / name).touch()
-
-    monkeypatch.setattr("jobs.balance_cluster.time.sleep", pass_time)
-    _let_batch_end(SimpleNamespace(isActive=True), tmp_path)
+    begin(tmp_path, "offsets/5")
+    looks = iter([(), ("commits/5", "offsets/6")])
+    monkeypatch.setattr(
+        "jobs.balance_cluster.time.sleep", lambda _seconds: begin(tmp_path, *next(looks))
+    )
+    _, sink = each_batch(tmp_path, lambda _: None)
+    _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
     assert next(looks, None) is None
-    _let_batch_end(SimpleNamespace(isActive=True), tmp_path)  # nothing is left, nor waited for
+    sink.last.begin(5)
+    with pytest.raises(LeftError, match="leaves 6 to the next one"):
+        sink.last.begin(6)
+
+
+def test_job_that_ends_before_its_first_batch_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.balance_cluster.time.sleep", lambda _seconds: pytest.fail("it waits"))
+    _, sink = each_batch(tmp_path, lambda _: None)
+    _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
+    with pytest.raises(LeftError):
+        sink.last.begin(0)

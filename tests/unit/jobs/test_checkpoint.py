@@ -101,7 +101,19 @@ def test_checkpoint_left_unfinished_by_other_code_or_settings_is_rebuilt(
 ) -> None:
     _first_run(tmp_path, ended=2)
     chosen = choose(tmp_path, replace(_NEXT, **change), 0)
-    assert chosen.reason == "a batch was left unfinished by other code or settings"
+    assert chosen.reason == "a batch was left half written by other code or settings"
+
+
+def test_batch_that_nobody_has_heard_of_is_done_by_other_code(tmp_path: Path) -> None:
+    """Spark had begun it, and nothing of it was written."""
+    _first_run(tmp_path, ended=2)
+    asked: list[tuple[int, str]] = []
+
+    def has_batch(number: int, query: str) -> bool:
+        return bool(asked.append((number, query)))
+
+    chosen = choose(tmp_path, replace(_NEXT, code_version="c2"), 0, has_batch=has_batch)
+    assert (chosen.reason, asked) == ("", [(2, "q")])
 
 
 def test_checkpoint_finished_by_other_code_goes_on(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """Folders of one process are gone with it, or with the next one of its kind."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from jobs.adapters.processes.own_folder import own_folder
+import pytest
+
+from jobs.adapters.processes.own_folder import own_folder, remove_own_folder
 
 _MAKES_ONE = (
     "import sys; from pathlib import Path\n"
@@ -55,3 +58,23 @@ def test_two_of_one_process_live_side_by_side(tmp_path: Path) -> None:
     second = own_folder("kind", tmp_path / "made at need")
     assert first != second
     assert first.exists()
+
+
+def test_folder_in_which_somebody_still_writes_is_removed_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its lock no process would ever take it for a dead one's."""
+    folder = own_folder("kind", tmp_path)
+    (folder / "state").mkdir()
+    remove = shutil.rmtree
+
+    def remove_while_written(path: Path, **how: bool) -> None:
+        remove(path, **how)
+        path.mkdir()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", remove_while_written)
+        assert not remove_own_folder(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "state"]
+    assert remove_own_folder(folder)
+    assert not list(tmp_path.iterdir())
