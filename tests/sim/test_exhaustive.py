@@ -16,7 +16,7 @@ from tests.exhaustive.scenarios import MOST_WORLDS, SCENARIOS
 from tests.exhaustive.search import Search
 from tests.exhaustive.small_worlds import BrokenWorldError
 
-FEW = 6_000
+FEW = 3_000
 TEN_MILLION = 10_000_000
 
 

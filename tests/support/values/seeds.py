@@ -1,4 +1,4 @@
-"""Seeds of which `make test` takes the first few, and `make test-long` all."""
+"""Seeds and cases of which `make test` takes the first few, and `make test-long` all."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 
-def few(values: Iterable[int], count: int) -> list[Any]:
-    """The values as parameters; those after the first `count` are `long`."""
-    return [
-        value if at < count else pytest.param(value, marks=pytest.mark.long)
-        for at, value in enumerate(values)
-    ]
+def few(values: Iterable[Any], count: int) -> list[Any]:
+    """The values as parameters, one or a tuple each; those after the first `count` are `long`."""
+    return [value if at < count else _long(value) for at, value in enumerate(values)]
+
+
+def _long(value: Any) -> Any:
+    return pytest.param(*value if isinstance(value, tuple) else (value,), marks=pytest.mark.long)
