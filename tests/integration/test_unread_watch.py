@@ -199,3 +199,19 @@ def test_rows_that_cannot_be_read_at_the_start_leave_the_other_namespaces_served
         assert watched.brokers() == BEFORE
     finally:
         watched.end()
+
+
+def test_what_cannot_be_read_is_told_before_the_view_without_it_is_shown(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def noting(self: WatchFollower, name: str, value: object) -> None:
+        if name == "view" and value is not None:
+            told.append(self.counts.last_error)
+        object.__setattr__(self, name, value)
+
+    monkeypatch.setattr(WatchFollower, "__setattr__", noting, raising=False)
+    stub.bundles[1] = row(BUNDLES[1], 1, "b1", "Frozen")
+    Watched(stub).end()
+    assert "1 rows" in told[0]

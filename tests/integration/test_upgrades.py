@@ -245,6 +245,18 @@ def test_restore_goes_on_from_the_backup_and_closes_what_came_after_it(
         stack.wait_for_batches(10, after)
 
 
+def test_upgrade_after_a_crash_before_anything_was_written_goes_on(stack: VersionedStack) -> None:
+    """Nobody has heard of the batch: the new version decides it, over what the old one left."""
+    stack.stand_by("mended", "last")
+    died = stack.died()
+    stack.fleet("/restart/broker-3", "POST")  # so that there is something to decide
+    stack.arm("effects_computed")
+    stack.wait_end("anew")
+    assert stack.rebuilt_because("last") == ""
+    stack.wait("everything to be served", lambda: _is_settled(stack, len(stack.owners())))
+    assert stack.died() == died
+
+
 def _live_on(stack: VersionedStack, tag: str) -> None:
     """After the backup: a bundle moves, one is split, a namespace is made, a broker restarts."""
     owners = stack.owners()

@@ -111,9 +111,8 @@ class DeltaFollower:
         if is_changed:
             self._publish(started_ms)
         elif self.view is not None and self._is_published():
-            view = self.view
-            self.view = replace(view, confirmed_ms=started_ms)
             self._tell_unread()
+            self.view = replace(self.view, confirmed_ms=started_ms)
 
     def _advance(self, started_ms: int) -> bool:
         """Bring the candidate up to the tables; whether that changed it."""
@@ -244,8 +243,8 @@ class DeltaFollower:
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
         tables.unread.known = shown
+        self._tell_unread()  # before the view: who sees it finds what is said of it
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
-        self._tell_unread()
         for listener in self._listeners:
             listener()
         changes = Changes(

@@ -180,6 +180,7 @@ class WatchFollower:
             raise WatchError(f"the records are unsound: {reason.value} at {where}")
         is_changed = self.view is None or self._published is not candidate
         self._published, self._unread.known = candidate, shown
+        self._note(self._unread.text)  # before the view: who sees it finds what is said of it
         self.view = View(
             snapshot=shown,
             confirmed_ms=self._confirmed_ms,
@@ -188,7 +189,6 @@ class WatchFollower:
             is_heard_live=True,
             sought_ms=self._writer_heard_ms,
         )
-        self._note(self._unread.text)
         if is_changed:
             for listener in self._listeners:
                 listener()
