@@ -135,6 +135,43 @@ def test_tables_after_a_day_are_as_small_as_at_first_and_say_the_same(job: Job) 
     assert DeltaTable(str(table_path(job.root, EVENTS))).count() == COMMITS + 5
 
 
+def test_replaced_files_go_though_no_log_tells_of_them_any_more(job: Job) -> None:
+    """A checkpoint leaves out what was removed before the retention, wherever it was made."""
+    name = BUNDLE_OWNERSHIP.name
+    job.batches(COMMITS)
+    job.pass_retention(name)
+    job.age(name, LOG_KEPT_S + 60)
+    other = DeltaTable(str(table_path(job.root, name)))
+    other.create_checkpoint()
+    other.cleanup_metadata()
+    writer = TableWriter(job.root)
+    writer.claim()
+    done = TableUpkeep(writer, interval_ms=1, files_max=FILES_MAX).look_after(name, NOW_MS)
+    assert done["files_removed"] >= COMMITS
+    assert job.data_files(name) == done["files"]
+
+
+def test_files_that_may_go_are_looked_for_some_times_a_retention(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a table has is listed for it: in an object store a request for each thousand."""
+    clock = [100.0]
+    monkeypatch.setattr("jobs.adapters.delta.table_upkeep.time.monotonic", lambda: clock[0])
+    looked: dict[str, int] = {}
+    monkeypatch.setattr(
+        DeltaTable,
+        "vacuum",
+        lambda table, **_: (
+            looked.update({table.table_uri: looked.get(table.table_uri, 0) + 1}) or []
+        ),
+    )
+    for _ in range(24 * 6):
+        for name in (EVENTS, BUNDLE_OWNERSHIP.name):
+            job.upkeep.look_after(name, NOW_MS)
+        clock[0] += 600
+    assert sorted(looked.values()) == [6, 24 * 6]
+
+
 def test_follower_and_writer_go_on_through_upkeep(job: Job) -> None:
     """Batches before, between and after turns reach a follower that loaded once."""
     follower = DeltaFollower(job.root, CLUSTER)

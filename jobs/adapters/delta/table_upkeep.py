@@ -8,6 +8,8 @@ that another commit crosses is given up: the next one comes. Source: ours; Delta
 checkpoint, log clean-up and VACUUM.
 """
 
+import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +75,11 @@ batches."""
 _FULL = 0.75
 """Of the last size: such a file is joined to others only where they are joined anyway."""
 
+_KEPT = "delta.deletedFileRetentionDuration"
+_UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+_LOOKS = 6
+"""How often in that time files that may go are looked for."""
+
 
 @dataclass(slots=True)
 class TableUpkeep:
@@ -88,6 +95,7 @@ class TableUpkeep:
     history: HistoryUpkeep = field(default_factory=HistoryUpkeep)
     _turn: int = 0
     _due_s: float = 0.0
+    _removed_s: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, now_ms: int) -> Mapping[str, Any] | None:
         """Look after one table when it is time; what was done, None when it is not.
@@ -119,12 +127,24 @@ class TableUpkeep:
         table = self.writer.refreshed(name)
         table.create_checkpoint()
         table.cleanup_metadata()
-        done["files_removed"] = len(table.vacuum(dry_run=False, **_committed()))
+        done["files_removed"] = self._remove_files(table, name)
         if name == OWNERSHIP_EVENTS.name:
             done["files_removed"] += self.writer.remove_past_rests()
         done["files"] = len(table.file_uris())
         done["took_ms"] = round((time.monotonic() - started_s) * 1_000)
         return done
+
+    def _remove_files(self, table: DeltaTable, name: str) -> int:
+        """Remove what no version within the retention names; how many files. O(files there are).
+
+        Looked for among all files: those that the log still knows to be removed (what VACUUM asks
+        by itself) are the newest only, for a checkpoint forgets them once their retention is over.
+        """
+        now_s = time.monotonic()
+        if now_s < self._removed_s.get(name, -math.inf) + _kept_s(table) / _LOOKS:
+            return 0
+        self._removed_s[name] = now_s
+        return len(table.vacuum(dry_run=False, full=True, **_committed()))
 
     def _join(self, table: DeltaTable) -> int:
         last = JOINED_BYTES[-1]
@@ -134,6 +154,13 @@ class TableUpkeep:
         enough = (to for to in JOINED_BYTES if _left(sizes, to) <= self.files_max // 2)
         to = last if sum(sizes) >= last else next(enough, last)
         return int(table.optimize.compact(target_size=to, **_committed())["numFilesRemoved"])
+
+
+def _kept_s(table: DeltaTable) -> int:
+    """For how long removed files are kept; 0 where that is said in another way than ours."""
+    kept = table.metadata().configuration.get(_KEPT, "")
+    found = re.fullmatch(r"interval (\d+) (second|minute|hour|day)s?", kept)
+    return int(found[1]) * _UNITS_S[found[2]] if found else 0
 
 
 def _left(sizes: Sequence[int], to: int) -> int:
