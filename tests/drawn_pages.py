@@ -67,12 +67,13 @@ Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`
 small files of one table, writes a checkpoint, and removes what is past its time. A version can be
 read for half an hour (the log); a data file that was replaced stays for a day, in
 `bundle_ownership` for an hour, and up to a sixth longer, so that who reads an older version can
-finish. Rows of the decision log stay 90 days (but those of kind `plan` for ever: who proposed and
-approved what), those of `load_history` and `rejected_reports` 30, those of `audit` a year, and so
-do settings in `config_versions` and `settings_in_force` that others have replaced, but for the
-last ones of before; history as below; a row that says only that something is no more (a deleted
-namespace, tenant or topic, a forgotten broker, a rule taken back) 7 days; of `backtests` the
-newest 20 runs of each cluster; all others for ever. Followers that are away for longer load whole.
+finish. Any other file that lies in a table's folder for as long is removed, too. Rows of the
+decision log stay 90 days (but those of kind `plan` for ever: who proposed and approved what),
+those of `load_history` and `rejected_reports` 30, those of `audit` a year, and so do settings in
+`config_versions` and `settings_in_force` that others have replaced, but for the last ones of
+before; history as below; a row that says only that something is no more (a deleted namespace,
+tenant or topic, a forgotten broker, a rule taken back) 7 days; of `backtests` the newest 20 runs
+of each cluster; all others for ever. Followers that are away for longer load whole.
 
 Rows of `ownership_events` and `commands` past `pipeline.history_days` are history, of which
 `pipeline.history` says what becomes: `archive` (unless set otherwise) lets a row go once its
