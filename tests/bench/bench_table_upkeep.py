@@ -145,7 +145,7 @@ class Day:
         self.follower = DeltaFollower(self.root, CLUSTER)
         self.begun_ms = self.due_ms = self.engine.clock.now_ms
         self.turn = 0
-        self.hour_s = time.perf_counter()
+        self.begun_s = time.perf_counter()
 
     def take(self, effects: Sequence[Effect]) -> None:
         """A batch: its commits, the follower's look, and a turn of upkeep when it is due."""
@@ -202,8 +202,7 @@ class Day:
         self.hour += 1
         if self.hour in TOLD or self.hour % 24 == 0:
             self.told(self._figures())
-        if self.hour == 1:
-            self._shorten_retention((time.perf_counter() - self.hour_s) / 3_600)
+            self._shorten_retention((time.perf_counter() - self.begun_s) / 3_600 / self.hour)
         self.follower.poll()
         self._forget()
         for seconds in (self.batches, self.cpu, self.polls, self.turns, *self.writer.took.values()):
