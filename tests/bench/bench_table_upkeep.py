@@ -35,7 +35,7 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_tail import log_path
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import table_path, table_properties
+from jobs.adapters.delta.tables import KEPT, interval_s, table_path, table_properties
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
@@ -56,10 +56,8 @@ CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 200
 HOUR_MS = 3_600_000
 TOLD = (1, 2, 4, 6, 8, 12, 16, 20)
 TRIGGER_MS = 5_000
-_KEPT = "delta.deletedFileRetentionDuration"
 _STORE = "s3://"
 _LOG_KEPT = "delta.logRetentionDuration"
-_UNITS_S = {"minutes": 60, "hours": 3_600, "days": 86_400}
 _WAVE_MIN, _WAVE_BUNDLES = 2, 20
 _REPEATS = 5
 _TIMES_KEPT = 5_000
@@ -221,12 +219,11 @@ class Day:
 
     def _shorten_retention(self, factor: float) -> None:
         """By as much as an hour of here is shorter than one; in a store, of logs as well."""
-        names = (_KEPT,) if isinstance(self.root, Path) else (_KEPT, _LOG_KEPT)
+        names = (KEPT,) if isinstance(self.root, Path) else (KEPT, _LOG_KEPT)
         for table in TABLES:
             altered = {}
             for name in names:
-                _, count, unit = table_properties(table)[name].split()
-                seconds = max(1, round(int(count) * _UNITS_S[unit] * factor))
+                seconds = max(1, round(interval_s(table_properties(table)[name]) * factor))
                 altered[name] = f"interval {seconds} seconds"
             self.writer.refreshed(table.name).alter.set_table_properties(altered)
 

@@ -67,9 +67,16 @@ def done(answer: tuple[int, Any]) -> Any:
     return value
 
 
+def status(say: Say) -> Any:
+    """What `status` shows; its exit code tells of alarms, and a busy machine may well raise one."""
+    code, found = say("status")
+    assert code in (0, 1), found
+    return found
+
+
 def test_pause_is_seen(say: Say) -> None:
     done(say("pause --reason thinking"))
-    found = done(say("status"))
+    found = status(say)
     assert found["phase"] == "off"
     assert found["pauses"][""]["reason"] == "thinking"
 
@@ -94,7 +101,7 @@ def test_unload_is_waited_for_and_seen_in_the_ownership(stack: SecureStack, say:
 
 def test_resume_ends_the_pause(say: Say) -> None:
     done(say("resume"))
-    assert done(say("status"))["pauses"] == {}
+    assert status(say)["pauses"] == {}
 
 
 def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(
@@ -105,10 +112,10 @@ def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(
     other = next(name for name in sorted(set(owners.values())) if name != owners[bundle])
     done(say(f"bundle pin {bundle} {other} --ttl 10m --reason test"))
     stack.wait("the pinned bundle to move", lambda: stack.owners().get(bundle) == other)
-    (pin,) = done(say("status"))["pins"]
+    (pin,) = status(say)["pins"]
     assert (pin["bundle"], pin["broker"], pin["reason"]) == (bundle, other, "test")
     done(say(f"bundle unpin {bundle}"))
-    assert done(say("status"))["pins"] == []
+    assert status(say)["pins"] == []
     code, refused = say(f"bundle unpin {bundle}")
     assert (code, refused["status"]) == (1, "refused")
 
@@ -124,11 +131,11 @@ def test_drained_broker_is_empty_when_the_verb_ends(stack: SecureStack, say: Say
     broker = max(set(owners.values()))
     assert done(say(f"broker drain {broker}"))["status"] == "done"
     assert broker not in stack.owners().values()
-    found = done(say("status"))
+    found = status(say)
     (drain,) = found["drains"]
     assert (drain["broker"], drain["left"], drain["is_done"]) == (broker, 0, True)
     cancelled = done(say(f"broker cancel-drain {broker}"))
-    assert done(say("status"))["drains"] == []
+    assert status(say)["drains"] == []
     assert f"`ballast plan undo --drain {broker}`" in cancelled["next"]
     proposed = done(say(f"plan undo --drain {broker}"))
     plan = proposed["result"]["plan"]

@@ -21,7 +21,7 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import ReloadReason, log_path
 from jobs.adapters.delta.table_upkeep import KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
-from jobs.adapters.delta.tables import arrow_schema, refresh, table_path
+from jobs.adapters.delta.tables import KEPT, arrow_schema, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.operating.explaining import ExplainQuestion, read_rows
 from lbcore.config.tree import Config
@@ -98,8 +98,7 @@ class Job:
 
     def pass_retention(self, name: str) -> None:
         """As if the time were over for which a table's removed files are kept."""
-        key = "delta.deletedFileRetentionDuration"
-        self.writer.refreshed(name).alter.set_table_properties({key: "interval 0 seconds"})
+        self.writer.refreshed(name).alter.set_table_properties({KEPT: "interval 0 seconds"})
 
     def log_files(self, name: str) -> int:
         return len(list(log_path(table_path(self.root, name)).glob("*.json")))

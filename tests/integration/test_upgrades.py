@@ -133,16 +133,21 @@ def test_rollback_past_a_state_schema_is_refused_and_mended_by_a_rebuild(
 
 
 def test_upgrade_after_a_crash_in_a_batch_rebuilds_and_says_so(stack: VersionedStack) -> None:
-    stack.stand_by("mended", "mended")
     died = stack.died()
-    stack.fleet("/restart/broker-3", "POST")  # so that there is something to decide
-    stack.arm("events_committed")
-    stack.wait_end("back")
-    why = stack.rebuilt_because("mended")
+    why = _taken_over_after_a_crash(stack, "events_committed", "back", "mended")
     assert why == "a batch was left half written by other code or settings"
     stack.wait_settled()
     assert stack.died() == died
     tell("crash", gap_ms=gap_ms(stack, "back", "mended"))
+
+
+def _taken_over_after_a_crash(stack: VersionedStack, point: str, old: str, new: str) -> str:
+    """Let a job die at a point of a batch; why the mended version then rebuilds the state."""
+    stack.stand_by("mended", new)
+    stack.fleet("/restart/broker-3", "POST")  # so that there is something to decide
+    stack.arm(point)
+    stack.wait_end(old)
+    return stack.rebuilt_because(new)
 
 
 def test_rollback_by_handing_over_is_noticed_by_nobody(stack: VersionedStack) -> None:
@@ -247,12 +252,8 @@ def test_restore_goes_on_from_the_backup_and_closes_what_came_after_it(
 
 def test_upgrade_after_a_crash_before_anything_was_written_goes_on(stack: VersionedStack) -> None:
     """Nobody has heard of the batch: the new version decides it, over what the old one left."""
-    stack.stand_by("mended", "last")
     died = stack.died()
-    stack.fleet("/restart/broker-3", "POST")  # so that there is something to decide
-    stack.arm("effects_computed")
-    stack.wait_end("anew")
-    assert stack.rebuilt_because("last") == ""
+    assert _taken_over_after_a_crash(stack, "effects_computed", "anew", "last") == ""
     stack.wait("everything to be served", lambda: _is_settled(stack, len(stack.owners())))
     assert stack.died() == died
 

@@ -9,7 +9,6 @@ checkpoint, log clean-up and VACUUM.
 """
 
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_scan import file_sizes, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
+from jobs.adapters.delta.tables import KEPT, interval_s
 from lbcore.explain.kept_backtests import past_runs
 from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
@@ -75,10 +75,8 @@ batches."""
 _FULL = 0.75
 """Of the last size: such a file is joined to others only where they are joined anyway."""
 
-_KEPT = "delta.deletedFileRetentionDuration"
-_UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 _LOOKS = 6
-"""How often in that time files that may go are looked for."""
+"""How often in the time for which they are kept files that may go are looked for."""
 
 
 @dataclass(slots=True)
@@ -140,8 +138,8 @@ class TableUpkeep:
         Looked for among all files: those that the log still knows to be removed (what VACUUM asks
         by itself) are the newest only, for a checkpoint forgets them once their retention is over.
         """
-        now_s = time.monotonic()
-        if now_s < self._removed_s.get(name, -math.inf) + _kept_s(table) / _LOOKS:
+        now_s, kept_s = time.monotonic(), interval_s(table.metadata().configuration.get(KEPT, ""))
+        if now_s < self._removed_s.get(name, -math.inf) + kept_s / _LOOKS:
             return 0
         self._removed_s[name] = now_s
         return len(table.vacuum(dry_run=False, full=True, **_committed()))
@@ -154,13 +152,6 @@ class TableUpkeep:
         enough = (to for to in JOINED_BYTES if _left(sizes, to) <= self.files_max // 2)
         to = last if sum(sizes) >= last else next(enough, last)
         return int(table.optimize.compact(target_size=to, **_committed())["numFilesRemoved"])
-
-
-def _kept_s(table: DeltaTable) -> int:
-    """For how long removed files are kept; 0 where that is said in another way than ours."""
-    kept = table.metadata().configuration.get(_KEPT, "")
-    found = re.fullmatch(r"interval (\d+) (second|minute|hour|day)s?", kept)
-    return int(found[1]) * _UNITS_S[found[2]] if found else 0
 
 
 def _left(sizes: Sequence[int], to: int) -> int:

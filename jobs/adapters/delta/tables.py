@@ -7,6 +7,7 @@ in-commit timestamps, column defaults, clustering or type widening. Source: ours
 protocol's reader version 1 and writer version 3.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,10 +38,14 @@ _SCALARS: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "binary": pa.binary(),
 }
+KEPT = "delta.deletedFileRetentionDuration"
+"""For how long replaced files are kept."""
+
+_UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 _PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 30 minutes",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
+    KEPT: "interval 1 days",
     "delta.enableDeletionVectors": "false",
 }
 # Each commit lists its table's log, 20 µs a file: with two days of a commit a second it would take
@@ -49,7 +54,7 @@ _PROPERTIES: Mapping[str, str] = {
 # far longer than any reader needs.
 _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
     OWNERSHIP_EVENTS.name: {"delta.appendOnly": "true"},
-    BUNDLE_OWNERSHIP.name: {"delta.deletedFileRetentionDuration": "interval 1 hours"},
+    BUNDLE_OWNERSHIP.name: {KEPT: "interval 1 hours"},
 }
 
 
@@ -88,6 +93,12 @@ def arrow_schema(table: Table) -> pa.Schema:
 def table_properties(table: Table) -> dict[str, str]:
     """The Delta properties that `ensure_table` gives a table when it makes it."""
     return {**_PROPERTIES, **_PROPERTIES_OF.get(table.name, {})}
+
+
+def interval_s(text: str) -> int:
+    """Seconds of a property like `interval 30 minutes`; 0 of any other form."""
+    found = re.fullmatch(r"interval (\d+) (second|minute|hour|day)s?", text)
+    return int(found[1]) * _UNITS_S[found[2]] if found else 0
 
 
 def table_path(root: str | TablePlace, name: str) -> TablePlace:

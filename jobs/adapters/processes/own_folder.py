@@ -1,66 +1,58 @@
 """Folders of one process, for what it can lose: gone with it, however it ends.
 
-Decides which of them nobody needs any more: a process holds a lock on its own for as long as it
-lives, so the next one of the same kind removes those that can be locked. Java and Spark clean up
-only where they end in order, which takes longer than a supervisor waits. Source: ours.
+Decides which of them nobody needs any more: beside its own folder a process has a file that it
+locks for as long as it lives, so the next one of the same kind removes those that can be locked.
+Java and Spark clean up only where they end in order, which takes longer than a supervisor waits,
+and Spark may write into a folder a minute after it has been removed. Source: ours.
 """
 
 import atexit
-import contextlib
 import fcntl
+import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TextIO
 
-_LOCK = "lock"
+_LOCK = ".lock"
 
 
 def own_folder(kind: str, parent: Path | None = None) -> Path:
     """A new folder, parent/KIND-..., removed when this process ends; its dead siblings go at once.
 
-    parent: made if need be; None = the system's folder for temporary files. Raises OSError.
+    Whoever needs it no longer may remove it before. parent: made if need be; None = the system's
+    folder for temporary files. Raises OSError.
     """
     above = parent or Path(tempfile.gettempdir())
     above.mkdir(parents=True, exist_ok=True)
-    for sibling in sorted(above.glob(f"{kind}-*")):
+    for sibling in sorted(above.glob(f"{kind}-*{_LOCK}")):
         _remove_dead(sibling)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=above))
-        lock = (folder / _LOCK).open("w", encoding="utf-8")
+        descriptor, name = tempfile.mkstemp(prefix=f"{kind}-", suffix=_LOCK, dir=above)
+        lock = os.fdopen(descriptor, "w", encoding="utf-8")  # for as long as we live
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / _LOCK).exists():  # or a sibling was quicker, and took it for a dead one's
-            atexit.register(_end, folder, lock)
+        if Path(name).exists():  # or a sibling was quicker, and took it for a dead one's
+            folder = Path(name).with_suffix("")
+            folder.mkdir(mode=0o700)
+            atexit.register(_remove, lock, Path(name))
             return folder
         lock.close()
 
 
-def remove_own_folder(folder: Path) -> bool:
-    """Remove it before its process ends; whether it is gone: others may be writing there yet.
-
-    The lock goes last: what is left without one nobody would ever remove.
-    """
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name != _LOCK:
-            path.unlink(missing_ok=True)
-    if [path.name for path in folder.iterdir()] == [_LOCK]:
-        shutil.rmtree(folder, ignore_errors=True)
-    return not folder.exists()
-
-
-def _end(folder: Path, lock: TextIO) -> None:
-    with contextlib.suppress(OSError):
-        remove_own_folder(folder)
-    lock.close()
-
-
-def _remove_dead(folder: Path) -> None:
-    """Remove it unless its process lives, or is just making it, or it is somebody else's."""
+def _remove_dead(path: Path) -> None:
+    """Remove the folder of this lock unless its process lives."""
     try:
-        with (folder / _LOCK).open("r+", encoding="utf-8") as lock:
+        with path.open("r+", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove_own_folder(folder)
+            _remove(lock, path)
     except OSError:
         return
+
+
+def _remove(lock: TextIO, path: Path) -> None:
+    """Remove the folder and then its lock; the lock stays where the folder can't be removed."""
+    folder = path.with_suffix("")
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        path.unlink(missing_ok=True)
+    lock.close()

@@ -9,6 +9,8 @@ begun again, and ends nothing else. Source: ours.
 
 import contextlib
 import math
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +20,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.adapters.processes.own_folder import own_folder, remove_own_folder
+from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.spark.stream import Beginning, start_query
 from jobs.console import first_line
 from lbcore.config.tree import Config
@@ -40,8 +42,6 @@ _GAP_S = 10.0
 """For so long a moment between two batches of a drill is waited for: where each takes longer than
 the trigger there is none."""
 
-_REMOVALS, _REMOVAL_S = 60, 1.0
-
 
 class StandbyQuery:
     """A rehearsal that begins by itself, in a thread; `stop` before the session ends."""
@@ -60,6 +60,7 @@ class StandbyQuery:
         """kafka: options of Spark's source. folder: for what can be lost; log: for failures."""
         self._session, self._config = session, config
         self._kafka, self._folder, self._log = kafka, folder, log
+        self._own: Path | None = None
         self._batches = 0
         self._ending = threading.Event()
         self._tried = threading.Event()
@@ -95,7 +96,8 @@ class StandbyQuery:
 
     def _rehearse(self) -> None:
         """Drills, then one query, until it ends by a failure, which this raises, or is told to."""
-        checkpoint = own_folder(NAME, self._folder)
+        self._own = self._own or own_folder(NAME, self._folder)
+        checkpoint = Path(tempfile.mkdtemp(dir=self._own))
         try:
             for _ in range(self.drills):
                 with self._query(checkpoint, DRILL_TRIGGER_MS, gap_s=_GAP_S) as query:
@@ -105,15 +107,8 @@ class StandbyQuery:
             with self._query(checkpoint, TRIGGER_MS, gap_s=math.inf) as query:
                 self._watch(query, self._note_warm)
         finally:
-            self._remove(checkpoint)
-
-    def _remove(self, checkpoint: Path) -> None:
-        """Spark may be writing there for some seconds after the query's end."""
-        for _ in range(_REMOVALS):
-            with contextlib.suppress(OSError):
-                if remove_own_folder(checkpoint):
-                    return
-            time.sleep(_REMOVAL_S)
+            # what Spark writes there yet, for up to a minute, goes with this process
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
     @contextlib.contextmanager
     def _query(self, checkpoint: Path, trigger_ms: int, gap_s: float) -> Iterator[Any]:

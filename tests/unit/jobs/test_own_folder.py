@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.own_folder import own_folder, remove_own_folder
+from jobs.adapters.processes.own_folder import own_folder
 
 _MAKES_ONE = (
     "import sys; from pathlib import Path\n"
@@ -48,7 +48,7 @@ def test_folder_of_a_killed_process_goes_with_the_next_one_and_no_other(tmp_path
     (tmp_path / "another-kind").mkdir()
     next_one, own = _process(tmp_path)
     expected = {kept.name, own.name, "kind-of-somebody-else", "another-kind"}
-    assert {path.name for path in tmp_path.iterdir()} == expected
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == expected
     living.communicate()
     next_one.communicate()
 
@@ -60,12 +60,29 @@ def test_two_of_one_process_live_side_by_side(tmp_path: Path) -> None:
     assert first.exists()
 
 
-def test_folder_in_which_somebody_still_writes_is_removed_the_next_time(
+def test_folder_that_was_removed_and_then_written_again_goes_as_well(tmp_path: Path) -> None:
+    """Spark's state store uploads a snapshot up to a minute after the query has ended."""
+    ended, again = _process(tmp_path)
+    killed, left = _process(tmp_path)
+    for folder in (again, left):
+        shutil.rmtree(folder)
+        (folder / "state").mkdir(parents=True)
+    ended.communicate()
+    killed.kill()
+    killed.communicate()
+    assert not again.exists()
+    assert left.exists()
+    own_folder("kind", tmp_path)
+    assert not left.exists()
+
+
+def test_lock_stays_with_a_folder_that_could_not_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its lock no process would ever take it for a dead one's."""
-    folder = own_folder("kind", tmp_path)
-    (folder / "state").mkdir()
+    killed, left = _process(tmp_path)
+    killed.kill()
+    killed.communicate()
     remove = shutil.rmtree
 
     def remove_while_written(path: Path, **how: bool) -> None:
@@ -74,7 +91,7 @@ def test_folder_in_which_somebody_still_writes_is_removed_the_next_time(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", remove_while_written)
-        assert not remove_own_folder(folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["lock", "state"]
-    assert remove_own_folder(folder)
-    assert not list(tmp_path.iterdir())
+        own_folder("kind", tmp_path)
+    assert left.exists()
+    own_folder("kind", tmp_path)
+    assert not left.exists()
