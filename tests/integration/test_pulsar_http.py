@@ -25,6 +25,12 @@ from tests.support.admin.pulsar_recordings import (
 )
 
 CLUSTER = "local"
+STACK = Cluster(
+    brokers=3,
+    namespaces={"demo/one": ("crc32", 3)},
+    # no bundle goes anywhere in this story but by a request
+    settings=("shedding.is_shedding=false", "ownership.broker_timeout_ms=30000"),
+)
 NS1, NS2 = "/admin/v2/namespaces/acme/ns1", "/admin/v2/namespaces/acme/ns2"
 TOPICS = "/admin/v2/persistent/acme/ns1"
 BY_POSITION = "split?splitAlgorithmName=specified_positions_divide"
@@ -117,8 +123,7 @@ class Service:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The stack after the whole script."""
     folder = tmp_path_factory.mktemp("pulsar")
-    cluster = Cluster(brokers=3, namespaces={"demo/one": ("crc32", 3)})
-    with running_stack(folder, cluster) as stack:
+    with running_stack(folder, STACK) as stack:
         stack.start_lookup("--set", f"ownership.unload_timeout_ms={PATIENCE_S * 1_000}")
         service = Service(stack)
         wait_for("the tables to be followed", lambda: _is_ready(service), 60)
