@@ -111,18 +111,9 @@ def test_asked_twice_is_asked_once(tmp_path: Path) -> None:
     assert log.count("it goes by force") == 1
 
 
-@pytest.mark.parametrize(
-    ("before", "expected"),
-    [
-        ("end.asked.wait()", 0),
-        ("pass", 1),
-        ("end.has_begun = True; end.asked.wait()", 1),
-    ],
-)
-def test_error_is_no_failure_of_what_was_to_end_before_its_work_began(
-    tmp_path: Path, before: str, expected: int
-) -> None:
-    works = f"""
+def _works(before: str) -> str:
+    """Work that fails after this, and whose clean-up is in order."""
+    return f"""
 try:
     with end.with_work():
         {before}
@@ -132,9 +123,22 @@ except ValueError:
     child.wait()
     sys.exit(not end.is_done)
 """
-    child = _started(tmp_path, works)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [("end.asked.wait()", 0), ("end.has_begun = True; end.asked.wait()", 1)],
+)
+def test_error_is_no_failure_of_what_was_to_end_before_its_work_began(
+    tmp_path: Path, before: str, expected: int
+) -> None:
+    child = _started(tmp_path, _works(before))
     wait_for("it to be up", lambda: "child" in child.spec.log_path.read_text(), 60)
     assert child.stop() == expected
+
+
+def test_error_of_what_nobody_asked_to_end_is_a_failure(tmp_path: Path) -> None:
+    assert ended(tmp_path, _PROGRAM + _works("pass"))[0] == 1
 
 
 def test_job_that_is_to_end_while_kafka_does_not_answer_its_first_question_ends_in_order(

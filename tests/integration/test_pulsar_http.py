@@ -6,7 +6,6 @@ in between; then each recording is a test of its own.
 
 import http.client
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -317,10 +316,6 @@ def test_command_survives_a_restart_of_the_balancer(service: Service) -> None:
     stack.kill("job")
     stack.start_job()
     stack.wait("the job to start", lambda: len(stack.lines("job", "start")) > started)
-    answer = service.send("PUT", target)
-    if answer.status == 503:  # on a crowded machine its first batch is further than thirty seconds
-        (command_id,) = re.findall(r"has not taken up command (\S+)", answer.json["reason"])
-        stack.wait("the command to be done", lambda: stack.outcome(command_id) == "done")
-    else:
-        assert answer.status == 204
+    # on a crowded machine its first batch is further than the command may wait
+    stack.wait("it to be done", lambda: service.send("PUT", target).status in (204, 409))
     assert service.must("GET", f"{target}/bundles", status=200).json["numBundles"] == 4

@@ -67,7 +67,8 @@ def test_what_cannot_wait_ends_a_rest(stack: Stack) -> None:
 
 def run_folders(stack: Stack) -> list[Path]:
     """Where jobs kept what they can lose."""
-    return sorted((stack.folder / "job" / "spark").glob("run-*"))
+    found = (stack.folder / "job" / "spark").glob("run-*")
+    return sorted(path for path in found if path.is_dir())
 
 
 def unpacked(pid: int) -> set[Path]:
