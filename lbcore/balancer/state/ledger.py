@@ -269,7 +269,8 @@ class Ledger:
         self, averages: BundleAverages, sessions: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> None:
         """Take over averages and sessions of the same rows, changed in `rows` alone."""
-        self._reported_rows.append(rows)
+        if self._load is not None:  # else all rows are packed, whichever have changed
+            self._reported_rows.append(rows)
         self.sessions = sessions
         self.short, self.short_count = averages.short, averages.short_count
         self.long, self.long_count = averages.long, averages.long_count

@@ -1,5 +1,6 @@
 """The ledger: name order, records in and out, packing."""
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +199,16 @@ def test_large_ledger_writes_little_of_the_load_when_little_changes() -> None:
     again = Ledger.unpack(after)
     assert again.sessions.tolist() == sessions.tolist()
     assert again.pack() == after
+
+
+def test_ledger_that_nobody_packs_takes_no_more_memory_with_each_report() -> None:
+    """As in the simulator: a list of what is to be written the next time would never end."""
+    ledger, sizes = ledger_of(record("t/n/1"), record("t/n/2")), []
+    for _ in range(3):
+        ledger = ledger.copy()
+        ledger.keep_load(ledger.averages(), ledger.sessions, np.array([0, 1]))
+        sizes.append(len(pickle.dumps(ledger)))
+    assert sizes[0] == sizes[1] == sizes[2]
 
 
 def test_large_ledger_writes_little_when_few_bundles_move() -> None:
