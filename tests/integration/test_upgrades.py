@@ -142,7 +142,7 @@ def test_upgrade_after_a_crash_in_a_batch_rebuilds_and_says_so(stack: VersionedS
 
 
 def _taken_over_after_a_crash(stack: VersionedStack, point: str, old: str, new: str) -> str:
-    """Let a job die at a point of a batch; why the mended version then rebuilds the state."""
+    """Let a job die at a point of a batch; why the next one then rebuilds the state."""
     stack.stand_by("mended", new)
     stack.fleet("/restart/broker-3", "POST")  # so that there is something to decide
     stack.arm(point)

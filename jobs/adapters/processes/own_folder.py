@@ -7,6 +7,7 @@ and Spark may write into a folder a minute after it has been removed. Source: ou
 """
 
 import atexit
+import contextlib
 import fcntl
 import os
 import shutil
@@ -54,5 +55,6 @@ def _remove(lock: TextIO, path: Path) -> None:
     folder = path.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
     lock.close()
