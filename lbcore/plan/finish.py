@@ -65,18 +65,10 @@ def opened(
         now_ms=now_ms,
         scope=scope,
         strategy=strategy,
-        rows=_rows(snapshot, state),
+        rows=snapshot.bundles.names.rows((*state.moves, *state.unloaded_ms)),
         usage=np.zeros(brokers),
         is_due=np.zeros(brokers, dtype=np.bool_),
     )
-
-
-def _rows(snapshot: Snapshot, state: PlanState) -> dict[str, int]:
-    """The rows of the bundles that the state names."""
-    wanted = {*state.moves, *state.unloaded_ms}
-    if not wanted:
-        return {}
-    return {name: row for row, name in enumerate(snapshot.bundles.names) if name in wanted}
 
 
 def _started(state: PlanState, strategy: str) -> PlanState:

@@ -2,10 +2,11 @@
 
 Decides nothing about the cluster. A plan is pure, so the question is put to the planner itself: a
 rule is a cause if the same cycle without that rule takes something from the broker. Causes that
-hold only together are found by leaving one after the other in force. Asked by the cycle after a
-plan that left a hot broker as it was. Source: ours; a cause is what is meant by "but for" it.
+hold only together are found by halving. Asked by the cycle after a plan that left a hot broker as
+it was. Source: ours; a cause is what is meant by "but for" it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -229,14 +230,33 @@ class _Search:
         return tuple(self._cause(name, at) for name in rules)
 
     def _smallest_set(self, broker: str, rules: Sequence[str]) -> tuple[str, ...]:
-        """Rules that free the broker together, and none of which may be left out; () = none do."""
+        """Rules that free the broker together, and none of which may be left out; () = none do.
+
+        The last rules are left out first, as many as may be, found by halving: few plans, for few
+        rules hold together. Halving believes that more rules lifted free more, which is not so of
+        each plan, so what it finds is tried without each. Source: after QuickXplain (Junker 2004).
+        """
         if not self._frees(broker, rules):
             return ()
-        for name in rules:
-            fewer = tuple(one for one in rules if one != name)
+        rest, needed = tuple(rules), tuple[str, ...]()
+        while rest:
+            enough = self._enough(broker, rest, needed)
+            if not enough:
+                break
+            rest, needed = rest[: enough - 1], (rest[enough - 1], *needed)
+        for name in needed:
+            fewer = tuple(one for one in needed if one != name)
             if self._frees(broker, fewer):
-                rules = fewer
-        return tuple(rules)
+                needed = fewer
+        return needed
+
+    def _enough(self, broker: str, rest: Sequence[str], needed: Sequence[str]) -> int:
+        """How many of the rest, from the first on, free the broker together with the needed."""
+        return bisect_left(
+            range(len(rest)),
+            1,
+            key=lambda end: int(self._frees(broker, (*rest[:end], *needed))),
+        )
 
     @property
     def plans(self) -> int:
@@ -245,6 +265,8 @@ class _Search:
 
     def _frees(self, broker: str, rules: Iterable[str]) -> bool:
         names = tuple(rules)
+        if not names:
+            return False  # as the plan is that is asked about
         if names not in self._known:
             self._known[names] = self._asked.plan(lifted(self._asked.inputs, names))
         return broker in self._known[names]

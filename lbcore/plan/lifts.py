@@ -83,10 +83,10 @@ def lifted(inputs: Inputs, rules: tuple[str, ...]) -> Inputs:
 def _grace_until(inputs: Inputs) -> Ints:
     grace_ms = inputs.config.shedding.grace_period_ms
     moved = inputs.state.unloaded_ms
-    return np.array(
-        [moved[name] + grace_ms if name in moved else 0 for name in inputs.snapshot.bundles.names],
-        dtype=np.int64,
-    )
+    until = _never(inputs)
+    for name, row in inputs.snapshot.bundles.names.rows(moved).items():
+        until[row] = moved[name] + grace_ms
+    return until
 
 
 def _cool_until(inputs: Inputs) -> Ints:
@@ -122,9 +122,10 @@ def _paused(inputs: Inputs, _now_ms: int) -> Bools:
 
 def _moving(inputs: Inputs, _now_ms: int) -> Bools:
     bundles = inputs.snapshot.bundles
-    is_named = np.array([name in inputs.state.moves for name in bundles.names], dtype=np.bool_)
-    is_moving: Bools = (bundles.owner >= 0) & (~bundles.can_move | is_named)
-    return is_moving
+    is_moving = ~bundles.can_move
+    is_moving[list(bundles.names.rows(inputs.state.moves).values())] = True
+    is_owned: Bools = bundles.owner >= 0
+    return is_moving & is_owned
 
 
 def _at_rest(inputs: Inputs) -> Inputs:

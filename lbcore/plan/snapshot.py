@@ -5,8 +5,9 @@ every phase of the plan. Brokers are referred to by their index in `BrokerTable`
 index in `BundleTable`; -1 is "none". Source: ours.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -58,6 +59,20 @@ class BrokerTable:
     room: Ints | None = None
 
 
+class RowNames(tuple[str, ...]):  # noqa: SLOT001 it keeps what it has worked out
+    """The name of each row, each once. Which row a name has is worked out when first asked for."""
+
+    @cached_property
+    def _row_of(self) -> Mapping[str, int]:
+        return {name: row for row, name in enumerate(self)}
+
+    def rows(self, names: Iterable[str]) -> dict[str, int]:
+        """The rows of these, in their order; who isn't there is left out. O(names), once O(m)."""
+        wanted = dict.fromkeys(names)
+        row_of = self._row_of if wanted else {}
+        return {name: row_of[name] for name in wanted if name in row_of}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTable:
     """The bundles, m rows.
@@ -75,7 +90,7 @@ class BundleTable:
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
-    names: tuple[str, ...]
+    names: RowNames
     namespaces: tuple[str, ...]
     namespace: Ints
     owner: Ints

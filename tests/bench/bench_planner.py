@@ -26,6 +26,8 @@ from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Plan, PlanState, Scope
+from lbcore.plan.held import HeldQuestion, held_brokers, refusals, stuck
+from lbcore.plan.lifts import Inputs
 from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
@@ -49,6 +51,7 @@ BROKERS, BUNDLES = 1_000, 100_000
 BUNDLES_PER_NAMESPACE = 200
 UNOWNED = 10_000
 CYCLE_MS = 10_000
+HELD, HITS = 3, 6
 TOP = 10
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "ballast")
 GROWTH = ((10, 1_000), (100, 10_000), (1_000, 100_000), (2_000, 500_000))
@@ -217,6 +220,48 @@ def assignment(view: Snapshot) -> Callable[[], int]:
     return run
 
 
+def held_jointly(view: Snapshot) -> Callable[[], int]:
+    """Why three hot brokers give nothing whose bundles rest twice: in grace, and cooling down."""
+    count, brokers = len(view.bundles.names), len(view.brokers.names)
+    owner = np.arange(count) % brokers
+    is_hot = owner < HELD
+    rate = np.where(is_hot, 80.0, 50.0) * (1 + 0.02 * np.random.default_rng(1).normal(size=count))
+    short = np.outer(rate, [0.4, 0.6, 800.0, 1_200.0])
+    sums = [np.bincount(owner, weights=short[:, at], minlength=brokers) for at in range(4)]
+    traffic = np.stack(sums, axis=1)
+    percent = np.zeros((brokers, COUNT))
+    percent[:, 0] = 40 * traffic[:, 0] / traffic[:, 0].mean()
+    moved_ms = np.full(count, CYCLE_MS)
+    even = replace(
+        view,
+        brokers=replace(view.brokers, percent=percent, traffic=traffic),
+        bundles=replace(view.bundles, owner=owner, short=short, long=short, moved_ms=moved_ms),
+    )
+    config = sections("ballast")
+    config = replace(config, shedding=replace(config.shedding, cool_down_ms=600_000))
+    resting = [view.bundles.names[row] for row in np.flatnonzero(is_hot).tolist()]
+    state = PlanState(unloaded_ms=dict.fromkeys(resting, CYCLE_MS))
+    scope = Scope(splits=False, is_traced=True)
+    for cycle in range(1, HITS):
+        at_ms = CYCLE_MS * cycle
+        _, state = plan(reported(even, at_ms - 1_000), state, config, at_ms, scope)
+    now_ms = CYCLE_MS * HITS
+    seen = reported(even, now_ms - 1_000)
+    answer, _ = plan(seen, state, config, now_ms, scope)
+    asked = HeldQuestion(
+        inputs=Inputs(snapshot=seen, state=state, config=config),
+        now_ms=now_ms,
+        scope=scope,
+        refused=refusals(answer),
+    )
+    verdicts = stuck(answer)
+
+    def run() -> int:
+        return len(held_brokers(asked, verdicts))
+
+    return run
+
+
 def averages(bundles: int) -> Callable[[], int]:
     """One sample for every bundle, short- and long-term."""
     traffic, counts = np.full((bundles, 4), 50.0), np.zeros(bundles, dtype=np.int64)
@@ -247,6 +292,7 @@ def measure_all() -> list[Measured]:
         more = {"java_ms": JAVA_MS.get(name), "target_ms": target}
         lines.append(timed(f"strategy alone, {name}", view, run, **more))
     lines.append(timed("assign 10,000 unowned", view, assignment(view), target_ms=250))
+    lines.append(timed("why three are held, jointly", view, held_jointly(view)))
     lines.append(timed("bundle averages", view, averages(BUNDLES), target_ms=20))
     return lines
 

@@ -71,7 +71,6 @@ class _Load:
     def of(work: Work, steps: Sequence[ProposedStep]) -> "_Load":
         """O(bundles)."""
         snapshot, _ = make_snapshot(work, usable_brokers(work))
-        wanted = {step.bundle for step in steps}
         usage, _, _ = _followed(work, snapshot, ())
         return _Load(
             snapshot=snapshot,
@@ -82,7 +81,7 @@ class _Load:
                 work.config.filters,
             ),
             brokers={name: at for at, name in enumerate(snapshot.brokers.names)},
-            rows={name: at for at, name in enumerate(snapshot.bundles.names) if name in wanted},
+            rows=snapshot.bundles.names.rows(step.bundle for step in steps),
             taken=[],
         )
 

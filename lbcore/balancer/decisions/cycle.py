@@ -219,12 +219,8 @@ def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int])
     """A row for each bundle that was found to be over a limit and that nothing can divide."""
     found = work.plan.split.unsplittable
     new = {name for name, topics in found.items() if known.get(name) != topics}
-    if not new:
-        return
     bundles = snapshot.bundles
-    for row, name in enumerate(bundles.names):
-        if name not in new:
-            continue
+    for row, name in sorted((row, name) for name, row in bundles.names.rows(new).items()):
         owner = int(bundles.owner[row])
         traffic = bundles.short[row].tolist()
         inputs = {

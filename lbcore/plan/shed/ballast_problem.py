@@ -147,14 +147,8 @@ class BallastRound:
         names = self.view.snapshot.brokers.names
         at = {name: index for index, name in enumerate(names)}
         known = self.state.left
-        rows = {
-            name: row for row, name in enumerate(self.view.snapshot.bundles.names) if name in known
-        }
-        return {
-            rows[name]: at[broker]
-            for name, broker in known.items()
-            if name in rows and broker in at
-        }
+        rows = self.view.snapshot.bundles.names.rows(known)
+        return {row: at[known[name]] for name, row in rows.items() if known[name] in at}
 
 
 _SLACK = 0.02

@@ -147,8 +147,7 @@ def _rows(proposal: Proposal, view: ShedView) -> list[int]:
     wanted = {move.bundle for move in proposal.moves}
     if len(wanted) < len(proposal.moves):
         raise _WrongAnswerError("must move a bundle once, some are named twice")
-    names = view.snapshot.bundles.names if wanted else ()
-    found = {name: row for row, name in enumerate(names) if name in wanted}
+    found = view.snapshot.bundles.names.rows(wanted)
     unknown = sorted(wanted - found.keys(), key=str)
     if unknown:
         raise _WrongAnswerError(f"there is no bundle {unknown[0]!r}")

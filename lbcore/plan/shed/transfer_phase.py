@@ -91,9 +91,7 @@ def _selections(
     for decision in outcome.decisions:
         key = (decision.source, decision.destination, decision.reason.value)
         groups.setdefault(key, []).append(decision)
-    wanted = {decision.bundle for decision in outcome.decisions}
-    names = view.snapshot.bundles.names
-    rows = {name: row for row, name in enumerate(names) if name in wanted} if wanted else {}
+    rows = view.snapshot.bundles.names.rows(decision.bundle for decision in outcome.decisions)
     brokers = {name: at for at, name in enumerate(view.snapshot.brokers.names)}
     numbers = {"predicted_deviation": outcome.final_std, "deviation": state.load_std}
     return tuple(
