@@ -84,7 +84,7 @@ def _grace_until(inputs: Inputs) -> Ints:
     grace_ms = inputs.config.shedding.grace_period_ms
     moved = inputs.state.unloaded_ms
     until = _never(inputs)
-    for name, row in inputs.snapshot.bundles.names.rows(moved).items():
+    for name, row in inputs.snapshot.bundles.rows_of(moved).items():
         until[row] = moved[name] + grace_ms
     return until
 
@@ -123,7 +123,7 @@ def _paused(inputs: Inputs, _now_ms: int) -> Bools:
 def _moving(inputs: Inputs, _now_ms: int) -> Bools:
     bundles = inputs.snapshot.bundles
     is_moving = ~bundles.can_move
-    is_moving[list(bundles.names.rows(inputs.state.moves).values())] = True
+    is_moving[list(bundles.rows_of(inputs.state.moves).values())] = True
     is_owned: Bools = bundles.owner >= 0
     return is_moving & is_owned
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.snapshot import BundleTable, Floats, Ints, RowNames, Snapshot
+from lbcore.plan.snapshot import BundleTable, Floats, Ints, Snapshot
 
 T = TypeVar("T", np.bool_, np.int64)
 
@@ -30,7 +30,7 @@ def with_others(snapshot: Snapshot) -> Snapshot:
     owner: Ints = np.flatnonzero(others.any(axis=1)).astype(np.int64)
     bundles = _extended(snapshot.bundles, owner, others[owner])
     names = tuple(f"{SPACE}/{snapshot.brokers.names[at]}" for at in owner.tolist())
-    return replace(snapshot, bundles=replace(bundles, names=RowNames((*bundles.names, *names))))
+    return replace(snapshot, bundles=replace(bundles, names=(*bundles.names, *names)))
 
 
 def _extended(bundles: BundleTable, owner: Ints, carried: Floats) -> BundleTable:

@@ -8,7 +8,7 @@ index in `BundleTable`; -1 is "none". Source: ours.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,18 +59,12 @@ class BrokerTable:
     room: Ints | None = None
 
 
-class RowNames(tuple[str, ...]):  # noqa: SLOT001 it keeps what it has worked out
-    """The name of each row, each once. Which row a name has is worked out when first asked for."""
+class _Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
+    """Names by row, each once."""
 
     @cached_property
-    def _row_of(self) -> Mapping[str, int]:
+    def row_of(self) -> Mapping[str, int]:
         return {name: row for row, name in enumerate(self)}
-
-    def rows(self, names: Iterable[str]) -> dict[str, int]:
-        """The rows of these, in their order; who isn't there is left out. O(names), once O(m)."""
-        wanted = dict.fromkeys(names)
-        row_of = self._row_of if wanted else {}
-        return {name: row_of[name] for name in wanted if name in row_of}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +84,7 @@ class BundleTable:
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
-    names: RowNames
+    names: tuple[str, ...]
     namespaces: tuple[str, ...]
     namespace: Ints
     owner: Ints
@@ -108,6 +102,17 @@ class BundleTable:
     is_non_persistent: Bools | None = None
     is_held: Bools | None = None
     moved_ms: Ints | None = None
+
+    def __post_init__(self) -> None:
+        """Let the names find their rows, in this table and in those that are made of it."""
+        if not isinstance(self.names, _Names):
+            object.__setattr__(self, "names", _Names(self.names))
+
+    def rows_of(self, names: Iterable[str]) -> dict[str, int]:
+        """The rows of these, in their order; who isn't there is left out. O(names), once O(m)."""
+        wanted = dict.fromkeys(names)
+        row_of = cast("_Names", self.names).row_of if wanted else {}
+        return {name: row_of[name] for name in wanted if name in row_of}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

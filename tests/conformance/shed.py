@@ -13,7 +13,7 @@ from lbcore.plan.decision import PlanState
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 from lbcore.plan.shed.common import Shed, ShedState, ShedView, owner_index
 from lbcore.plan.shed.strategy import ShedCycle
-from lbcore.plan.snapshot import BrokerTable, BundleTable, RowNames, Snapshot
+from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
 from lbcore.signals.averages import LONG_SAMPLES
 from lbcore.signals.usage import resource_percent, weighted_usage
 from tests.conformance.reference.pulsar_section import section_from_pulsar
@@ -98,7 +98,7 @@ def _bundle_table(
     load: LoadView, listings: list[tuple[str, int]]
 ) -> tuple[BundleTable, tuple[str, ...]]:
     given = [load.bundles[name] for name, _ in listings]
-    names = RowNames(name for name, _ in listings)
+    names = tuple(name for name, _ in listings)
     spaces = sorted({name.rpartition("/")[0] for name in names})
     position = {space: index for index, space in enumerate(spaces)}
     short = np.array([numbers(bundle, TRAFFIC) for bundle in given]).reshape(-1, len(TRAFFIC))

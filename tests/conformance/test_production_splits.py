@@ -15,7 +15,7 @@ import pytest
 
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import split_bundle_name
-from lbcore.plan.snapshot import BundleTable, RowNames, nothing_known
+from lbcore.plan.snapshot import BundleTable, nothing_known
 from lbcore.plan.split.decide import decide_splits, find_overloaded
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason, SplitState
 from tests.conformance.reference.extensible_split import limit_reason
@@ -36,7 +36,7 @@ RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 
 def table_of(reported: Mapping[str, Mapping[str, Any]], owner: Mapping[str, int]) -> BundleTable:
     """The bundles at rest; both averages are what was reported."""
-    names = RowNames(sorted(reported))
+    names = tuple(sorted(reported))
     namespaces = tuple(sorted({split_bundle_name(name)[0] for name in names}))
     rows = [reported[name] for name in names]
     rates = np.array([[float(row.get(rate) or 0) for rate in RATES] for row in rows]).reshape(-1, 4)

@@ -81,7 +81,7 @@ class _Load:
                 work.config.filters,
             ),
             brokers={name: at for at, name in enumerate(snapshot.brokers.names)},
-            rows=snapshot.bundles.names.rows(step.bundle for step in steps),
+            rows=snapshot.bundles.rows_of(step.bundle for step in steps),
             taken=[],
         )
 

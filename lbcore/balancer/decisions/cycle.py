@@ -220,7 +220,7 @@ def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int])
     found = work.plan.split.unsplittable
     new = {name for name, topics in found.items() if known.get(name) != topics}
     bundles = snapshot.bundles
-    for row, name in sorted((row, name) for name, row in bundles.names.rows(new).items()):
+    for row, name in sorted((row, name) for name, row in bundles.rows_of(new).items()):
         owner = int(bundles.owner[row])
         traffic = bundles.short[row].tolist()
         inputs = {

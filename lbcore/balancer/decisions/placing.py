@@ -28,7 +28,7 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, RowNames, Snapshot
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
@@ -185,7 +185,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
     if len(rows) < len(ledger):
         names_of_rows = [ledger.names[row] for row in rows.tolist()]
     return BundleTable(
-        names=RowNames(names_of_rows),
+        names=tuple(names_of_rows),
         namespaces=tuple(namespaces),
         namespace=namespace[rows],
         owner=owner,

@@ -12,7 +12,7 @@ import numpy as np
 
 from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.pending import load_share
-from lbcore.plan.snapshot import BundleTable, Floats, Ints, RowNames, Snapshot
+from lbcore.plan.snapshot import BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.decision import SplitDecision
 
@@ -100,7 +100,7 @@ def _with_rows(
     nobody = np.full(len(names), -1, dtype=np.int64)
     return replace(
         table,
-        names=RowNames((*table.names, *names)),
+        names=(*table.names, *names),
         namespace=np.concatenate([table.namespace, table.namespace[parents]]),
         owner=np.concatenate([owner, nobody]),
         short=np.concatenate([table.short, table.short[parents] * part]),

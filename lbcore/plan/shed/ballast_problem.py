@@ -147,7 +147,7 @@ class BallastRound:
         names = self.view.snapshot.brokers.names
         at = {name: index for index, name in enumerate(names)}
         known = self.state.left
-        rows = self.view.snapshot.bundles.names.rows(known)
+        rows = self.view.snapshot.bundles.rows_of(known)
         return {row: at[known[name]] for name, row in rows.items() if known[name] in at}
 
 

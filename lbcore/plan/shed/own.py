@@ -147,7 +147,7 @@ def _rows(proposal: Proposal, view: ShedView) -> list[int]:
     wanted = {move.bundle for move in proposal.moves}
     if len(wanted) < len(proposal.moves):
         raise _WrongAnswerError("must move a bundle once, some are named twice")
-    found = view.snapshot.bundles.names.rows(wanted)
+    found = view.snapshot.bundles.rows_of(wanted)
     unknown = sorted(wanted - found.keys(), key=str)
     if unknown:
         raise _WrongAnswerError(f"there is no bundle {unknown[0]!r}")

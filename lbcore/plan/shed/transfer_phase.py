@@ -91,7 +91,7 @@ def _selections(
     for decision in outcome.decisions:
         key = (decision.source, decision.destination, decision.reason.value)
         groups.setdefault(key, []).append(decision)
-    rows = view.snapshot.bundles.names.rows(decision.bundle for decision in outcome.decisions)
+    rows = view.snapshot.bundles.rows_of(decision.bundle for decision in outcome.decisions)
     brokers = {name: at for at, name in enumerate(view.snapshot.brokers.names)}
     numbers = {"predicted_deviation": outcome.final_std, "deviation": state.load_std}
     return tuple(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.resources import COUNT
-from lbcore.plan.snapshot import BrokerTable, BundleTable, RowNames, Snapshot
+from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
 
 
 def broker_table(names: Sequence[str], **columns: Any) -> BrokerTable:
@@ -39,7 +39,7 @@ def bundle_table(names: Sequence[str], **columns: Any) -> BundleTable:
     namespaces = tuple(sorted(set(spaces)))
     index = {name: i for i, name in enumerate(namespaces)}
     table = BundleTable(
-        names=RowNames(names),
+        names=tuple(names),
         namespaces=namespaces,
         namespace=np.array([index[name] for name in spaces], dtype=np.int64),
         owner=np.full(count, -1, dtype=np.int64),

@@ -17,7 +17,7 @@ from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import ShedState, ShedView
-from lbcore.plan.snapshot import RowNames, Snapshot
+from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.planning import Sections, cluster_of
 from tests.support.values.shed_views import shed_view
@@ -115,7 +115,7 @@ def config_of(**splitting: object) -> Sections:
 def hot_bundle(topics: int) -> Snapshot:
     """b1 has a bundle of 60 points of so many topics beside a small one; b2 and b3 idle."""
     cluster = cluster_of({"b1": [60 * POINT, POINT], "b2": [5 * POINT], "b3": [5 * POINT]})
-    names = RowNames(f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(4))
+    names = tuple(f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(4))
     bundles = replace(
         cluster.bundles,
         names=names,

@@ -13,7 +13,7 @@ from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
-from lbcore.plan.snapshot import RowNames, Snapshot
+from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.planning import Sections, cluster_of
 
@@ -230,7 +230,7 @@ def split_cluster() -> tuple[Snapshot, Sections]:
     base = cluster_of({"a": [90_000.0], "b": [1_000.0]})
     bundles = replace(
         base.bundles,
-        names=RowNames(("t/n0/0x00000000_0x80000000", "t/n1/0x00000000_0xffffffff")),
+        names=("t/n0/0x00000000_0x80000000", "t/n1/0x00000000_0xffffffff"),
         topics=np.array([4, 2]),
     )
     loads = TopicLoads(
