@@ -53,11 +53,11 @@ class Draft:
 
     reported: what came in. snapshot: the same with moves counted that reports don't show yet.
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage of `snapshot`'s
-    brokers. is_due: bool[n], whose hits and averages may advance. rows: the rows of the bundles
-    that the state names. index: what the filters say of brokers and policies. selections: who
-    shall give what; sheddings: their moves; too_big: what is to be divided. forced: what operators
-    want moved (drains, pins). assignments: bundles without an owner. children: child → broker, of
-    splits whose children are placed at once. skipped: phase → why it decided nothing.
+    brokers. is_due: bool[n], whose hits and averages may advance. index: what the filters say of
+    brokers and policies. selections: who shall give what; sheddings: their moves; too_big: what is
+    to be divided. forced: what operators want moved (drains, pins). assignments: bundles without an
+    owner. children: child → broker, of splits whose children are placed at once. skipped: phase →
+    why it decided nothing.
     """
 
     reported: Snapshot
@@ -67,7 +67,6 @@ class Draft:
     now_ms: int
     scope: Scope
     strategy: str
-    rows: Mapping[str, int]
     usage: Floats
     is_due: Bools
     index: CandidateIndex | None = None

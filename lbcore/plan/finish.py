@@ -65,7 +65,6 @@ def opened(
         now_ms=now_ms,
         scope=scope,
         strategy=strategy,
-        rows=snapshot.bundles.rows_of((*state.moves, *state.unloaded_ms)),
         usage=np.zeros(brokers),
         is_due=np.zeros(brokers, dtype=np.bool_),
     )

@@ -122,8 +122,7 @@ def _paused(inputs: Inputs, _now_ms: int) -> Bools:
 
 def _moving(inputs: Inputs, _now_ms: int) -> Bools:
     bundles = inputs.snapshot.bundles
-    is_moving = ~bundles.can_move
-    is_moving[list(bundles.rows_of(inputs.state.moves).values())] = True
+    is_moving = ~bundles.can_move | bundles.are_named(inputs.state.moves)
     is_owned: Bools = bundles.owner >= 0
     return is_moving & is_owned
 

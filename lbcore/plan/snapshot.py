@@ -114,6 +114,12 @@ class BundleTable:
         row_of = cast("_Names", self.names).row_of if wanted else {}
         return {name: row_of[name] for name in wanted if name in row_of}
 
+    def are_named(self, names: Iterable[str]) -> Bools:
+        """Which rows these are, bool[m]; who isn't there is passed over."""
+        is_named = np.zeros(len(self.names), dtype=np.bool_)
+        is_named[list(self.rows_of(names).values())] = True
+        return is_named
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:

@@ -96,8 +96,9 @@ def _followed(draft: Draft) -> tuple[dict[str, PendingMove], list[PendingMove], 
     under_way: dict[str, PendingMove] = {}
     given_up: list[PendingMove] = []
     arrived: list[PendingMove] = []
+    rows = draft.reported.bundles.rows_of(draft.state.moves)
     for name, move in draft.state.moves.items():
-        fate = fate_of(draft.reported, draft.rows.get(name), move)
+        fate = fate_of(draft.reported, rows.get(name), move)
         if fate is Fate.GIVEN_UP:
             given_up.append(move)
         elif fate is Fate.ARRIVED:
@@ -147,10 +148,10 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
     brokers, bundles = draft.reported.brokers, draft.reported.bundles
     owner = bundles.owner
     if draft.state.moves:
-        owner = owner.copy()
+        owner, rows = owner.copy(), bundles.rows_of(draft.state.moves)
         for name, move in draft.state.moves.items():
             if move.destination in at:
-                owner[draft.rows[name]] = at[move.destination]
+                owner[rows[name]] = at[move.destination]
     return replace(
         draft.reported,
         brokers=with_load(brokers, load),

@@ -5,7 +5,6 @@ Pulsar 4.0.8 LoadData's shedding view and the grace period of ModularLoadManager
 flapping, pins, pauses, cool-downs and moves in flight are ours.
 """
 
-from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -30,8 +29,8 @@ def eligible(draft: Draft) -> Draft:
     verdicts = bundle_verdicts(
         draft.snapshot,
         BundleFacts(
-            is_recently_unloaded=_named(draft, draft.state.unloaded_ms) | _cooling(draft),
-            is_in_flight=~bundles.can_move | _named(draft, draft.state.moves),
+            is_recently_unloaded=bundles.are_named(draft.state.unloaded_ms) | _cooling(draft),
+            is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
             is_held=held(bundles),
             pin=pins(draft),
         ),
@@ -89,13 +88,6 @@ def _without_old_graces(draft: Draft) -> Draft:
     since_ms = draft.now_ms - draft.config.shedding.grace_period_ms
     kept = {name: at for name, at in draft.state.unloaded_ms.items() if at >= since_ms}
     return replace(draft, state=replace(draft.state, unloaded_ms=kept))
-
-
-def _named(draft: Draft, names: Collection[str]) -> Bools:
-    """Which bundles these are; names that are gone are passed over."""
-    is_named = np.zeros(len(draft.snapshot.bundles.names), dtype=np.bool_)
-    is_named[[draft.rows[name] for name in names if name in draft.rows]] = True
-    return is_named
 
 
 def _show(draft: Draft, verdicts: Verdicts) -> Draft:
