@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.snapshot import BundleTable, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
 
 T = TypeVar("T", np.bool_, np.int64)
 
@@ -31,6 +31,14 @@ def with_others(snapshot: Snapshot) -> Snapshot:
     bundles = _extended(snapshot.bundles, owner, others[owner])
     names = tuple(f"{SPACE}/{snapshot.brokers.names[at]}" for at in owner.tolist())
     return replace(snapshot, bundles=replace(bundles, names=(*bundles.names, *names)))
+
+
+def is_own(bundles: BundleTable) -> Bools:
+    """Which bundles are of this shard, bool[m]: all, but what stands for the others' load."""
+    last = len(bundles.namespaces) - 1
+    has_others = last >= 0 and bundles.namespaces[last] == SPACE
+    found: Bools = bundles.namespace != (last if has_others else _NOBODY)
+    return found
 
 
 def _extended(bundles: BundleTable, owner: Ints, carried: Floats) -> BundleTable:

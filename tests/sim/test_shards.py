@@ -60,7 +60,7 @@ def moves(runs: list[Run]) -> int:
 
 @pytest.mark.parametrize("strategy", ["avg", "ballast"])
 @pytest.mark.parametrize("of", [GROWS, CRASHES], ids=["grows", "crashes"])
-@pytest.mark.parametrize("shards", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("shards", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (4, 8))])
 def test_shards_are_as_even_as_one_cluster_by_about_as_many_moves(
     of: Scenario, strategy: str, shards: int
 ) -> None:

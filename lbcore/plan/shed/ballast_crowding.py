@@ -35,29 +35,28 @@ class Crowding:
     """g groups of which some broker has its part or more, n brokers.
 
     Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k]) and count (int64[k],
-    partitions in it, or 1). held: int64[g, n]. part: int64[g, n], what each broker should have at
-    most. price: float64[g], of each beyond. acting: the groups for whose sake alone bundles move.
-    may_give: bool[n], who gives for that.
+    partitions in it, or 1). part: int64[g, n], what each broker should have at most. beyond:
+    int64[g, n], what it has beyond that, below 0 = room. price: float64[g], of each beyond.
+    acting: the groups for whose sake alone bundles move. may_give: bool[n], who gives for that.
     """
 
     start: Ints
     group: Ints
     count: Ints
-    held: Ints
     part: Ints
+    beyond: Ints
     price: Floats
     acting: tuple[int, ...]
     may_give: Bools
 
-    def cost(self, held: Ints) -> float:
-        """What a layout costs. held: int64[g, n]."""
-        beyond = np.maximum(held - self.part, 0).sum(axis=1)
-        return float(np.cumsum(beyond * self.price)[-1]) if len(self.price) else 0.0
+    def cost(self, beyond: Ints) -> float:
+        """What a layout costs. beyond: int64[g, n], as of this layout."""
+        each = np.maximum(beyond, 0).sum(axis=1)
+        return float(np.cumsum(each * self.price)[-1]) if len(self.price) else 0.0
 
-    def beyond(self, held: Ints) -> int:
+    def partitions_beyond(self, beyond: Ints) -> int:
         """Partitions that brokers have beyond their part, of the topics acted for."""
-        of = list(self.acting)
-        return int(np.maximum(held[of] - self.part[of], 0).sum())
+        return int(np.maximum(beyond[list(self.acting)], 0).sum())
 
     def concerns(self, rows: Ints) -> bool:
         """Whether any of the rows is in one of the groups: of few searches many are."""
@@ -72,28 +71,35 @@ class Crowding:
     def members(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Which of the rows each membership is of, its group, its count."""
         first, counts = self.start[rows], self.start[rows + 1] - self.start[rows]
+        if (counts <= 1).all():
+            at = counts.nonzero()[0]
+            return at, self.group[first[at]], self.count[first[at]]
         at = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
         ends = np.cumsum(counts)
         each = np.arange(len(at), dtype=np.int64) + np.repeat(first - (ends - counts), counts)
         return at, self.group[each], self.count[each]
 
-    def prices(self, held: Ints, giver: int, rows: Ints, takers: Ints) -> Floats:
+    def prices(self, beyond: Ints, giver: int, rows: Ints, takers: Ints) -> Floats:
         """What moving each row to each taker adds, float64[takers, rows]; below 0 = it spreads."""
         found = np.zeros((len(takers), len(rows)))
         at, group, count = self.members(rows)
-        here, part = held[group, giver], self.part[group, giver]
-        less = np.maximum(here - part, 0) - np.maximum(here - count - part, 0)
-        pairs = group[:, np.newaxis], takers[np.newaxis]
-        there, room = held[pairs], self.part[pairs]
-        more = np.maximum(there + count[:, np.newaxis] - room, 0) - np.maximum(there - room, 0)
-        np.add.at(found.T, at, self.price[group][:, np.newaxis] * (more - less[:, np.newaxis]))
+        here = beyond[group, giver]
+        less = np.maximum(here, 0) - np.maximum(here - count, 0)
+        there = beyond[group, takers[:, np.newaxis]]
+        more = np.maximum(there + count, 0) - np.maximum(there, 0)
+        price = self.price[group] * (more - less)
+        if (at[1:] > at[:-1]).all():  # no row twice, the common case
+            found[:, at] = price
+        else:
+            np.add.at(found.T, at, price.T)
         return found
 
-    def carry(self, held: Ints, row: int, source: int, taker: int) -> None:
+    def carry(self, beyond: Ints, row: int, source: int, taker: int) -> None:
         """Count the row at its new broker, in place."""
         of = slice(int(self.start[row]), int(self.start[row + 1]))
-        held[self.group[of], source] -= self.count[of]
-        held[self.group[of], taker] += self.count[of]
+        if of.start < of.stop:
+            beyond[self.group[of], source] -= self.count[of]
+            beyond[self.group[of], taker] += self.count[of]
 
 
 def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
@@ -157,12 +163,13 @@ def crowding_of(
     kept = np.flatnonzero(number[group] >= 0)
     kept = kept[np.argsort(rows[kept], kind="stable")]
     column = full[:, np.newaxis]
+    part = _part(total[column], share, least[column]).astype(np.int64)
     return Crowding(
         start=np.searchsorted(rows[kept], np.arange(len(bundles.names) + 1)),
         group=number[group[kept]],
         count=count[kept],
-        held=matrix,
-        part=_part(total[column], share, least[column]).astype(np.int64),
+        part=part,
+        beyond=matrix - part,
         price=np.where(full < spaces, BUNDLE_PRICE * brokers / len(bundles.names), TOPIC_PRICE),
         acting=tuple(int(number[spaces + one]) for one in acting if number[spaces + one] >= 0),
         may_give=may_give,

@@ -59,23 +59,28 @@ class SearchProblem:
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
     """What each broker costs. load: float64[..., n, r]; size: float64[n] or a number."""
-    over = np.maximum(load.max(axis=-1) / level - 1.0, 0.0)
+    worst = load[..., 0]
+    for resource in range(1, load.shape[-1]):  # of few, quicker than `max` along them
+        worst = np.maximum(worst, load[..., resource])
+    over = np.maximum(worst / level - 1.0, 0.0)
     under = np.maximum(1.0 - load[..., 0] / level, 0.0)
     cost: Floats = size * (OVER * over * over + UNDER * under * under)
     return cost
 
 
-def objective(problem: SearchProblem, load: Floats, moved: Ints, held: Ints | None = None) -> float:
+def objective(
+    problem: SearchProblem, load: Floats, moved: Ints, beyond: Ints | None = None
+) -> float:
     """The number that is made small. load: float64[n, r], as it will be; moved: the rows that do.
 
-    held: int64[g, n], as `Crowding.held` will be; None = as it is.
+    beyond: int64[g, n], as `Crowding.beyond` will be; None = as it is.
 
     Worked: two brokers of size 1 at 60 and 20 points, level 40: 4 x 0.5^2 + 1 x 0.5^2 = 1.25.
     """
     uneven = sequential_sum(broker_costs(load, problem.size, problem.level))
     crowds = 0.0
     if problem.crowding is not None:
-        crowds = problem.crowding.cost(problem.crowding.held if held is None else held)
+        crowds = problem.crowding.cost(problem.crowding.beyond if beyond is None else beyond)
     return uneven + sequential_sum(problem.price[moved]) + crowds
 
 

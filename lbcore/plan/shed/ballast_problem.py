@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
-from lbcore.plan.others import SPACE
+from lbcore.plan.others import is_own
 from lbcore.plan.readings import Readings, readings_of
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
@@ -113,10 +113,9 @@ class BallastRound:
         """The part of all load that may be moved at all by this shard, 0..1."""
         if self.view.snapshot.others is None:
             return 1.0
-        bundles = self.view.snapshot.bundles
-        is_own = bundles.namespace < len(bundles.namespaces) - int(bundles.namespaces[-1] == SPACE)
         total = sequential_sum(self.weight[:, 0])
-        return sequential_sum(self.weight[is_own, 0]) / total if total > 0 else 1.0
+        own = self.weight[is_own(self.view.snapshot.bundles), 0]
+        return sequential_sum(own) / total if total > 0 else 1.0
 
     def _resting(self, roles: frozenset[str]) -> Bools:
         """Brokers that had the other role a short while ago."""

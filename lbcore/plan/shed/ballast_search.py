@@ -7,6 +7,7 @@ Deterministic: no clock and no chance; ties go to the earlier broker and bundle.
 Rebalancer's local search (Meta) and CockroachDB's allocator.
 """
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,7 @@ from lbcore.plan.shed.ballast_objective import (
     lower_bound,
     objective,
 )
-from lbcore.plan.snapshot import Bools, Floats, Ints
+from lbcore.plan.snapshot import Floats, Ints
 
 EVERYBODY_MAX = 40
 """So many receivers are all looked at; of more, the TAKERS that have most room."""
@@ -55,21 +56,98 @@ class Found:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Search:
-    """The layout in the making. rows: of each broker that was looked at, the bundles it may give.
+class _Loads:
+    """What n brokers carry in the layout in the making, and what follows from it.
 
-    cost: float64[n]. held: as `Crowding.held`. owner: of the bundles that have moved. left: points
-    that may still move.
+    load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of who may give, -1 = it may
+    not, or nothing helps it. below: float64[n], the parts of the level that who may take is below
+    it. room: (load, broker) of those, sorted.
     """
 
     problem: SearchProblem
     load: Floats
     cost: Floats
-    held: Ints
+    heat: Floats
+    below: Floats
+    room: list[tuple[float, int]]
+
+    @classmethod
+    def of(cls, problem: SearchProblem) -> "_Loads":
+        """As they are before the first move."""
+        load, heat, is_giver = problem.load.copy(), problem.load.max(axis=1), problem.may_give
+        if problem.enough is not None:
+            is_giver = is_giver & (heat > problem.enough)
+        takers = np.flatnonzero(problem.may_take).tolist()
+        return cls(
+            problem=problem,
+            load=load,
+            cost=broker_costs(load, problem.size, problem.level),
+            heat=np.where(is_giver, heat, _CLOSED),
+            below=np.where(problem.may_take, 1.0 - load[:, 0] / problem.level, 0.0),
+            room=sorted(zip(heat[takers].tolist(), takers, strict=True)),
+        )
+
+    def hottest(self) -> int:
+        """The giver that is the highest above the level; -1: none is worth a look.
+
+        What a part of a bundle gains is at most what its first part does, on both sides.
+        """
+        giver = int(self.heat.argmax())
+        heat = float(self.heat[giver])
+        above = max(heat / self.problem.level - 1.0, 0.0)
+        worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(self.below.max()), 0.0)
+        return giver if heat >= 0.0 and worth > self.problem.min_price else -1
+
+    def close(self, giver: int) -> None:
+        """Look at it no more, until its load changes."""
+        self.heat[giver] = _CLOSED
+
+    def emptiest(self, most: int, giver: int) -> Ints:
+        """Who may take, the emptiest first; all of a few."""
+        if len(self.load) <= EVERYBODY_MAX:
+            most = len(self.room)
+        found = [broker for _, broker in self.room[: most + 1] if broker != giver]
+        return np.array(found[:most], dtype=np.int64)
+
+    def carry(self, weight: Floats, source: int, taker: int) -> None:
+        """Take so much, float64[r], from one to the other. O(brokers), a few microseconds."""
+        problem, pair = self.problem, np.array([source, taker])
+        before = self.load[pair]
+        after = before + _AWAY_AND_THERE * weight / problem.size[pair][:, np.newaxis]
+        self.load[pair] = after
+        self.cost[pair] = broker_costs(after, problem.size[pair], problem.level)
+        for broker, old, new in zip(pair.tolist(), before.tolist(), after.tolist(), strict=True):
+            heat = max(new)
+            if problem.may_give[broker]:
+                is_enough = problem.enough is not None and heat <= problem.enough[broker]
+                self.heat[broker] = _CLOSED if is_enough else heat
+            if problem.may_take[broker]:
+                self.below[broker] = 1.0 - new[0] / problem.level
+                del self.room[bisect_left(self.room, (max(old), broker))]
+                insort(self.room, (heat, broker))
+
+
+_AWAY_AND_THERE = np.array([[-1.0], [1.0]])
+_CLOSED = -1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """The layout in the making. rows: of each broker that was looked at, the bundles it may give.
+
+    beyond: as `Crowding.beyond`. owner: of the bundles that have moved. left: points that may still
+    move. has_left: int64[m], the broker that each bundle left lately, -1 = none; None = none has.
+    is_open: no filter keeps anything from anybody.
+    """
+
+    problem: SearchProblem
+    loads: _Loads
+    beyond: Ints
     steps_left: int
     left: float
-    is_done: Bools
-    rows: dict[int, Ints] = field(default_factory=dict)
+    has_left: Ints | None
+    is_open: bool
+    rows: dict[int, Ints]
     owner: dict[int, int] = field(default_factory=dict)
     crowded: set[int] = field(default_factory=set)
     too_crowded: set[int] = field(default_factory=set)
@@ -85,9 +163,9 @@ class _Search:
         if crowding is None:
             return "done"
         for group in crowding.acting:
-            is_open = crowding.may_give.copy()
+            may_give = crowding.may_give.copy()
             while self.steps_left > 0 and self.left > 0:
-                beyond = np.where(is_open, self.held[group] - crowding.part[group], 0)
+                beyond = np.where(may_give, self.beyond[group], 0)
                 giver = int(np.argmax(beyond))
                 if beyond[giver] <= 0:
                     break
@@ -95,7 +173,7 @@ class _Search:
                 rows = self._bundles(giver)
                 at, groups, counts = crowding.members(rows)
                 row = self._move(giver, rows[at[groups == group]])
-                is_open[giver] = row >= 0
+                may_give[giver] = row >= 0
                 if row >= 0:
                     self.crowded.add(row)
                 is_too_many = (groups == group) & (counts > crowding.part[group, giver])
@@ -107,61 +185,31 @@ class _Search:
     def _even_out(self) -> str:
         """Step by step, until no broker's load is worth a move."""
         while self.steps_left > 0:
-            giver = self._next()
+            giver = self.loads.hottest()
             if giver < 0:
                 return "done"
             if self.left <= 0:
                 return "budget"
             self.steps_left -= 1
             if self._move(giver, self._bundles(giver)) < 0 and not self._swap(giver):
-                self.is_done[giver] = True
+                self.loads.close(giver)
         return "steps"
-
-    def _next(self) -> int:
-        """The giver that is the highest above the level; -1: none is worth a look.
-
-        What a part of a bundle gains is at most what its first part does, on both sides.
-        """
-        problem = self.problem
-        heat = self.load.max(axis=1)
-        above = np.maximum(heat / problem.level - 1.0, 0.0)
-        below = np.where(problem.may_take, 1.0 - self.load[:, 0] / problem.level, 0.0)
-        worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(below.max(initial=0.0)), 0.0)
-        is_open = problem.may_give & ~self.is_done & (worth > problem.min_price)
-        if problem.enough is not None:
-            is_open &= heat > problem.enough
-        heat = np.where(is_open, heat, -1.0)
-        giver = int(np.argmax(heat))
-        return giver if heat[giver] >= 0.0 else -1
-
-    def _takers(self, giver: int, most: int) -> Ints:
-        """Who may take, the emptiest first."""
-        room = self.load.max(axis=1)
-        room = np.where(self.problem.may_take, room, np.inf)
-        room[giver] = np.inf
-        count = int(np.count_nonzero(np.isfinite(room)))
-        if len(room) <= EVERYBODY_MAX:
-            return np.argsort(room, kind="stable")[:count]
-        kept = np.zeros(min(most, count), dtype=np.int64)
-        for at in range(len(kept)):
-            kept[at] = np.argmin(room)
-            room[kept[at]] = np.inf
-        return kept
 
     def _move(self, giver: int, rows: Ints) -> int:
         """Make the best move of one of these bundles, and say which; -1: none helps."""
-        takers = self._takers(giver, TAKERS)
+        takers = self.loads.emptiest(TAKERS, giver)
         if not len(rows) or not len(takers):
             return _NO_ROW
         problem, weight = self.problem, self.problem.weight[rows]
-        away = self._cost(giver, self.load[giver] - weight / problem.size[giver])
-        here = self.load[takers][:, np.newaxis] + (
+        load, cost = self.loads.load, self.loads.cost
+        away = self._cost(giver, load[giver] - weight / problem.size[giver])
+        here = load[takers][:, np.newaxis] + (
             weight[np.newaxis] / problem.size[takers][:, np.newaxis, np.newaxis]
         )
         there = broker_costs(here, problem.size[takers][:, np.newaxis], problem.level)
-        gain = (self.cost[giver] - away)[np.newaxis] + (self.cost[takers][:, np.newaxis] - there)
-        gain = gain - self._prices(giver, rows, takers)
-        best = int(np.argmax(gain))
+        gain = (cost[giver] - away)[np.newaxis] + (cost[takers][:, np.newaxis] - there)
+        gain -= self._prices(giver, rows, takers)
+        best = int(gain.argmax())
         taker, at = divmod(best, len(rows))
         if gain[taker, at] <= LEAST_GAIN:
             return _NO_ROW
@@ -175,16 +223,17 @@ class _Search:
         """
         self.steps_left -= SWAP_STEPS
         rows, problem = self._bundles(giver), self.problem
+        load, cost = self.loads.load, self.loads.cost
         heaviest = problem.weight[rows].max(axis=1)
         best = (LEAST_GAIN, -1, -1, -1)
-        for taker in self._takers(giver, SWAPPERS).tolist() if len(rows) else ():
+        for taker in self.loads.emptiest(SWAPPERS, giver).tolist() if len(rows) else ():
             others = self._bundles(taker)
             if not len(others):
                 continue
             net = problem.weight[rows][:, np.newaxis] - problem.weight[others][np.newaxis]
-            away = self._cost(giver, self.load[giver] - net / problem.size[giver])
-            here = self._cost(taker, self.load[taker] + net / problem.size[taker])
-            gain = (self.cost[giver] + self.cost[taker]) - away - here
+            away = self._cost(giver, load[giver] - net / problem.size[giver])
+            here = self._cost(taker, load[taker] + net / problem.size[taker])
+            gain = (cost[giver] + cost[taker]) - away - here
             gain = gain - self._prices(giver, rows, np.array([taker]))[0][:, np.newaxis]
             gain = gain - self._prices(taker, others, np.array([giver]))[0][np.newaxis]
             smaller = np.minimum.outer(heaviest, problem.weight[others].max(axis=1))
@@ -207,33 +256,39 @@ class _Search:
         return self.rows.get(broker, _NOTHING)
 
     def _prices(self, giver: int, rows: Ints, takers: Ints) -> Floats:
-        """What each move adds to the objective, float64[takers, rows]; inf = it may not be made."""
+        """What each move adds to the objective; inf = it may not be made.
+
+        float64[takers, rows], or [1, rows] where it is the same whoever takes.
+        """
         problem = self.problem
-        price = np.where(problem.home[rows] == giver, problem.price[rows], 0.0)
-        admitted = problem.admits[problem.row[rows][np.newaxis], takers[:, np.newaxis]]
-        price = np.where(admitted, price[np.newaxis], np.inf)
-        is_home = problem.home[rows][np.newaxis] == takers[:, np.newaxis]
-        price = np.where(is_home, -problem.price[rows][np.newaxis], price)
-        if problem.left:
-            left = np.array([problem.left.get(row, -1) for row in rows.tolist()])
-            is_back = (left[np.newaxis] == takers[:, np.newaxis]) & ~is_home
-            price = price + np.where(is_back, RETURN_PRICE * problem.price[rows], 0.0)
+        home, leaving = problem.home[rows], problem.price[rows]
+        is_at_home = home == giver
+        price = np.where(is_at_home, leaving, 0.0)[np.newaxis]
+        if not self.is_open:
+            admitted = problem.admits[problem.row[rows][np.newaxis], takers[:, np.newaxis]]
+            price = np.where(admitted, price, np.inf)
+        is_home = None
+        if not is_at_home.all():
+            is_home = home[np.newaxis] == takers[:, np.newaxis]
+            price = np.where(is_home, -leaving, price)
+        if self.has_left is not None:
+            is_back = self.has_left[rows][np.newaxis] == takers[:, np.newaxis]
+            if is_home is not None:
+                is_back &= ~is_home
+            price = price + np.where(is_back, RETURN_PRICE * leaving, 0.0)
         if problem.crowding is not None and problem.crowding.concerns(rows):
-            price = price + problem.crowding.prices(self.held, giver, rows, takers)
+            price = price + problem.crowding.prices(self.beyond, giver, rows, takers)
         return price
 
     def _carry(self, row: int, source: int, taker: int) -> None:
         problem = self.problem
         weight = problem.weight[row]
-        for broker, sign in ((source, -1.0), (taker, 1.0)):
-            self.load[broker] = self.load[broker] + sign * weight / problem.size[broker]
-            self.cost[broker] = float(self._cost(broker, self.load[broker]))
-            self.is_done[broker] = False
+        self.loads.carry(weight, source, taker)
         mine = self._bundles(source)
         self.rows[source] = mine[mine != row]
-        self.rows[taker] = np.append(self._bundles(taker), row)
+        self.rows[taker] = np.concatenate((self._bundles(taker), [row]))
         if problem.crowding is not None:
-            problem.crowding.carry(self.held, row, source, taker)
+            problem.crowding.carry(self.beyond, row, source, taker)
         home = int(problem.home[row])
         self.left -= float(weight.max()) * (int(source == home) - int(taker == home))
         self.owner[row] = taker
@@ -259,12 +314,12 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     ordered = moving[order]
     found = _Search(
         problem=problem,
-        load=problem.load.copy(),
-        cost=broker_costs(problem.load, problem.size, problem.level),
-        held=_NOTHING if crowding is None else crowding.held.copy(),
+        loads=_Loads.of(problem),
+        beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
         steps_left=steps,
         left=budget,
-        is_done=np.zeros(len(problem.size), dtype=np.bool_),
+        has_left=_left_lately(problem),
+        is_open=bool(problem.admits.all()),
         rows={
             at: ordered[begin:end]
             for at, (begin, end) in enumerate(
@@ -276,17 +331,31 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     moves = tuple((row, to) for row, to in found.owner.items() if to != int(problem.home[row]))
     return Found(
         moves=moves,
-        load=found.load,
+        load=found.loads.load,
         before=objective(problem, problem.load, _NOTHING),
         after=objective(
-            problem, found.load, np.array([row for row, _ in moves], dtype=np.int64), found.held
+            problem,
+            found.loads.load,
+            np.array([row for row, _ in moves], dtype=np.int64),
+            found.beyond,
         ),
         bound=lower_bound(problem),
         steps=steps - found.steps_left,
         stopped=stopped,
         crowded=frozenset(found.crowded),
         too_crowded=tuple(sorted(found.too_crowded)),
-        beyond=(crowding.beyond(crowding.held), crowding.beyond(found.held))
+        beyond=(
+            crowding.partitions_beyond(crowding.beyond),
+            crowding.partitions_beyond(found.beyond),
+        )
         if crowding is not None and crowding.acting
         else None,
     )
+
+
+def _left_lately(problem: SearchProblem) -> Ints | None:
+    if not problem.left:
+        return None
+    left = np.full(len(problem.home), -1, dtype=np.int64)
+    left[list(problem.left)] = list(problem.left.values())
+    return left

@@ -167,13 +167,13 @@ def crowded_problem(seed: int) -> SearchProblem:
     return replace(problem, crowding=crowding)
 
 
-def held_after(problem: SearchProblem, owner: Ints) -> Ints:
+def beyond_after(problem: SearchProblem, owner: Ints) -> Ints:
     """Counted anew from who owns what."""
     assert problem.crowding is not None
-    held = np.zeros_like(problem.crowding.held)
+    held = np.zeros_like(problem.crowding.beyond)
     at, group, count = problem.crowding.members(np.arange(len(owner)))
     np.add.at(held, (group, owner[at]), count)
-    return held
+    return held - problem.crowding.part
 
 
 @given(st.integers(0, 10_000))
@@ -185,7 +185,7 @@ def test_what_the_search_says_of_a_layout_is_what_it_costs(seed: int) -> None:
     for row, taker in found.moves:
         owner[row] = taker
     load = np.bincount(owner, problem.weight[:, 0], 3) / problem.size
-    held = held_after(problem, owner) if problem.crowding else None
+    held = beyond_after(problem, owner) if problem.crowding else None
     cost = objective(problem, load[:, np.newaxis], np.flatnonzero(owner != problem.home), held)
     assert found.after == pytest.approx(cost)
     assert found.bound - 1e-9 <= found.after <= found.before + 1e-9
