@@ -213,30 +213,38 @@ class _Full:
 
     def selections(self) -> tuple[Selection, ...]:
         """One a pair of brokers, in the order in which the search came upon them."""
-        pairs: dict[tuple[int, int, bool], list[int]] = {}
-        home = self.cycle.view.snapshot.bundles.owner
+        bundles = self.cycle.view.snapshot.bundles
+        pairs: dict[tuple[int, int, bool], int] = {}
+        pair_of = np.full(len(bundles.names), -1, dtype=np.int64)
         for row, taker in self.found.moves:
             why = row in self.found.crowded
-            pairs.setdefault((int(home[row]), taker, why), []).append(row)
-        return tuple(self._selection(pair, rows) for pair, rows in pairs.items())
+            pair_of[row] = pairs.setdefault((int(bundles.owner[row]), taker, why), len(pairs))
+        movable = {giver: self._movable(giver) for giver, _, _ in pairs}
+        return tuple(
+            self._selection(pair, movable[pair[0]], pair_of, at) for pair, at in pairs.items()
+        )
 
-    def _selection(self, pair: tuple[int, int, bool], rows: list[int]) -> Selection:
+    def _movable(self, giver: int) -> Ints:
+        """Its bundles that may move, int64[k], the heaviest first."""
+        own = self.cycle.view.owned.of(giver)
+        own = own[self.cycle.view.snapshot.bundles.can_move[own]]
+        return own[np.argsort(-self.cycle.readings.bundle[own], kind="stable")]
+
+    def _selection(
+        self, pair: tuple[int, int, bool], movable: Ints, pair_of: Ints, number: int
+    ) -> Selection:
         giver, taker, is_crowded = pair
-        bundles, load = self.cycle.view.snapshot.bundles, self.cycle.readings.bundle
-        candidates = self.cycle.view.owned.of(giver)
-        is_taken = np.isin(candidates, rows)
-        is_open = bundles.can_move[candidates] & ((load[candidates] > 0) | is_taken)
-        candidates, is_taken = candidates[is_open], is_taken[is_open]
-        order = np.argsort(-load[candidates], kind="stable")
-        candidates, is_taken = candidates[order], is_taken[order]
+        traffic = self.cycle.readings.bundle[movable]
+        is_taken = pair_of[movable] == number
+        is_open = (traffic > 0) | is_taken
         actor = giver if self.is_full[giver] and self.cycle.away[giver] > 0 else taker
         reason = "Overloaded" if actor == giver else "Underloaded"
         return Selection(
             source=giver,
             destination=taker,
-            candidates=candidates,
-            traffic=load[candidates],
-            is_taken=is_taken,
+            candidates=movable[is_open],
+            traffic=traffic[is_open],
+            is_taken=is_taken[is_open],
             reason="Crowded" if is_crowded else reason,
             numbers=self._numbers(giver, taker, actor),
         )
