@@ -8,9 +8,10 @@ graces stand in `decisions`, where each move has its row. Part of `balancer`. So
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
+from lbcore import packing
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.work import Work
 from lbcore.model.memory_tables import PLANNING_MEMORY
@@ -76,7 +77,7 @@ def _told(plan: PlanState, name: str) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, ShedState):
-        return asdict(value)
+        return packing.fields_of(value)
     if isinstance(value, TransferState | PlacementState):
         return value.to_json()
     if isinstance(value, SplitState):

@@ -6,11 +6,12 @@ ownership transitions and rows. Source: ours; reasons are Pulsar's labels where 
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from lbcore import packing
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
 from lbcore.config.own_strategy import OwnStrategy
@@ -187,7 +188,7 @@ class Hot:
 
     def to_row(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        return packing.fields_of(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +308,7 @@ class PlanState:
             **({"hourly": _sorted(self.hourly)} if self.hourly else {}),
             "schema": STATE_SCHEMA,
             "strategy": self.strategy,
-            "shed": {name: _sorted(value) for name, value in asdict(self.shed).items()},
+            "shed": {name: _sorted(value) for name, value in packing.fields_of(self.shed).items()},
             "transfer": self.transfer.to_json(),
             "split": {name: _sorted(value) for name, value in self.split.to_row().items()},
             "placement": self.placement.to_json(),

@@ -25,7 +25,7 @@ from lbcore.plan.lifts import (
     lifted,
 )
 from lbcore.plan.phases.limit import PHASE as LIMIT
-from lbcore.plan.planner import plan
+from lbcore.plan.planner import giving
 from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import Columns, GaugeRows
@@ -96,8 +96,7 @@ class HeldQuestion:
     def plan(self, inputs: Inputs) -> frozenset[str]:
         """The brokers that give something in this cycle under other inputs."""
         scope = replace(self.scope, splits=False, is_traced=False)
-        found, _ = plan(inputs.snapshot, inputs.state, inputs.config, self.now_ms, scope)
-        return givers(found)
+        return giving(inputs.snapshot, inputs.state, inputs.config, self.now_ms, scope)
 
 
 def givers(result: Plan | Skip) -> frozenset[str]:

@@ -192,14 +192,16 @@ def unseen_rows(
     """
     shown, updated = reported_load(brokers), brokers.updated_at_ms
     load = np.where(np.abs(load) < FORGOTTEN, 0.0, load)
+    at = np.flatnonzero(load.any(axis=1))
+    columns = (at.tolist(), updated[at].tolist(), shown[at].tolist(), load[at].tolist())
     rows: dict[str, Unseen] = {}
-    for index in np.flatnonzero(load.any(axis=1)).tolist():
+    for index, report_ms, shown_there, load_there in zip(*columns, strict=True):
         name = brokers.names[index]
         busy_ms = touched.get(index, before[name].busy_ms if name in before else 0)
         rows[name] = Unseen(
-            report_ms=int(updated[index]),
-            shown=tuple(shown[index].tolist()),
-            load=tuple(load[index].tolist()),
+            report_ms=report_ms,
+            shown=tuple(shown_there),
+            load=tuple(load_there),
             busy_ms=busy_ms,
         )
     return rows

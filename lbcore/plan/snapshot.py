@@ -8,6 +8,7 @@ index in `BundleTable`; -1 is "none". Source: ours.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -59,12 +60,27 @@ class BrokerTable:
     room: Ints | None = None
 
 
-class _Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
+class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
     """Names by row, each once."""
 
     @cached_property
-    def row_of(self) -> Mapping[str, int]:
-        return {name: row for row, name in enumerate(self)}
+    def find(self) -> Callable[[str], int]:
+        """The row of a name, -1 = none. O(m) once, unless it was set by who knows it already."""
+        row_of = {name: row for row, name in enumerate(self)}
+        return lambda name: row_of.get(name, -1)
+
+
+def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Names:
+    """Those of these names, in order, which are found by what all of them are found by.
+
+    index: name → where it is in names, not changed while the result is used. rows: int64[k],
+    ascending. O(names), without a look at each name.
+    """
+    is_there, place = np.zeros(len(names), np.bool_), np.full(len(names) + 1, -1, dtype=np.int64)
+    is_there[rows], place[rows] = True, np.arange(len(rows))
+    found = Names(compress(names, is_there.tolist()))
+    found.find = lambda name: int(place[index.get(name, -1)])  # the last place is nobody's
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +121,14 @@ class BundleTable:
 
     def __post_init__(self) -> None:
         """Let the names find their rows, in this table and in those that are made of it."""
-        if not isinstance(self.names, _Names):
-            object.__setattr__(self, "names", _Names(self.names))
+        if not isinstance(self.names, Names):
+            object.__setattr__(self, "names", Names(self.names))
 
     def rows_of(self, names: Iterable[str]) -> dict[str, int]:
         """The rows of these, in their order; who isn't there is left out. O(names), once O(m)."""
-        wanted = dict.fromkeys(names)
-        row_of = cast("_Names", self.names).row_of if wanted else {}
-        return {name: row_of[name] for name in wanted if name in row_of}
+        find = cast("Names", self.names).find
+        found = {name: find(name) for name in names}
+        return {name: row for name, row in found.items() if row >= 0}
 
     def are_named(self, names: Iterable[str]) -> Bools:
         """Which rows these are, bool[m]; who isn't there is passed over."""

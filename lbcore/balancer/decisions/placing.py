@@ -28,7 +28,7 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
 from lbcore.plan.split.decision import SplitDecision
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
@@ -181,11 +181,8 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
     owner = ledger.prospective_brokers(names)[rows]
     is_load_known = ledger.short_count[rows] > 0
     is_new = ledger.at_ms[rows] >= work.now_ms - _AWAITED_MS
-    names_of_rows = ledger.names
-    if len(rows) < len(ledger):
-        names_of_rows = [ledger.names[row] for row in rows.tolist()]
     return BundleTable(
-        names=tuple(names_of_rows),
+        names=names_at(ledger.names, ledger.index, rows),
         namespaces=tuple(namespaces),
         namespace=namespace[rows],
         owner=owner,

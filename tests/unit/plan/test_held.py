@@ -10,8 +10,9 @@ import pytest
 from lbcore.balancer.decisions.held_words import held_words
 from lbcore.balancer.state.effects import to_json
 from lbcore.plan import held
-from lbcore.plan.held import HeldBroker, HeldQuestion, held_brokers, refusals, stuck
+from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, refusals, stuck
 from lbcore.plan.lifts import RULES, Inputs
+from lbcore.plan.planner import giving
 from tests.support.worlds.held_cycles import LIFTED, NOW_MS, SCOPE, Cycle, gives, random_cycle
 
 
@@ -55,6 +56,12 @@ def test_each_cause_of_a_held_broker_lifted_changes_the_plan() -> None:
     found: Counter[str] = sum((check(seed) for seed in range(125)), Counter())
     assert {"grace", "pinned", "cool_down", "unload_budget"} <= set(found), found
     assert found.total() > 25, found
+
+
+def test_who_would_give_is_who_gives_in_the_plan() -> None:
+    for cycle in map(random_cycle, map(Random, range(60))):
+        answer = giving(cycle.snapshot, cycle.state, cycle.config, NOW_MS, SCOPE)
+        assert answer == givers(cycle.plan())
 
 
 def planned(
