@@ -35,9 +35,9 @@ def with_others(snapshot: Snapshot) -> Snapshot:
 
 def is_own(bundles: BundleTable) -> Bools:
     """Which bundles are of this shard, bool[m]: all, but what stands for the others' load."""
-    last = len(bundles.namespaces) - 1
-    has_others = last >= 0 and bundles.namespaces[last] == SPACE
-    found: Bools = bundles.namespace != (last if has_others else _NOBODY)
+    spaces = bundles.namespaces
+    of_others = len(spaces) - 1 if spaces[-1:] == (SPACE,) else _NOBODY
+    found: Bools = bundles.namespace != of_others
     return found
 
 

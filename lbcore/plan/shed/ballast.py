@@ -281,12 +281,8 @@ class _Full:
         load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
         if self.found.stopped == "done":
             for broker in self._stuck()[self._is_sure()[self._stuck()]].tolist():
-                own = self.cycle.view.owned.of(broker)
-                own = own[self.cycle.view.snapshot.bundles.can_move[own]]
-                if len(own):
-                    row = int(own[np.argmax(load[own])])
-                    if load[row] > limit * self.cycle.readings.capacity[broker]:
-                        rows.append(row)
+                most = limit * self.cycle.readings.capacity[broker]
+                rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)
 
     def _is_sure(self) -> Bools:

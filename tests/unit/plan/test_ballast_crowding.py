@@ -185,7 +185,7 @@ def test_what_the_search_says_of_a_layout_is_what_it_costs(seed: int) -> None:
     for row, taker in found.moves:
         owner[row] = taker
     load = np.bincount(owner, problem.weight[:, 0], 3) / problem.size
-    held = beyond_after(problem, owner) if problem.crowding else None
-    cost = objective(problem, load[:, np.newaxis], np.flatnonzero(owner != problem.home), held)
+    beyond = beyond_after(problem, owner) if problem.crowding else None
+    cost = objective(problem, load[:, np.newaxis], np.flatnonzero(owner != problem.home), beyond)
     assert found.after == pytest.approx(cost)
     assert found.bound - 1e-9 <= found.after <= found.before + 1e-9
