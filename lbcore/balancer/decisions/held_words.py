@@ -39,7 +39,7 @@ _RULES: Mapping[str, tuple[str, str]] = {
     "min_unload": ("what may move is less than is worth moving", "a lower bound"),
     "min_throughput": ("what would move is less than is worth moving", "a lower bound"),
     "unload_budget": (
-        "each bundle that may move is larger than what is to be moved",
+        "each of {bundles} is larger than what is to be moved",
         "a split of its largest bundle, or a larger part",
     ),
     "churn_budget": ("the round has moved what its budget allows", "a larger budget"),
@@ -109,14 +109,28 @@ def held_words(row: Mapping[str, Any]) -> list[str]:
     causes = inputs["causes"]
     if not causes:
         return [f"no rule that can be lifted holds it ({inputs['verdict']}): its bundles stay"]
-    words = [_cause(cause, inputs["bundles"]) for cause in causes]
-    if inputs["is_joint"] and len(causes) > 1:
+    is_joint = inputs["is_joint"] and len(causes) > 1
+    words = [_cause(cause, inputs, is_joint=is_joint) for cause in causes]
+    if is_joint:
         words = [f"only together: {word}" for word in words]
+    if len(causes) > 1 and inputs.get("blocked"):
+        words.append(_breakdown(inputs))
     return words
 
 
-def _cause(cause: Mapping[str, Any], bundles: int) -> str:
+def _breakdown(inputs: Mapping[str, Any]) -> str:
+    """How many bundles which rules hold; the counts add up to all of the broker's."""
+    parts = [f"{count} held by {rules}" for rules, count in sorted(inputs["blocked"].items())]
+    listed = ", ".join([*parts, f"{inputs['free']} by no rule"])
+    return f"its {inputs['bundles']} bundles: {listed}"
+
+
+def _cause(cause: Mapping[str, Any], inputs: Mapping[str, Any], *, is_joint: bool) -> str:
+    bundles, free = inputs["bundles"], inputs.get("free", 0)
     about, frees = _RULES.get(cause["rule"], (cause["rule"], "its end"))
+    # what holds only together with other rules holds those bundles, too, that they hold
+    which = f"the {free} that no rule holds" if free and not is_joint else "its bundles"
+    about = about.format(bundles=which)
     held = f"{cause['bundles']} of its {bundles} bundles are {about}" if cause["bundles"] else about
     if cause["bundles"] and about.startswith(("moved", "got")):
         held = f"{cause['bundles']} of its {bundles} bundles {about}"
