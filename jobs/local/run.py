@@ -30,7 +30,13 @@ from jobs.local.options import RunOptions
 from jobs.local.own_processes import OwnProcesses
 from jobs.local.prober import Prober, ProbeReport, ProberSettings
 from jobs.local.run_summary import RunFacts, summarise
-from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
+from jobs.local.status import (
+    RunStatus,
+    broker_rows,
+    bundles_served,
+    imbalance_of,
+    recent_percentile,
+)
 from lbcore.explain.job_state import NEVER_MS, JobState, JobWord, judge_job
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.model.times import duration
@@ -138,8 +144,8 @@ class LocalRun:
             job=self._judged().words() if job.now_ms else "",
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample),
-            bundles_open=sample.bundles_open if sample else 0,
-            bundles=job.live_bundles() or self._size.bundles,
+            bundles_open=self._served(sample),
+            bundles=self._bundles(),
             in_flight=job.in_flight,
             batches=job.batches,
             cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
@@ -158,8 +164,14 @@ class LocalRun:
         judged = self._judged()
         if judged.word is not JobWord.AT_WORK:
             return f"the job is {judged.word.value}"
-        is_open = sample is not None and sample.bundles_open >= self._size.bundles
+        is_open = self._served(sample) >= self._bundles()
         return "running" if is_open else "opening bundles"
+
+    def _served(self, sample: LoadSample | None) -> int:
+        return bundles_served(sample, self._fleet.brokers, self._job)
+
+    def _bundles(self) -> int:
+        return self._job.live_bundles() or self._size.bundles
 
     def _judged(self) -> JobState:
         """The job by the lines of its batches: at each commit there is one at least."""
