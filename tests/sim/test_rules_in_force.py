@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.balancer.state.proposals import STEP_DONE, PlanProposal, Station
+from lbcore.balancer.state.proposals import STEP_BEGUN, STEP_DONE, PlanProposal, Station
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.ruled_world import decided, outcome, owners, running
 from tests.support.worlds.world import World
@@ -169,3 +169,85 @@ def settled() -> CheckedWorld:
 def test_rule_does_to_it_what_the_page_says(rule: str, act: str, said: str) -> None:
     world = copy.deepcopy(settled())
     assert ACTS[act](world, bundle_of(world), RULES[rule]) == said
+
+
+def test_unload_of_a_namespace_that_moves_nothing_is_refused_with_the_reason() -> None:
+    world = copy.deepcopy(settled())
+    before = owners(world)
+    for bundle, owner in before.items():
+        note(world, "pin_bundle", bundle=bundle, broker=owner)
+    asked = world.command("unload_namespace", namespace=NAMESPACE, destination=DESTINATION)
+    world.run(5_000)
+    told = outcome(world, asked)
+    assert told["status"] == "refused"
+    assert f"{min(before)} stays: it is pinned to {before[min(before)]}: unpin it" in told["reason"]
+    assert owners(world) == before
+
+
+@pytest.mark.parametrize("rule", ["nothing", "cluster paused", "namespace paused"])
+def test_children_of_a_cycles_split_stay_when_a_pause_began_meanwhile(rule: str) -> None:
+    world = running(4, 8, shedding={"is_shedding": False})
+    bundle = min(owners(world))
+    owner = owners(world)[bundle]
+    world.rates = {bundle: 40_000.0}
+    world.brokers[owner].is_hanging = True
+    end_ms = world.now_ms + 400_000
+    while "Splitting" not in {row["state"] for row in world.newest()}:
+        world.run(500)
+        assert world.now_ms < end_ms
+    _set(world, RULES[rule])
+    world.brokers[owner].is_hanging = False
+    world.run(4_000)
+    (split,) = decided(world, "split")
+    children = json.loads(str(split["inputs"]))["children"]
+    stay = {owners(world)[child] for child in children} == {owner}
+    assert stay is (rule != "nothing")
+
+
+def test_plan_passes_over_a_bundle_that_had_another_owner_meanwhile() -> None:
+    world = copy.deepcopy(settled())
+    bundle = bundle_of(world)
+    note(world, "propose_plan", moves={bundle: DESTINATION}, plan="mine")
+    world.run(1_000)
+    for broker in ("broker-2:8080", SOURCE):
+        note(world, "unload_bundle", bundle=bundle, destination=broker)
+        world.run(10_000)
+    assert owners(world)[bundle] == SOURCE
+    note(world, "approve_plan", plan="mine")
+    world.run(10_000)
+    (step,) = proposal(world).steps
+    assert step.became.startswith("its ownership has changed since the plan was made: version ")
+    assert owners(world)[bundle] == SOURCE
+
+
+def test_rule_that_is_set_between_two_steps_holds_the_second_back() -> None:
+    world = running(5, 10, shedding={"max_drains_in_flight": 1})
+    moves = {b: DESTINATION for b, owner in owners(world).items() if owner != DESTINATION}
+    note(world, "propose_plan", moves=moves, plan="mine")
+    world.run(1_000)
+    note(world, "approve_plan", plan="mine")
+    while not proposal(world).done:
+        world.run(500)
+    note(world, "set_config", values={"cluster.observe_only": True})
+    world.run(30_000)
+    ended = proposal(world)
+    assert (ended.station, ended.done + ended.skipped) == (Station.DONE, len(moves))
+    assert 0 < ended.done < len(moves)
+    moved = {bundle for bundle in moves if owners(world)[bundle] == DESTINATION}
+    assert {step.bundle for step in ended.steps if step.became == STEP_DONE} == moved
+    assert all("observe_only is on" in step.became for step in ended.steps if step.is_skipped)
+
+
+def test_step_that_its_owner_never_carries_out_is_not_done() -> None:
+    world = copy.deepcopy(settled())
+    bundle = bundle_of(world)
+    note(world, "propose_plan", moves={bundle: DESTINATION}, plan="mine")
+    world.run(1_000)
+    world.brokers[SOURCE].is_hanging = True
+    note(world, "approve_plan", plan="mine")
+    world.run(3_000)
+    assert proposal(world).steps[0].became == STEP_BEGUN
+    world.run(60_000)
+    assert owners(world)[bundle] == SOURCE
+    assert proposal(world).station is Station.STOPPED
+    assert proposal(world).steps[0].became.startswith(f"it is at {SOURCE}, not at {DESTINATION}")

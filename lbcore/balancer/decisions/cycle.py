@@ -116,6 +116,7 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
         return
     decision_id = work.next_decision()
     origin = work.origin(Cause.ASSIGN, decision_id)
+    assigned: list[str] = []
     for row in free:
         broker = places.found.get(work.ledger.names[row])
         if broker is None:
@@ -123,11 +124,12 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
         answer = assign(work.ledger.record_at(row), work.instance(broker), origin)
         if isinstance(answer, Transition):
             work.apply(answer)
+            assigned.append(broker)
     work.write_decision(
         decision_id,
         kind="assign",
         reason="Unowned",
-        inputs={"bundles": len(places.found), "brokers": len(set(places.found.values()))},
+        inputs={"bundles": len(assigned), "brokers": len(set(assigned))},
         strategy=placement_name(work.config.placement.strategy),
     )
     write_places(work, places)
