@@ -33,7 +33,8 @@ class BrokerRow:
 class RunStatus:
     """One moment of a run; times in ms.
 
-    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. imbalance: as
+    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
+    wrong now. imbalance: as
     `signals.imbalance` says, of the true message rates of the brokers that live.
     """
 
@@ -52,6 +53,7 @@ class RunStatus:
     recent_moves: tuple[ShownMove, ...]
     lookups: ProbeCounts | None
     restarts: Mapping[str, int]
+    troubles: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ def render(
     """The whole view. imbalances: one a second, oldest first; hints: commands to try."""
     return Group(
         _headline(status, imbalances),
+        Text("\n".join(status.troubles), style="bold red"),
         _brokers(status),
         Panel(_moves(status.recent_moves), title="moves", title_align="left"),
         Panel(_health(status), title="health", title_align="left"),
