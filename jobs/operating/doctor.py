@@ -76,7 +76,7 @@ class Examined:
 def examine(examined: Examined) -> list[DoctorFinding]:
     """All findings, in the order in which one thing needs the other."""
     where, now_ms = examined.where, examined.now_ms
-    around = where.around() if examined.with_kafka else Surroundings()
+    around = where.around(asks_kafka=examined.with_kafka)
     looks: list[tuple[str, Callable[[], Iterator[DoctorFinding]]]] = [
         ("python", _python),
         ("packages", _packages),
@@ -301,7 +301,7 @@ def _load(where: Whereabouts, now_ms: int, around: Surroundings) -> Iterator[Doc
             "load",
             f"no load for {duration(3 * rhythm)} of {', '.join(stale[:10])}"
             + (f" and {len(stale) - 10} more" if len(stale) > 10 else ""),  # noqa: PLR2004 (ten names are enough)
-            "read these agents' logs: their heartbeats come, their load doesn't",
+            "read these agents' logs; `ballast status` says whether they are heard",
         )
     else:
         yield ok("load", f"of all {len(there)} active brokers")

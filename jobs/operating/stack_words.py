@@ -72,14 +72,14 @@ class Whereabouts:
             tell(f"answered by --conf, not by what the job has: {line}")
         return asked
 
-    def around(self) -> Surroundings:
+    def around(self, *, asks_kafka: bool = True) -> Surroundings:
         """What can be known of the job beside the tables: Kafka, its log, who starts it again.
 
         Takes a second where Kafka hangs; nothing is asked where its address is not known.
         """
         log = self.layout.logs / "balance_cluster.log"
         try:
-            trouble = kafka_trouble(self.address())
+            trouble = kafka_trouble(self.address()) if asks_kafka else ""
         except CommandError:
             trouble = ""
         return Surroundings(

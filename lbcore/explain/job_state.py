@@ -88,7 +88,9 @@ class JobState:
             return "the streaming job has never written anything"
         wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
         wrote += duration(self.heartbeat_ms)
-        if self.around.kafka and self.word is not JobWord.AT_WORK:
+        if self.around.kafka and self.word is JobWord.AT_WORK:
+            return f"{self.around.kafka}, asked from this machine ({wrote})"
+        if self.around.kafka:
             return f"{self.around.kafka}: nothing is decided, lookups go on ({wrote})"
         if self.word is JobWord.AWAY:
             return f"the streaming job is away: nothing is decided, lookups go on ({wrote})"

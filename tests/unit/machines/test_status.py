@@ -352,8 +352,9 @@ def test_kafka_that_does_not_answer_is_said_first_and_the_job_is_not_to_be_start
     found = status(writer_ms=NOW_MS - writer_age_ms, around=around)
     assert found.alarms[0].startswith(trouble)
     assert not any("start it again" in alarm or "read" in alarm for alarm in found.alarms)
-    if writer_age_ms == 60_000:
-        assert found.why.startswith(trouble)
+    assert found.why.startswith(trouble)
+    is_away = writer_age_ms == 60_000
+    assert found.phase is (ClusterPhase.STALLED if is_away else ClusterPhase.LATE)
 
 
 def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read() -> None:
