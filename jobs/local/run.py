@@ -48,6 +48,7 @@ _POLL_S = 0.1
 _SECOND_MS = 1_000
 _LOOKUP_TIMEOUT_MS = 3_000
 _EVENTS_KEPT = 200
+_FLEET_OLD_MS = 5_000
 
 
 class LocalRun:
@@ -176,6 +177,11 @@ class LocalRun:
             return
         silence = self._job.silent_now(wall_ms())
         yield from (silence.many,) if silence.many else silence.suspected
+        if self._fleet.samples:
+            age_ms = wall_ms() - self._fleet.samples[-1].at_ms
+            if age_ms > _FLEET_OLD_MS:
+                age = duration(age_ms)
+                yield f"the simulated brokers' process does not answer: loads as of {age} ago"
 
     def _phase(self, sample: LoadSample | None) -> str:
         if self._watch_kafka.trouble:

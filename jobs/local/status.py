@@ -80,6 +80,8 @@ def broker_rows(fleet: Sequence[FleetBroker], job: JobLog) -> tuple[BrokerRow, .
 def _state(broker: FleetBroker, job: JobLog) -> str:
     if broker.life != _ALIVE:
         return broker.life
+    if job.silence.get(broker.name, {}).get("reason") == "Suspected":
+        return "suspected"
     return str(job.brokers.get(broker.name, {}).get("state", "starting"))
 
 

@@ -25,6 +25,7 @@ _STATE_STYLES = {
     "paused": "yellow",
     "killed": "red",
     "silent": "red",
+    "suspected": "yellow",
 }
 
 

@@ -24,6 +24,7 @@ SLACK_MS = 5_000
 _HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
 _CYCLES_WRITTEN_PAST = 2
 """Commits after so many cycles that did not come show that it writes without them."""
+_STANDS = "nothing is decided, lookups go on"
 _CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
@@ -85,15 +86,15 @@ class JobState:
     def why(self) -> str:
         """What is wrong in a sentence, "" = nothing."""
         if self.word is JobWord.NEVER_STARTED:
-            return "the streaming job has never written anything"
+            never = "the streaming job has never written anything"
+            return f"{self.around.kafka}: {never}" if self.around.kafka else never
         wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
         wrote += duration(self.heartbeat_ms)
-        if self.around.kafka and self.word is JobWord.AT_WORK:
-            return f"{self.around.kafka}, asked from this machine ({wrote})"
         if self.around.kafka:
-            return f"{self.around.kafka}: nothing is decided, lookups go on ({wrote})"
+            so = "asked from this machine" if self.is_present else _STANDS
+            return f"{self.around.kafka}: {so} ({wrote})"
         if self.word is JobWord.AWAY:
-            return f"the streaming job is away: nothing is decided, lookups go on ({wrote})"
+            return f"the streaming job is away: {_STANDS} ({wrote})"
         if self.word is JobWord.LATE:
             return f"the streaming job is late: {wrote}"
         if self.word is JobWord.WITHOUT_CYCLES:
