@@ -26,6 +26,7 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.rest import Rest
 from jobs.adapters.kafka.settings import kafka_address, spark_source_options
 from jobs.adapters.kafka.ticks import Ticker
@@ -204,6 +205,7 @@ class _Job:
         log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
         with ExitStack() as query_end:  # before the folder is let go of; the rest of it after
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
+            self.cleanup.enter_context(closing(KafkaWatch(address, "streaming job").start()))
             publisher = OwnershipPublisher(
                 address.topic_name(Topic.OWNERSHIP),
                 writer.is_ours,

@@ -25,6 +25,7 @@ from typing import NoReturn
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import Sender, Tail
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
@@ -168,6 +169,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     timetable: Timetable[Due] = Timetable()
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
+    KafkaWatch(address, f"fleet of {args.cluster}").start()
     with EventLog(args.state_dir / "fleet-events.jsonl") as log:
         surroundings = FleetSurroundings(
             settings=settings,

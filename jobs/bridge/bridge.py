@@ -15,6 +15,7 @@ from kafka.errors import KafkaError
 from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
@@ -73,6 +74,7 @@ class Bridge:
         pulsar_cluster = options.pulsar_cluster or only_cluster(admin)
         self._sender = Sender(address, f"bridge-{self._cluster}")
         self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
+        self._kafka = KafkaWatch(address, f"bridge of {self._cluster}")
         self._feed = OwnershipFeed(self._cluster, told=())  # which reads the records alone
         names = (self._cluster, pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
@@ -103,6 +105,7 @@ class Bridge:
         """Rounds until `stop`; failures of Pulsar and Kafka are logged and waited for."""
         reader = threading.Thread(target=self._read, daemon=True, name="ownership")
         reader.start()
+        self._kafka.start()
         self._wait_for_records()
         looked_s = -self._look_in_s
         while not self._end.is_set():
@@ -119,6 +122,7 @@ class Bridge:
         self._policies.close()
         self._watchman.close()
         reader.join(_LAST_WORDS_MS / 1_000)
+        self._kafka.close()
         self._sender.close(_LAST_WORDS_MS)
         self._tail.close()
 

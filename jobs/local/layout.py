@@ -106,6 +106,17 @@ class Layout:
                 ) from None
             yield
 
+    def is_held(self) -> bool:
+        """Whether a run has the folder now; False also where nobody may look."""
+        try:
+            with (self.root / "run.lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def lookup_port(self, wanted: int | None) -> int:
         """The lookup service's port: the wanted one, else the one of the last run, else a new one.
 

@@ -33,8 +33,8 @@ class BrokerRow:
 class RunStatus:
     """One moment of a run; times in ms.
 
-    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. imbalance: as
-    `signals.imbalance` says, of the true message rates of the brokers that live. bundles_open: of
+    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
+    wrong now. imbalance: as `signals.imbalance` says, of the true message rates of the brokers that live. bundles_open: of
     all bundles those that are served, by brokers beside the simulated ones as the job sees them.
     """
 
@@ -53,6 +53,7 @@ class RunStatus:
     recent_moves: tuple[ShownMove, ...]
     lookups: ProbeCounts | None
     restarts: Mapping[str, int]
+    troubles: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -104,6 +105,8 @@ def beside(fleet: Sequence[FleetBroker], job: JobLog) -> dict[str, Mapping[str, 
 def _state(broker: FleetBroker, job: JobLog) -> str:
     if broker.life != _ALIVE:
         return broker.life
+    if job.silence.get(broker.name, {}).get("reason") == "Suspected":
+        return "suspected"
     return str(job.brokers.get(broker.name, {}).get("state", "starting"))
 
 

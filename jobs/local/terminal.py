@@ -25,6 +25,7 @@ _STATE_STYLES = {
     "paused": "yellow",
     "killed": "red",
     "silent": "red",
+    "suspected": "yellow",
 }
 
 
@@ -34,6 +35,7 @@ def render(
     """The whole view. imbalances: one a second, oldest first; hints: commands to try."""
     return Group(
         _headline(status, imbalances),
+        Text("\n".join(status.troubles), style="bold red"),
         _brokers(status),
         Panel(_moves(status.recent_moves), title="moves", title_align="left"),
         Panel(_health(status), title="health", title_align="left"),

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.certificates import ends_in_file
 from lbcore.config.lookup import LookupConfig
+from lbcore.explain.job_state import Surroundings
 from lbcore.explain.noticed import RECENT_MS
 from lbcore.explain.status import HISTORY_MS, StatusRows
 from lbcore.ownership.records import State
@@ -22,9 +23,14 @@ _SHADOW = ("strategy", "reason", "moves", "elsewhere", "imbalance", "shadow_imba
 
 
 def read_status_rows(
-    reader: TableReader, now_ms: int, own: LookupConfig | None = None
+    reader: TableReader,
+    now_ms: int,
+    own: LookupConfig | None = None,
+    around: Surroundings | None = None,
 ) -> StatusRows:
     """What a status is made of, as the tables have it now. own: how the service is set, if known.
+
+    around: what is known of the job beside the tables.
 
     A certificate that this process may not read, as on another machine, is not looked at.
     """
@@ -46,6 +52,12 @@ def read_status_rows(
             ("kind", "reason", "source", "at_ms", "inputs"),
             f"kind = 'held' AND {recent}",
         ),
+        silence=reader.rows(
+            "decisions",
+            ("decision_id", "kind", "reason", "source", "at_ms", "inputs"),
+            f"kind IN ('failover', 'silence') AND {recent}",
+        ),
+        around=around or Surroundings(),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),

@@ -89,7 +89,13 @@ def start_service(
     feed = ChangeFeed(tables, cluster, lookup.watch_history)
     own = config.for_cluster(cluster)
     context = AdminContext(
-        cluster=cluster, follower=follower, views=views, config=own, commands=port, changes=feed
+        cluster=cluster,
+        follower=follower,
+        views=views,
+        config=own,
+        commands=port,
+        changes=feed,
+        kafka=port.watch if port else None,
     )
     origins = Origins(
         lookup.host, lookup.allowed_hosts, checks_hosts=lookup.authentication == "none"
@@ -107,6 +113,7 @@ def start_service(
             guard=None if gate.is_idle else gate,
             hosts=origins if origins.checks_hosts else None,
             ask_owner=Assignments(context).ask,
+            kafka=context.kafka,
         ),
     )
     account = app.metrics.account = Account()

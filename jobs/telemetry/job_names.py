@@ -22,7 +22,16 @@ LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSpli
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 """The label `metric`, which Pulsar puts on everything of a subject."""
 
-ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "strategy", "ticks")
+ALARMS = (
+    "brake",
+    "clock",
+    "faults",
+    "flapping",
+    "no_candidate",
+    "silence",
+    "strategy",
+    "ticks",
+)
 """Alarms of a batch's report, without what they name after a colon."""
 
 STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
@@ -208,7 +217,7 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
     ),
     gauge("ballast_broker_bytes_per_second", "Bytes/s in and out.", "cluster", "broker"),
     gauge("ballast_broker_topics", "Topics, as reported.", "cluster", "broker"),
-    gauge("ballast_report_age_seconds", "Since a broker's last load report; -1 = none yet.",
+    gauge("ballast_report_age_seconds", "Since a broker's last load report; absent before one.",
           "cluster", "broker"),
     gauge("ballast_broker_hits", "Reports in a row beyond the strategy's thresholds.",
           "cluster", "broker", "level", level=(LOW, HIGH)),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.gauges import make_gauges
+from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.instances import NOBODY
@@ -100,8 +101,16 @@ def make_report(work: Work) -> dict[str, Any]:
         REST_MS: work.times.rest_ms,
         **_faults(work),
         **_clocks(work),
+        **_silence(work),
         GAUGES: make_gauges(work),
     }
+
+
+def _silence(work: Work) -> dict[str, Any]:
+    """Who was suspected, found dead or heard again in this batch; there only when somebody was."""
+    rows = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
+    names = ("decision_id", "kind", "reason", "source", "inputs")
+    return {SILENCE: [{name: row[name] for name in names} for row in rows]} if rows else {}
 
 
 def _usages(work: Work) -> dict[str, float]:

@@ -18,6 +18,7 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
+from lbcore.explain.noticed import silence_of
 from lbcore.explain.reasons import (
     gauge_of,
     gauge_words,
@@ -257,7 +258,11 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     held = newest_held(rows, broker)
     if held is not None:
         yield from (one.words for one in held_status([held], rows.at_ms))
+    silence = silence_of(rows.decisions, rows.at_ms)
+    yield from (words for words in silence.suspected if words.startswith(f"{broker} "))
     if row["state"] == "silent":
+        if broker in silence.dead:
+            yield silence.dead[broker]
         yield "it is taken for dead: its bundles go to others, it gives and takes nothing"
     drain = rows.rules("drain").get(broker)
     if drain is not None:

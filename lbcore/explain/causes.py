@@ -9,7 +9,9 @@ from typing import Any
 
 from lbcore.balancer.decisions.held_words import HELD, OVER, held_words
 from lbcore.balancer.decisions.restraint import OBSERVE_ONLY
+from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
+from lbcore.explain.noticed import silence_words
 from lbcore.explain.reasons import REPAIRS, skip_words
 
 _CAUSES: Mapping[str, str] = {
@@ -141,6 +143,8 @@ def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
 
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """What called for it where balancing did not, and what became of a split."""
+    if decision["kind"] == SILENCE:
+        yield silence_words(decision, decision["at_ms"])
     if decision["kind"] in ("failover", "repair"):
         yield REPAIRS.get(decision["reason"], decision["reason"])
     if inputs.get("command_id"):

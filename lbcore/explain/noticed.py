@@ -3,18 +3,110 @@
 Decides what of it is an alarm. Part of the status. Source: ours.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.balancer.faults import KIND as FAULT
+from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.explain.explanation import Row
+from lbcore.model.times import duration, instant
 from lbcore.plan.shed.own import FAULTS
 
 RECENT_MS = 600_000
 """How far back alarms look for decisions and rejected reports."""
 _LATELY_MS = 60_000
 """How far back a setting without candidates is told: its rows come once a cycle."""
+
+
+_ADVICE = {
+    "isolation policies": "`ballast isolation list` shows them; widen one with `ballast isolation"
+    " set`, or start a broker that it admits",
+    "anti-affinity groups": "`ballast anti-affinity list` shows them; take a namespace out with"
+    " `ballast anti-affinity delete`, or start more brokers",
+    "silent brokers": "they wait until these are heard; start them, or mend their way to Kafka",
+}
+_ADVICE_OF_SETTINGS = (
+    "`ballast config set {0}=VALUE` with one that brokers meet, or `ballast config reset {0}` if a"
+    " command has changed it"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Brokers that are silent, in words. many: where half of them are or more, "" = not so many.
+
+    suspected: of each that may be dead, where not many are. dead: broker → when it was found dead,
+    and who got its bundles.
+    """
+
+    many: str = ""
+    suspected: tuple[str, ...] = ()
+    dead: Mapping[str, str] = field(default_factory=dict)
+
+
+def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
+    """The newest word on each broker. rows: as StatusRows.silence, in any order. O(n log n)."""
+    ordered = sorted(rows, key=lambda row: (int(row["at_ms"]), str(row["decision_id"])))
+    newest = {str(row["source"]): row for row in ordered if row["kind"] == SILENCE}
+    many = newest.pop("", None)
+    is_many = many is not None and many["reason"] == "Many"
+    suspected = [r for _, r in sorted(newest.items()) if r["reason"] == "Suspected"]
+    dead = {name: row for name, row in sorted(newest.items()) if row["reason"] == "Dead"}
+    return Silence(
+        many=silence_words(many, now_ms) if many is not None and is_many else "",
+        suspected=() if is_many else tuple(silence_words(row, now_ms) for row in suspected),
+        dead={name: _death_words(row, ordered) for name, row in dead.items()},
+    )
+
+
+def silence_words(row: Row, now_ms: int) -> str:
+    """A row of the kind `silence` as of now_ms: `broker-3 suspected: silent for 6 s, ...`."""
+    inputs = json.loads(row["inputs"])
+    silent = duration(
+        (int(inputs["silent_ms"]) + max(0, now_ms - int(row["at_ms"]))) // 1_000 * 1_000
+    )
+    if row["reason"] == "Many":
+        names = ", ".join(inputs["silent"][:3])
+        return (
+            f"{inputs['count']} of {inputs['brokers']} brokers are silent, such as {names}, for up"
+            f" to {silent}: failover waits"
+        )
+    if row["reason"] == "Suspected":
+        end = duration(int(inputs["broker_timeout_ms"]))
+        return f"{row['source']} suspected: silent for {silent}, failover at {end}"
+    if row["reason"] == "Dead":
+        found = instant(int(row["at_ms"]))[11:19]
+        return (
+            f"{row['source']} found dead at {found} UTC after"
+            f" {duration(int(inputs['silent_ms']) // 1_000 * 1_000)} of silence"
+        )
+    return f"{row['source']} is heard again" if row["source"] else "most brokers are heard again"
+
+
+def _death_words(row: Row, rows: Iterable[Row]) -> str:
+    """And what became of its bundles since."""
+    since = [
+        json.loads(one["inputs"])
+        for one in rows
+        if one["kind"] == "failover"
+        and one["source"] == row["source"]
+        and one["at_ms"] >= row["at_ms"]
+    ]
+    return f"{silence_words(row, int(row['at_ms']))}, {moved_words(since)}"
+
+
+def moved_words(failovers: Iterable[Mapping[str, Any]]) -> str:
+    """`10 bundles moved to broker-1 (4), ...`. failovers: inputs of such decisions."""
+    moved, to = 0, Counter[str]()
+    for inputs in failovers:
+        moved += int(inputs["bundles"])
+        to.update(inputs.get("destinations", {}))
+    names = ", ".join(f"{name} ({count})" for name, count in sorted(to.items()))
+    return f"{moved} bundle{'' if moved == 1 else 's'} moved" + (f" to {names}" if names else "")
 
 
 def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
@@ -33,9 +125,10 @@ def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
         yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
     without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
     for setting in sorted({str(row["reason"]) for row in without}):
+        advice = _ADVICE.get(setting, _ADVICE_OF_SETTINGS.format(setting))
         yield (
-            f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
-            " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
+            f"no broker may take some bundles because of {setting}: {advice}; section"
+            " BallastNoCandidate of docs/runbook.md"
         )
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}

@@ -6,18 +6,15 @@ stand in conf/kafka/embedded.properties. Source: ours; KRaft combined mode as Ka
 """
 
 import base64
-import contextlib
 import json
 import shutil
-import socket
-import ssl
-import struct
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.adapters.kafka.reach import ask_kafka
 from jobs.adapters.processes import shipped
 from jobs.adapters.processes.class_archive import KAFKA, archive_words
 from jobs.adapters.processes.jars_at_need import have_jars
@@ -30,7 +27,6 @@ from jobs.console import CommandError
 CONF = shipped.CONF / "kafka"
 _HOST = "127.0.0.1"
 _DISK_BYTES = 500_000_000
-_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,24 +122,8 @@ class EmbeddedKafka:
 
     def answers(self) -> bool:
         """Whether it answers an ApiVersions request, the first of every Kafka client, in 1 s."""
-        try:
-            with self._connect() as connection:
-                connection.sendall(_API_VERSIONS_REQUEST)
-                return len(connection.recv(8)) > 0
-        except OSError:
-            return False
-
-    def _connect(self) -> socket.socket:
-        connection = socket.create_connection((_HOST, self.port), timeout=1)
-        if "SSL" not in self.options.security_protocol:
-            return connection
-        context = ssl.create_default_context()  # asks whether it lives, trusts it with nothing
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(connection)
-            wrapped = context.wrap_socket(connection)
-            stack.pop_all()
-        return wrapped
+        is_encrypted = "SSL" in self.options.security_protocol
+        return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
 
     @property
     def _temporary(self) -> Path:

@@ -8,6 +8,7 @@ broker advertises), which would otherwise show as bundles that are free for no r
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,13 +16,16 @@ from lbcore.balancer.decisions.turns import cycle_due_ms
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.usage import weighted_usage
 
 ALARM = "no_candidate"
 """The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
+
+SILENT_BROKERS = "silent brokers"
+"""Named like a setting where bundles wait for brokers to be heard."""
 
 SETTING_OF = {
     FilterVerdict.FLAPPING: "filters.flap_starts",
@@ -46,21 +50,21 @@ def tell_unplaced(
 ) -> None:
     """Raise the alarm for bundles that got no broker, and write it down once a cycle.
 
-    rows: of the snapshot's bundles; its column `avoid` says where each may not go.
+    rows: of the snapshot's bundles; its column `avoid` says where each may not go. Silence is
+    named where a silent broker may have the bundle but for that: it is waited for.
     """
-    usage = weighted_usage(snapshot.brokers.percent, config.signals)
-    index = candidate_index(snapshot, usage, config.filters)
-    first, avoid = rows[0], snapshot.bundles.avoid
-    pipeline = FilterPipeline.of(snapshot, index, config.filters, np.array([first]))
-    verdicts = empty_verdicts(snapshot)
-    excluded = -1 if avoid is None else int(avoid[first])
-    pipeline.candidates(FilterQuestion(bundle=first, excluded=excluded), verdicts)
+    first = rows[0]
+    verdicts, _ = _verdicts(config, snapshot, first)
     counts = Counter(FilterVerdict(int(verdict)).label for verdict in verdicts)
     named = Counter(
         SETTING_OF[FilterVerdict(int(verdict))]
         for verdict in verdicts
         if int(verdict) in SETTING_OF
     )
+    if snapshot.brokers.is_suspected is not None:
+        heard = replace(snapshot, brokers=replace(snapshot.brokers, is_suspected=None))
+        if _verdicts(config, heard, first)[1]:
+            named = Counter([SILENT_BROKERS])
     if not named:
         return
     setting = max(sorted(named), key=named.__getitem__)
@@ -71,3 +75,14 @@ def tell_unplaced(
         inputs["pipeline"] = config.filters.pipeline
         name = snapshot.bundles.names[first]
         work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)
+
+
+def _verdicts(config: Config, snapshot: Snapshot, bundle: int) -> tuple[Verdicts, int]:
+    """Each broker's verdict for one bundle, and how many may take it."""
+    usage = weighted_usage(snapshot.brokers.percent, config.signals)
+    index = candidate_index(snapshot, usage, config.filters)
+    pipeline = FilterPipeline.of(snapshot, index, config.filters, np.array([bundle]))
+    avoid, verdicts = snapshot.bundles.avoid, empty_verdicts(snapshot)
+    excluded = -1 if avoid is None else int(avoid[bundle])
+    found = pipeline.candidates(FilterQuestion(bundle=bundle, excluded=excluded), verdicts)
+    return verdicts, len(found.left)

@@ -37,7 +37,8 @@ class Times:
     that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
     yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
     `pace`, 0 = not known yet. rest_ms: by how much more than trigger_ms the next batch may follow,
-    see `rest`.
+    see `rest`. silent_brokers: how many were silent when it was last told that many are, 0 = not
+    so many.
     """
 
     clock_ms: int = 0
@@ -59,6 +60,7 @@ class Times:
     share: int = 0
     usual_ms: int = 0
     rest_ms: int = 0
+    silent_brokers: int = 0
     apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
