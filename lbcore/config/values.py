@@ -33,11 +33,13 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be used; `problems` has every reason, not only the first."""
+    """A configuration that can't be used; `problems` has every reason once, not only the first."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = problems
+        self.problems = tuple(
+            dict.fromkeys(problems)
+        )  # one key of Pulsar's may mean three settings
+        super().__init__("; ".join(map(str, self.problems)))
 
 
 def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:

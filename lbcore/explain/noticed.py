@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.unplaced import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.state.rules import ISOLATION
 from lbcore.explain.explanation import Row
 from lbcore.model.times import duration, instant
+from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.shed.own import FAULTS
 
 RECENT_MS = 600_000
@@ -124,18 +127,47 @@ def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
     if wrong:
         yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
     without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
-    for setting in sorted({str(row["reason"]) for row in without}):
-        advice = _ADVICE.get(setting, _ADVICE_OF_SETTINGS.format(setting))
-        yield (
-            f"no broker may take some bundles because of {setting}: {advice}; section"
-            " BallastNoCandidate of docs/runbook.md"
-        )
+    yield from sorted(set(map(_no_candidate, without)))
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
     for name in sorted(name for name, reason in words.items() if reason == "Apart"):
         yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def _no_candidate(row: Row) -> str:
+    setting, inputs = str(row["reason"]), json.loads(row["inputs"])
+    if setting != ISOLATION_POLICIES or not inputs.get("namespaces"):
+        advice = _ADVICE.get(setting, _ADVICE_OF_SETTINGS.format(setting))
+        return (
+            f"no broker may take some bundles because of {setting}: {advice}; section"
+            " BallastNoCandidate of docs/runbook.md"
+        )
+    more = inputs["namespace_count"] - len(inputs["namespaces"])
+    whose = ", ".join(inputs["namespaces"]) + (f" and {more} more" if more else "")
+    if not inputs["policy"]:
+        return (
+            f"isolation policies reserve every broker, so none may take bundles of {whose}: start"
+            " a broker that no policy names as primary, or name fewer"
+        )
+    return (
+        f"isolation policy {inputs['policy']} admits no broker for bundles of {whose}: start a"
+        " broker that it names, or `ballast isolation set` it with patterns that match brokers"
+    )
+
+
+def policy_alarms(policies: Iterable[Row]) -> Iterable[str]:
+    """A sentence for each pattern of an isolation policy that can't be used. O(patterns).
+
+    policies: rows of the table, the newest of each name. Older versions and Pulsar take patterns
+    that can't be matched in linear time.
+    """
+    for row in sorted(policies, key=lambda row: str(row["name"])):
+        if row["kind"] == ISOLATION and row["is_set"]:
+            policy = IsolationPolicy.from_json(row["name"], json.loads(row["value"]))
+            for problem in policy.problems():
+                yield f"{problem}; it matches nobody until the policy is set without it"
 
 
 def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:

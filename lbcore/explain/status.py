@@ -35,7 +35,13 @@ from lbcore.explain.job_state import (
     misses_ticks,
 )
 from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status, troubles_found
-from lbcore.explain.noticed import Silence, decided_alarms, rejected_alarms, silence_of
+from lbcore.explain.noticed import (
+    Silence,
+    decided_alarms,
+    policy_alarms,
+    rejected_alarms,
+    silence_of,
+)
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
 from lbcore.explain.shadow_words import shadow_status
@@ -399,6 +405,7 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
             f"the changed setting {key} is set aside and the file's value is in force ({why}):"
             f" `ballast config reset {key}`, or mend the file and start the job again"
         )
+    yield from policy_alarms(rows.policies)
     yield from plan_alarms(rows.policies)
     yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)

@@ -165,6 +165,10 @@ def _broker_table(work: Work, names: Sequence[str], silent: frozenset[str]) -> B
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
+        web_urls=tuple(
+            (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
+            for e in entries
+        ),
     )
 
 

@@ -77,7 +77,7 @@ def index_candidates(
     isolation = inputs.policies.isolation
     open_verdicts = _open_verdicts(snapshot, inputs)
     brokers = IsolationBrokers(
-        names=snapshot.brokers.names,
+        names=snapshot.brokers.all_names(),
         is_available=open_verdicts == FilterVerdict.OK,
         usage=inputs.usage,
         supports_persistent=inputs.supports_persistent,

@@ -204,5 +204,5 @@ class Cluster:
 
 
 def _matches(patterns: Sequence[str], broker: str) -> bool:
-    host = re.sub(r":\d+$", "", broker)
-    return any(re.fullmatch(pattern, host) for pattern in patterns)
+    names = (broker, re.sub(r":\d+$", "", broker))
+    return any(re.fullmatch(pattern, name) for pattern in patterns for name in names)

@@ -11,7 +11,7 @@ from lbcore.plan.filter.isolation import (
     isolation_verdicts,
     policy_rows,
 )
-from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.plan.filter.verdict import FilterVerdict
 
 OK, OUT, SPARE, RESERVED = (
@@ -22,7 +22,7 @@ OK, OUT, SPARE, RESERVED = (
 )
 POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), secondary=("b.*",))
 BROKERS = IsolationBrokers(
-    names=("a1:8080", "a2:8080", "b1:8080", "c1:8080"),
+    names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
     is_available=np.ones(4, dtype=np.bool_),
     usage=np.array([0.5, 0.8, 0.1, 0.1]),
     supports_persistent=np.ones(4, dtype=np.bool_),
