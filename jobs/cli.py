@@ -8,9 +8,11 @@ import argparse
 import importlib
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, complain
+from jobs.console import CommandError, Exit, MisuseError, add_json_option, complain, note
 from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
 
@@ -19,6 +21,7 @@ COMMAND_WORDS = "jobs.operating.command_words"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
+    sys.excepthook = _write_traceback
     words = list(sys.argv[1:] if argv is None else argv)
     verb = VERBS.get(words[0]) if words else None
     if verb is None:
@@ -54,6 +57,11 @@ def _phrases_with(word: str) -> Sequence[str]:
     """The commands whose second word it is; no verb that is known waits for their declarations."""
     phrases: Sequence[str] = importlib.import_module(COMMAND_WORDS).phrases_with(word)
     return phrases
+
+
+def _write_traceback(*error: Any) -> None:
+    """Write a traceback whose message a terminal does not obey."""
+    note(*"".join(traceback.format_exception(*error)).rstrip().split("\n"))
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:
