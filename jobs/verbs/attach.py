@@ -48,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
-    run.add_argument("--port", type=int, help="port of the page and of lookups (8080 if free)")
+    run.add_argument(
+        "--port",
+        type=int,
+        help="port of the page and of lookups (the last run's, or 8080; another if taken)",
+    )
     run.add_argument("--conf", action="append", default=[], help="overlay or file, on top")
     run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     run.add_argument(

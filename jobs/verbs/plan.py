@@ -141,4 +141,4 @@ def _look_ahead(args: argparse.Namespace) -> int:
     config = with_own(where.started(), [args.strategy])
     outlook = look_ahead(where.reader(), config, args.strategy, what_if)
     answer(args, outlook.to_json(), outlook.lines())
-    return Exit.DONE
+    return Exit.FAILED if outlook.has_faults else Exit.DONE
