@@ -32,7 +32,7 @@ from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import spark_session
-from jobs.console import CommandError, Exit, first_line, note
+from jobs.console import CommandError, Exit, first_line, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Column
@@ -67,10 +67,10 @@ def main(
             session = _session(args, own_folder("ballast-archive"))
             run = _Run(session=session, root=args.tables, passed=passed)
             for archive in ARCHIVES.values():
-                print(json.dumps(run.archive(archive, until_ms)), file=output, flush=True)
+                print(json_line(run.archive(archive, until_ms)), file=output, flush=True)
             run.session.stop()
     except CommandError as error:
-        note(str(error))
+        note(*error.lines())
         return Exit.FAILED
     return Exit.DONE
 

@@ -68,7 +68,7 @@ from jobs.adapters.spark.recovery import (
 from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
-from jobs.console import CommandError, Exit, note
+from jobs.console import CommandError, Exit, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
@@ -110,7 +110,7 @@ def main(
                     job.standby_query.stop()
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
-        note(str(error))
+        note(*error.lines())
         return Exit.DONE if end.is_done else Exit.FAILED
 
 
@@ -323,7 +323,7 @@ def _wait(
             if each.ended < 0 and is_late_worker(error):
                 raise LateWorkerError(error)
             unknown = f"error: the streaming query has ended\n  why: {error}"
-            note(said_of(error) or str(watch.look() or unknown))
+            note(*(said_of(error) or str(watch.look() or unknown)).split("\n"))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
         progress = read_progress(query, each.rested) if each.ended > last else None
@@ -367,7 +367,7 @@ def _logger(path: Path | None) -> Callable[[Mapping[str, Any]], None]:
     stream = path.open("a") if path else sys.stdout
 
     def log(line: Mapping[str, Any]) -> None:
-        stream.write(json.dumps({"logged_at_ms": wall_ms(), **line}) + "\n")
+        stream.write(json_line({"logged_at_ms": wall_ms(), **line}, sort_keys=False) + "\n")
         stream.flush()
 
     return log

@@ -29,7 +29,7 @@ from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
-from jobs.console import CommandError, MisuseError, complain, say
+from jobs.console import CommandError, MisuseError, complain, json_line, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
 from jobs.fleet.control import ControlServer
 from jobs.fleet.event_log import EventLog
@@ -344,7 +344,7 @@ def _announce(port: int, port_file: Path | None) -> None:
 
 
 def _say(event: str, **more: object) -> None:
-    say(json.dumps({"pid": os.getpid(), "event": event, **more}))
+    say(json_line({"pid": os.getpid(), "event": event, **more}))
 
 
 if __name__ == "__main__":

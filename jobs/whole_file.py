@@ -1,10 +1,27 @@
-"""Files that others read while they are written.
+"""Files that others read while they are written, and text files that people write."""
 
-Decides nothing: a reader finds what was there or what is there now, never a part. Source: ours.
-"""
-
+import codecs
 import os
 from pathlib import Path
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_text_file(path: Path) -> str:
+    """Return the text of a UTF-8 file, without the byte order mark that some editors write.
+
+    Raises OSError, and ValueError with a sentence for another encoding.
+    """
+    content = path.read_bytes()
+    if content.startswith(_UTF16) or b"\0" in content[:4]:
+        raise ValueError("it is UTF-16 or UTF-32: save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
+        raise ValueError(
+            f"line {line} has byte 0x{byte:02x}, which is no UTF-8: save it as UTF-8"
+        ) from None
 
 
 def write_whole(

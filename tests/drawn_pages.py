@@ -102,7 +102,10 @@ _SQL_HEAD = """\
 [tables](tables.md) and the views below (`python -m tests.drawn_pages` writes this page from
 `jobs/sql/`, a test holds it equal). It runs in the command's own process with DataFusion, the
 engine that the package `deltalake` carries, so it needs no JVM and answers while the job is away.
-It only reads: anything but a SELECT is refused.
+It only reads: a statement runs if the engine's own plan of it has nothing but reading steps, so
+COPY, INTO, INSERT or SET are refused however they are written. Files outside the tables can't be
+named. Decimals are written as text with all digits, durations and intervals as ISO 8601
+durations, bytes that are no UTF-8 as 0x...
 
 In Spark the same views are made by what `ballast sql --spark` writes, in any session with Delta:
 

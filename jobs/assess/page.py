@@ -5,9 +5,8 @@ came from a cluster is escaped. Source: ours.
 """
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
-from jobs.assess.charts import broker_bars, heat_map, imbalance_chart
+from jobs.assess.charts import broker_bars, escape, heat_map, imbalance_chart
 from jobs.assess.text import (
     OF_USAGE,
     bundle_rows,

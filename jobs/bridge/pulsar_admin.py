@@ -21,6 +21,7 @@ from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.redirects import redirect_leads_to_broker
 from jobs.bridge.shown_certificates import ShownCertificates
 from jobs.console import MisuseError
+from jobs.whole_file import read_text_file
 from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
@@ -372,8 +373,8 @@ class PulsarAdmin:
         headers = {"Content-Type": "application/json"}
         if self._address.token_file is not None:
             try:
-                token = self._address.token_file.read_text().strip()
-            except OSError as error:
+                token = read_text_file(self._address.token_file).strip()
+            except (OSError, ValueError) as error:
                 raise PulsarAdminError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     notes = (*report.notes, why) if why else report.notes
     report = replace(report, strategies=tuple(rows), notes=notes)
     _write(args.html, report)
-    answer(args, report.to_json(), "\n".join([*lines(report), "", f"page: {args.html}"]))
+    answer(args, report.to_json(), [*lines(report), "", f"page: {args.html}"])
     return Exit.DONE
 
 

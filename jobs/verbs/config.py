@@ -33,11 +33,13 @@ from jobs.console import (
     answer,
     cause_words,
     note,
+    printable,
 )
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from jobs.operating.job_settings import FROM_FILES, started_with
+from jobs.whole_file import read_text_file
 from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import parse_properties
@@ -137,7 +139,7 @@ def _check(args: argparse.Namespace) -> int:
     has_errors = any(item.is_error for item in found)
     lines = [_line(item) for item in found] or ["all settings suit each other"]
     value = {"config_version": digest(config), "findings": [_row(item) for item in found]}
-    answer(args, value, "\n".join([*lines, f"configuration {digest(config)}"]))
+    answer(args, value, [*lines, f"configuration {digest(config)}"])
     return Exit.FAILED if has_errors else Exit.DONE
 
 
@@ -174,10 +176,13 @@ def _show(args: argparse.Namespace) -> int:
     elif args.pulsar:
         text = render_differences(differences(config), PRESETS[args.pulsar].head).rstrip("\n")
     elif args.changed:
-        text = "\n".join(describe_differences(config, base)) or "nothing differs from the base"
+        text = (
+            "\n".join(map(printable, describe_differences(config, base)))
+            or "nothing differs from the base"
+        )
     else:
         text = _whole(config, base).rstrip("\n")
-    answer(args, value, text)
+    answer(args, value, text.split("\n"))
     return Exit.DONE
 
 
@@ -237,7 +242,7 @@ def _import(args: argparse.Namespace) -> int:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
-    answer(args, _imported(found), _overlay(args, found).rstrip("\n"))
+    answer(args, _imported(found), _overlay(args, found).rstrip("\n").split("\n"))
     return Exit.DONE if found.is_obeyed else Exit.FAILED
 
 
@@ -282,8 +287,8 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
             next_step="name it: ballast config import conf/broker.conf",
         )
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as cause:
+        return parse_properties(read_text_file(path))
+    except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
             why=cause_words(cause),

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     restart = rollout_words(where.layout.root / STATE_FILE, now_ms)
     lines = list(status_lines(status))
     lines[1:1] = [f"  rolling restart: {restart}"] if restart else []
-    answer(args, {**status.to_json(), "rolling_restart": restart}, "\n".join(lines))
+    answer(args, {**status.to_json(), "rolling_restart": restart}, lines)
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 

@@ -25,7 +25,7 @@ from lbcore.config.tree import (
     is_per_cluster,
     value_of,
 )
-from lbcore.config.values import ConfigError, Problem, as_written, check_value
+from lbcore.config.values import ConfigError, Problem, as_written, check_value, shown_value
 
 _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
 
@@ -216,7 +216,7 @@ def _tables(
         if isinstance(table, Mapping):
             yield name, table
         else:
-            detail = f"{table!r} stands outside of a section: write it as section.name"
+            detail = f"{shown_value(table)} stands outside of a section: write it as section.name"
             problems.append(Problem(key=f"{prefix}{name}", detail=detail))
 
 

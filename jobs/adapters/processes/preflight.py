@@ -14,6 +14,7 @@ from jobs.console import CommandError
 
 OLDEST_PYTHON = (3, 10)
 _MB = 1_000_000
+_PORT_MAX = 65_535
 _LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 
@@ -41,8 +42,17 @@ def check_disk(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def check_port(port: int, user: str) -> None:
-    """Raise when something else listens on the loopback port that `user` needs."""
+def check_port(port: int, user: str, otherwise: str = "choose another port") -> None:
+    """Raise when something else listens on the loopback port that `user` needs.
+
+    otherwise: what can be done instead of ending what listens there.
+    """
+    if not 1 <= port <= _PORT_MAX:
+        raise CommandError(
+            f"{port} is no port for {user}",
+            why=f"a port is a number from 1 to {_PORT_MAX}",
+            next_step=otherwise,
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -52,7 +62,7 @@ def check_port(port: int, user: str) -> None:
                 f"port {port}, which {user} needs, is taken",
                 why=str(cause),
                 next_step=f"end the process that listens on it (see `ss -ltnp 'sport = :{port}'`), "
-                "or choose another port",
+                f"or {otherwise}",
             ) from None
 
 

@@ -1,9 +1,10 @@
 """The job's state folder: one process at a time may use it.
 
-Decides nothing. The lock is the kernel's, so it ends with the process that holds it. Source: ours.
+The lock is the kernel's, so it ends with the process that holds it; the file has that process's id.
 """
 
 import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
     until: wait for the lock instead, and give up when this is set: then the answer is False.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
-    with (state_dir / "lock").open("w") as lock:
+    with (state_dir / "lock").open("a") as lock:
         is_held = _try(lock)
         while until is not None and not is_held and not until.wait(_AGAIN_S):
             is_held = _try(lock)
@@ -40,4 +41,7 @@ def _try(lock: IO[str]) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
     return True
