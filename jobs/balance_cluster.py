@@ -271,6 +271,8 @@ def _beginning(
 ) -> Beginning:
     if resumption.is_rebuilt:
         complete_last_batch(writer)
+    elif writer.is_mended:
+        writer.write_owed()
     address = kafka_address(config, args.bootstrap)
     if resumption.is_rebuilt and is_restored(args.state_dir):
         _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))

@@ -339,7 +339,7 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
 
 def _announce(port: int, port_file: Path | None) -> None:
     if port_file is not None:
-        write_whole(port_file, str(port))
+        write_whole(port_file, str(port), is_durable=False)
     _say("the fleet is ready", port=port)
 
 

@@ -180,4 +180,4 @@ def _forget(admin: PulsarAdmin) -> None:
 
 def _keep(layout: Layout, attachment: Attachment) -> None:
     """Write it whole, and down to the disk: it is what a crash leaves to `detach`."""
-    write_whole(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)), is_durable=True)
+    write_whole(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)))

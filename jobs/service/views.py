@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from jobs.adapters.delta.rows import PRESENT, of_cluster
+from jobs.adapters.delta.table_log import check_newest
 from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
 from jobs.adapters.delta.table_scan import rows_in, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
@@ -254,6 +255,7 @@ class TableViews:
             if table.name == TOPICS.name:
                 self._take_topics(held)
         self._tails[table.name] = tail
+        check_newest(tail.path)
 
     def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
         """The rows, each that can't be read as it was before, or left out: it costs no other."""

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from jobs.adapters.delta.table_mending import check_complete
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_scan import SqlTables, open_delta
 from jobs.adapters.delta.table_tail import is_delta
@@ -54,6 +55,7 @@ class SqlEngine:
                 next_step="start it (`ballast run-local`), or name the folder with --tables or"
                 " --state-dir",
             )
+        check_complete(root, names)
         self._tables = SqlTables()
         wanted = {table.name for table in TABLES} if names is None else set(names)
         known = {name for name in sorted(wanted) if self._know(root, name)}

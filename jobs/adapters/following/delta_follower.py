@@ -22,6 +22,8 @@ from jobs.adapters.delta.rows import (
     hashes_of,
     routes_of,
 )
+from jobs.adapters.delta.table_log import check_newest
+from jobs.adapters.delta.table_mending import check_complete
 from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_tail import (
     LostError,
@@ -138,6 +140,11 @@ class DeltaFollower:
             return False
         self._reload_reason = reason
         started_ms = boot_ms()
+        names = (BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name)
+        check_complete(self._root, names)
+        if self.view is not None:  # it has what comes before a commit that is torn
+            for name in names:
+                check_newest(table_path(self._root, name))
         ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
         events = open_table(self._root, OWNERSHIP_EVENTS.name)
         brokers = open_table(self._root, BROKERS.name)

@@ -3,8 +3,9 @@
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
 brokers), a file with the rows of all that follows, the events, whose commit names that file and
 with which the batch becomes true, all other tables and the records for Kafka side by side, so that
-brokers act on what is durable, and soon. Repeating a batch writes nothing twice; effects that
-differ from what a table already has of the same batch stop the job. Source: ours.
+brokers act on what is durable, and soon: the writer syncs each commit before it returns. Repeating
+a batch writes nothing twice; effects that differ from what a table already has of the same batch
+stop the job. Source: ours.
 """
 
 import hashlib
@@ -294,7 +295,8 @@ class BatchSink:
         rest = [name for name in wanted if name not in (*FIRST, EVENTS)]
         if EVENTS in wanted:
             owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
-            written[EVENTS] = write(EVENTS, {**about, **self.writer.keep_rest(owed)})
+            said = {**about, **self.writer.versions(), **self.writer.keep_rest(owed)}
+            written[EVENTS] = write(EVENTS, said)
             self._committed_ms = about["now_ms"]
             self.passed("events_committed")
         others = [name for name in rest if name != COMMANDS.name]

@@ -140,7 +140,7 @@ def worker_python(folder: Path) -> str:
     script = folder / "worker-python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     words = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
-    write_whole(script, words, mode=0o700)  # a standby writes it, too
+    write_whole(script, words, mode=0o700, is_durable=False)  # a standby writes it, too
     return str(script)
 
 
