@@ -54,8 +54,8 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.each_batch import EachBatch
+from jobs.adapters.spark.fatal_errors import error_messages, java_failure, java_text, said_of
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
-from jobs.adapters.spark.lost_parts import said_of, told_in_words
 from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
 from jobs.adapters.spark.progress import progress_line, read_progress
 from jobs.adapters.spark.recovery import (
@@ -80,6 +80,7 @@ _POLL_S = 0.2
 _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
 _END_S = 90  # the last batch, and Spark's own end on a busy machine
+_ENDED = "the streaming query has ended"
 _STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
 
 
@@ -96,7 +97,7 @@ def main(
         note(f"strategy {own.name}: {own.problem or own.code}")
     end = OrderedEnd(limit_s=_END_S).listen()
     try:
-        with told_in_words(), ExitStack() as cleanup, end.with_work():
+        with error_messages(), ExitStack() as cleanup, end.with_work():
             shown = exposition.MetricsPort(config.telemetry.host, args)
             cleanup.callback(shown.stop)
             job = _Job(
@@ -321,11 +322,11 @@ def _wait(
             _let_batch_end(query, checkpoint, each.sink)
             raise
         if not query.isActive:
-            error = str(query.exception())
+            error = java_text(query.exception())
             if each.ended < 0 and is_late_worker(error):
                 raise LateWorkerError(error)
-            unknown = f"error: the streaming query has ended\n  why: {error}"
-            note(*(said_of(error) or str(watch.look() or unknown)).split("\n"))
+            ended = said_of(error) or str(watch.look() or java_failure(error, _ENDED))
+            note(*ended.split("\n"))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
         progress = read_progress(query, each.rested) if each.ended > last else None

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.spark.fatal_errors import java_line
 from jobs.adapters.spark.stream import Beginning, start_query
-from jobs.console import first_line
 from lbcore.config.tree import Config
 
 NAME = "rehearsal"
@@ -89,7 +89,7 @@ class StandbyQuery:
             except Exception as error:  # noqa: BLE001 (whatever it is, the standby still stands by)
                 if self._ending.is_set():
                     return
-                self._log({"event": NAME, "failed": first_line(error)})
+                self._log({"event": NAME, "failed": java_line(error)})
             finally:
                 self._tried.set()
             self._ending.wait(_AGAIN_S)
