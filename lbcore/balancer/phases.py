@@ -33,7 +33,6 @@ from lbcore.balancer.intake.intake import (
 from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.planning_memory import write_memory
 from lbcore.balancer.report import write_brokers
-from lbcore.balancer.rest import allow_rest
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import drive_creations
@@ -261,8 +260,6 @@ PHASES: dict[str, Phase] = {
     "write_settings": Whole(do=lambda work, _: write_settings(work)),
     # rows of load, once an interval of history
     "write_history": Whole(do=lambda work, _: write_history(work)),
-    # how long the next batch may wait
-    "allow_rest": Whole(do=lambda work, _: allow_rest(work)),
 }
 """Name → phase. A batch goes through them from the first to the last."""
 

@@ -36,8 +36,7 @@ class Times:
     forgotten namespaces. apart: clock → by how much it was ahead when last seen to be wrong, when
     that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
     yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
-    `pace`, 0 = not known yet. rest_ms: by how much more than trigger_ms the next batch may follow,
-    see `rest`.
+    `pace`, 0 = not known yet.
     """
 
     clock_ms: int = 0
@@ -58,7 +57,6 @@ class Times:
     version_floor: int = 0
     share: int = 0
     usual_ms: int = 0
-    rest_ms: int = 0
     apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
