@@ -26,7 +26,8 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
-from jobs.adapters.kafka.settings import kafka_address, spark_source_options
+from jobs.adapters.kafka.raw_fetch import connection_text
+from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import wall_ms
@@ -168,7 +169,7 @@ class _Job:
         self.standby_query = StandbyQuery(
             self.warm_up(),
             self.config,
-            spark_source_options(address),
+            connection_text(address),
             folder=self.args.state_dir / "spark",
             log=log,
         )
@@ -271,7 +272,7 @@ def _beginning(
         _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
         unmark_restored(args.state_dir)
     return Beginning(
-        kafka=spark_source_options(address),
+        connection=connection_text(address),
         checkpoint=resumption.checkpoint,
         starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
         states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],

@@ -21,6 +21,7 @@ from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_mess
 from lbcore.balancer.history import write_history
 from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
+    count_not_kept,
     follow_starts,
     put_bundles_aside,
     put_load_aside,
@@ -184,6 +185,8 @@ PHASES: dict[str, Phase] = {
         do=write_refused,
         aside=put_refused_aside,
     ),
+    # and how many of them are not kept
+    "count_not_kept": Whole(do=lambda work, batch: count_not_kept(work, batch.updates)),
     # what brokers report of their bundles
     "take_bundles": ByItem(
         items=lambda _, batch: [report for one in batch.updates for report in one.bundles],

@@ -19,6 +19,7 @@ _OUR_ERRORS = (
     "TableBusyError: ",
     "UnknownStateSchemaError: ",
     "MalformedBlobError: ",
+    "OffsetsLostError: ",
 )
 
 

@@ -36,7 +36,8 @@ class Times:
     forgotten namespaces. apart: clock → by how much it was ahead when last seen to be wrong, when
     that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
     yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
-    `pace`, 0 = not known yet.
+    `pace`, 0 = not known yet. refused_bytes: what has been kept of refused messages, less what time
+    allows since, at refused_ms.
     """
 
     clock_ms: int = 0
@@ -57,6 +58,8 @@ class Times:
     version_floor: int = 0
     share: int = 0
     usual_ms: int = 0
+    refused_bytes: int = 0
+    refused_ms: int = 0
     apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
