@@ -72,9 +72,12 @@ class Part:
     end: int
 
 
-def connection_text(address: KafkaAddress) -> str:
-    """The address as text that another machine can connect by: certificates as they are."""
-    options = dict(address.client_options("balance_cluster-source"))
+def connection_text(address: KafkaAddress, **more: Any) -> str:
+    """The address as text that another machine can connect by: certificates as they are.
+
+    more: options of kafka-python that win.
+    """
+    options = {**address.client_options("balance_cluster-source"), **more}
     for name in _PEM_FILES:
         if options.get(name):
             options[name] = _read_pem(options[name])
