@@ -33,7 +33,7 @@ from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.fatal_errors import error_messages, java_line
 from jobs.adapters.spark.stream import spark_session
-from jobs.console import CommandError, Exit, first_line, json_line, note
+from jobs.console import CommandError, Exit, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Column

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
+from jobs.adapters.kafka.raw_fetch import connection_text
 from jobs.adapters.kafka.reach import KafkaWatch
-from jobs.adapters.kafka.rest import Rest
-from jobs.adapters.kafka.settings import kafka_address, spark_source_options
+from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import wall_ms
@@ -171,7 +171,7 @@ class _Job:
         self.standby_query = StandbyQuery(
             self.warm_up(),
             self.config,
-            spark_source_options(address),
+            connection_text(address),
             folder=self.args.state_dir / "spark",
             log=log,
         )
@@ -228,10 +228,8 @@ class _Job:
                 tell=lambda rows: self.ticker.tell(rows) if self.ticker else None,
                 ends=place.ends_after(writer.last_commit()),
             )
-            rest = self.cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
-            pipeline = self.config.pipeline
-            upkeep, seen = _upkeep(writer, pipeline), SeenVersion(state_dir)
-            each = EachBatch(sink, resumption, upkeep, rest, seen, pipeline.trigger_ms)
+            upkeep, seen = _upkeep(writer, self.config.pipeline), SeenVersion(state_dir)
+            each = EachBatch(sink, resumption, upkeep, seen)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
 
@@ -279,7 +277,7 @@ def _beginning(
         _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
         unmark_restored(args.state_dir)
     return Beginning(
-        kafka=spark_source_options(address),
+        connection=connection_text(address),
         checkpoint=resumption.checkpoint,
         starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
         states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],
@@ -329,7 +327,7 @@ def _wait(
             note(*ended.split("\n"))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
-        progress = read_progress(query, each.rested) if each.ended > last else None
+        progress = read_progress(query) if each.ended > last else None
         if progress is not None and progress["batchId"] > last:
             last = progress["batchId"]
             told.log(progress_line(progress))

@@ -198,6 +198,8 @@ _INPUT: tuple[DeclaredMetric, ...] = (
             "cluster", "phase", phase=FAULT_PHASES),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
+    counter("ballast_rejected_not_kept_total", "Of these, those without a row in the table"
+            " rejected_reports, because too many came.", "cluster"),
     counter("ballast_acks_refused_total", "Acks that changed nothing.", "cluster", "reason"),
     counter("ballast_commands_total", "Commands by outcome.", "cluster", "kind", "status"),
     counter("ballast_audited_total", "Requests that services wanted recorded.", "cluster",

@@ -27,9 +27,6 @@ FAULTS = "faults"
 GAUGES = "gauges"
 """In a report: what is for the metrics and not for the log."""
 
-REST_MS = "rest_ms"
-"""In a report: by how much more than trigger_ms the next batch may follow; see `rest`."""
-
 CLOCKS = "clocks_ahead_ms"
 """In a report: clock → by how much it is ahead, ms; there only when one is wrong."""
 
@@ -98,7 +95,6 @@ def make_report(work: Work) -> dict[str, Any]:
         "alarms": sorted(work.alarms),
         "without_candidate": dict(sorted(work.without_candidate.items())),
         "is_debugging": work.config.telemetry.debug,
-        REST_MS: work.times.rest_ms,
         **_faults(work),
         **_clocks(work),
         **_silence(work),

@@ -91,7 +91,8 @@ class GroupUpdate:
     """One group's part of a micro-batch. brokers[i] started as incarnations[i] most lately.
 
     counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
-    the offset after the last row seen. faults: what was put aside, as `put_aside.told` says it.
+    the offset after the last row seen. not_kept: "TOPIC:REASON" → messages that were refused and
+    are not in `rejected`. faults: what was put aside, as `put_aside.told` says it.
     """
 
     group: int
@@ -102,6 +103,7 @@ class GroupUpdate:
     bundles: tuple[BundleReport, ...] = ()
     placed: tuple[Placed, ...] = ()
     rejected: tuple[RejectedMessage, ...] = ()
+    not_kept: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     faults: tuple[Mapping[str, Any], ...] = ()

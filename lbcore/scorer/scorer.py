@@ -302,8 +302,7 @@ class BrokerScorer:
         )
 
     def _reject(self, batch: ScorerBatch, event: RawMessage, rejected: Rejected) -> None:
-        batch.counts["rejected"] += 1
-        batch.rejected.append(RejectedMessage(position=event.position, rejected=rejected))
+        batch.refuse(RejectedMessage(position=event.position, rejected=rejected))
 
     def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
         for part in sorted(pending.parts):
@@ -346,6 +345,7 @@ class BrokerScorer:
             bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
             placed=tuple(batch.placed),
             rejected=tuple(batch.rejected),
+            not_kept=dict(sorted(batch.not_kept.items())),
             counts=dict(sorted(batch.counts.items())),
             ends=batch.ends,
             faults=tuple(batch.faults),

@@ -33,11 +33,15 @@ class Start(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
-    """A message as Kafka gave it."""
+    """A message as Kafka gave it.
+
+    refusal: "REASON sentence" where the source could not read it; key and value are prefixes then.
+    """
 
     position: Position
     key: bytes | None
     value: bytes | None
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from jobs.adapters.spark.batch_log import lines_of
 from jobs.adapters.spark.last_batch import LastBatch
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.report import REST_MS
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
@@ -138,8 +137,6 @@ class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
     ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
-    rests_ms: cluster → by how much more than trigger_ms its next batch may follow, as its last
-    report said.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
     watch: is told of each batch when it is written. tell: takes what shards tell each other. last:
@@ -157,7 +154,6 @@ class BatchSink:
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     batch_ms: int = 0
-    rests_ms: dict[str, int] = field(default_factory=dict)
     _committed_ms: int = 0
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -230,7 +226,6 @@ class BatchSink:
 
     def _advance(self, reports: Sequence[Mapping[str, Any]]) -> None:
         for report in reports:
-            self.rests_ms[report["cluster"]] = report.get(REST_MS, 0)
             for topic, ends in report["ends"].items():
                 known = self.ends.setdefault(topic, {})
                 for partition, end in ends.items():

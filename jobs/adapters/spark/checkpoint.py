@@ -27,10 +27,11 @@ _SET_ASIDE = "set-aside"
 _RESTORED = "restored"
 _SEEN = "events-version"
 
-LAYOUT = 2
-"""Of what Spark's state store holds, see `spark_machine`. In 1 every chunk had its own entry."""
+LAYOUT = 3
+"""Of Spark's state store, see `spark_machine`, and of the source's offsets, see `kafka_source`. In
+1 every chunk had its own entry, in 2 the source was Spark's own."""
 
-READABLE_LAYOUTS = (1, 2)
+READABLE_LAYOUTS = (3,)
 """From a checkpoint with another one no start goes on."""
 
 
@@ -316,7 +317,7 @@ def _out_of_date(last: Manifest, present: Manifest, *, is_half_written: bool) ->
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
     if last.layout not in READABLE_LAYOUTS:
-        return "this version lays the state out otherwise"
+        return "this version reads Kafka or lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
     if is_half_written and _repeats_by(last) != _repeats_by(present):

@@ -25,6 +25,7 @@ _OUR_ERRORS = (
     "TableBusyError: ",
     "UnknownStateSchemaError: ",
     "MalformedBlobError: ",
+    "OffsetsLostError: ",
 )
 _CAUSES_MAX = 20
 _CAUSE_LENGTH_MAX = 600

@@ -19,7 +19,7 @@ from lbcore.scorer.scoring import make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
-INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
+INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "refusal")
 UPDATE_SCHEMA = f"cluster string, group_id int, {NOW_MS} long, blob binary"
 EFFECT_SCHEMA = "cluster string, kind string, blob binary"
 
@@ -67,8 +67,11 @@ def raw_messages(frame: pd.DataFrame) -> list[RawMessage]:
             ),
             key=None if key is None else bytes(key),
             value=None if value is None else bytes(value),
+            refusal=refusal,
         )
-        for topic, partition, offset, timestamp_ms, key, value in zip(*columns, strict=True)
+        for topic, partition, offset, timestamp_ms, key, value, refusal in zip(
+            *columns, strict=True
+        )
     ]
 
 

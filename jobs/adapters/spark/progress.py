@@ -1,30 +1,14 @@
-"""What Spark says of a batch, without the time for which it was held back at rest.
-
-Decides nothing. Source: ours; the numbers are those of `StreamingQueryProgress`.
-"""
+"""Spark's progress of a batch as a line of the log: numbers of `StreamingQueryProgress`."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-_HELD_BACK = ("addBatch", "triggerExecution")
 
-
-def read_progress(query: Any, rested: Mapping[int, int]) -> dict[str, Any] | None:
-    """Spark's last word about a batch, None before the first. Costs some 10 ms.
-
-    rested: batch → how long it was held back, ms; goes into `restedMs`.
-    """
+def read_progress(query: Any) -> dict[str, Any] | None:
+    """Read Spark's last progress, None before the first. Costs some 10 ms."""
     last = query.lastProgress
-    if last is None:
-        return None
-    progress: dict[str, Any] = json.loads(last.json)
-    rested_ms = rested.get(progress["batchId"], 0)
-    took_ms = progress["durationMs"]
-    for phase in _HELD_BACK:
-        if phase in took_ms:
-            took_ms[phase] = max(0, took_ms[phase] - rested_ms)
-    return {**progress, "restedMs": rested_ms}
+    return None if last is None else json.loads(last.json)
 
 
 def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,7 +17,6 @@ def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
         "event": "progress",
         "spark_batch": progress["batchId"],
         "messages": progress["numInputRows"],
-        "rested_ms": progress["restedMs"],
         "spark_ms": progress["durationMs"],
         "operators": [
             {"updates_ms": state["allUpdatesTimeMs"], "commit_ms": state["commitTimeMs"]}

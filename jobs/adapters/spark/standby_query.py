@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.spark.fatal_errors import java_line
+from jobs.adapters.spark.kafka_source import LATEST
 from jobs.adapters.spark.stream import Beginning, start_query
 from lbcore.config.tree import Config
 
@@ -52,14 +53,14 @@ class StandbyQuery:
         self,
         session: SparkSession,
         config: Config,
-        kafka: Mapping[str, str],
+        connection: str,
         *,
         folder: Path,
         log: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """kafka: options of Spark's source. folder: for what can be lost; log: for failures."""
+        """connection: from `connection_text`. folder: for what can be lost; log: for failures."""
         self._session, self._config = session, config
-        self._kafka, self._folder, self._log = kafka, folder, log
+        self._connection, self._folder, self._log = connection, folder, log
         self._own: Path | None = None
         self._batches = 0
         self._ending = threading.Event()
@@ -117,7 +118,7 @@ class StandbyQuery:
             self._config.pipeline, trigger_ms=trigger_ms, max_offsets_per_trigger=MESSAGES_MAX
         )
         beginning = Beginning(
-            kafka=self._kafka, checkpoint=checkpoint, starting_offsets="latest", states=()
+            connection=self._connection, checkpoint=checkpoint, starting_offsets=LATEST, states=()
         )
         self._batches = 0
         config = replace(self._config, pipeline=pipeline)

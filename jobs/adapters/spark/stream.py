@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.adapters.processes.class_archive import SPARK, archive_words
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.shipped import CONF
+from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
 from jobs.whole_file import write_whole
@@ -61,7 +62,7 @@ _ALWAYS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Kafka's password and key are options of the source, which a plan would show
+    # Kafka's password and key are in an option of the source, which a plan would show
     "spark.sql.redaction.options.regex": "(?i)url|jaas|ssl[.]keystore|password|secret",
     # the default one forks a process for each file: 581 ms a trigger against 166
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -154,11 +155,11 @@ def jvm_id(session: SparkSession) -> int:
 class Beginning:
     """Where a query goes on.
 
-    kafka: options of Spark's Kafka source. starting_offsets: used by a new checkpoint only, like
-    states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
+    connection: how the source reaches Kafka, see `connection_text`. starting_offsets: used by a new
+    checkpoint only, like states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
     """
 
-    kafka: Mapping[str, str]
+    connection: str
     checkpoint: Path
     starting_offsets: str
     states: Sequence[tuple[str, str, bytes]]
@@ -195,16 +196,18 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
 
 def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
     """Kafka's rows by cluster and broker group; what names no cluster of ours goes to the first."""
-    names = [f"{config.pipeline.topic_prefix}{topic.value}" for topic in INPUT_TOPICS]
-    source = (
-        session.readStream.format("kafka")
-        .options(**beginning.kafka)
-        .option("subscribe", ",".join(names))
-        .option("startingOffsets", beginning.starting_offsets)
-        .option("maxOffsetsPerTrigger", config.pipeline.max_offsets_per_trigger)
-        .option("failOnDataLoss", "true")
-        .load()
+    pipeline = config.pipeline
+    options = SourceOptions(
+        connection=beginning.connection,
+        topics=tuple(f"{pipeline.topic_prefix}{topic.value}" for topic in INPUT_TOPICS),
+        starting=beginning.starting_offsets,
+        records=pipeline.max_offsets_per_trigger,
+        plain_bytes=pipeline.max_bytes_per_trigger,
+        tasks=pipeline.scorer_groups,
+        value_bytes=config.wire.max_message_bytes,
     )
+    session.dataSource.register(KafkaSource)
+    source = session.readStream.format(KafkaSource.name()).options(**options.as_text()).load()
     clusters = list(config.pipeline.clusters)
     named = F.substring_index(F.col("key").cast("string"), "/", 1)
     key_hash = F.crc32(F.coalesce(F.col("key"), F.lit(b"")))
@@ -214,10 +217,10 @@ def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
         "topic",
         "partition",
         "offset",
-        F.unix_millis("timestamp").alias("timestamp_ms"),
+        "timestamp_ms",
         "key",
         "value",
+        "refusal",
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
-    # a task for each of some 30 partitions costs more than what they hold
-    return rows.coalesce(config.pipeline.scorer_groups).groupBy("cluster", "group_id")
+    return rows.groupBy("cluster", "group_id")
