@@ -8,7 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.held_words import HELD, OVER, held_status, held_words, is_believed
+from lbcore.balancer.decisions.held_words import (
+    HELD,
+    OVER,
+    breakdown_words,
+    held_status,
+    held_words,
+    is_believed,
+)
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -136,6 +143,7 @@ def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     held = newest_held(rows, broker)
     if held is not None:
         yield from held_words(held)
+        yield from breakdown_words(held)
         yield from _largest(rows, broker)
     elif gauge["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
         yield f"it is beyond its threshold, but {verdict_words(gauge['verdict'])}"

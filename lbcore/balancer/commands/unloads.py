@@ -97,7 +97,7 @@ def _release(work: Work, command: Command, before: Mapping[str, Any], part: int)
     problem = ""
     for row in rows:
         record = work.ledger.record_at(row)
-        if record.state is not State.OWNED:
+        if record.state is not State.OWNED or record.destination == destination:
             continue
         had, refused = record.destination, release(work, record, origin, destination)
         if not refused:

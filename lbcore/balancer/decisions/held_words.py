@@ -5,7 +5,7 @@ Decides the words, the same for status, page, `top`, explain and the alarm. Read
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ def _status(row: Mapping[str, Any], now_ms: int) -> HeldStatus:
     inputs = json.loads(row["inputs"])
     until = [cause["last_ms"] for cause in inputs["causes"]]
     since_ms = int(inputs["since_ms"])
-    words = "; ".join(held_words(row))
+    words = "; ".join((*held_words(row), *breakdown_words(row)))
     hot = f"hot for {duration(now_ms - since_ms)}" if now_ms > since_ms else "hot"
     return HeldStatus(
         broker=str(row["source"]),
@@ -113,16 +113,17 @@ def held_words(row: Mapping[str, Any]) -> list[str]:
     words = [_cause(cause, inputs, is_joint=is_joint) for cause in causes]
     if is_joint:
         words = [f"only together: {word}" for word in words]
-    if len(causes) > 1 and inputs.get("blocked"):
-        words.append(_breakdown(inputs))
     return words
 
 
-def _breakdown(inputs: Mapping[str, Any]) -> str:
-    """How many bundles which rules hold; the counts add up to all of the broker's."""
+def breakdown_words(row: Mapping[str, Any]) -> Iterator[str]:
+    """How many bundles which rules hold: the counts add up to all of the broker's."""
+    inputs = json.loads(row["inputs"])
+    if len(inputs["causes"]) < 2 or not inputs.get("blocked"):  # noqa: PLR2004 (the one says it)
+        return
     parts = [f"{count} held by {rules}" for rules, count in sorted(inputs["blocked"].items())]
     listed = ", ".join([*parts, f"{inputs['free']} by no rule"])
-    return f"its {inputs['bundles']} bundles: {listed}"
+    yield f"its {inputs['bundles']} bundles: {listed}"
 
 
 def _cause(cause: Mapping[str, Any], inputs: Mapping[str, Any], *, is_joint: bool) -> str:
