@@ -74,7 +74,7 @@ class Agent:
     """One start of one broker. `start` it, then `stop` it in order, or just end the process.
 
     The identity's incarnation must be new with each start. Uses a thread for itself, one that
-    reads ownership, and the callbacks' threads.
+    reads ownership, one that asks whether Kafka answers, and the callbacks' threads.
     """
 
     def __init__(

@@ -282,10 +282,10 @@ def _load(where: Whereabouts, now_ms: int, around: Surroundings) -> Iterator[Doc
     """Brokers that are there and whose load is not known, or old; while the job tells of it."""
     reader = where.reader()
     writer = reader.writer()
-    silent_ms = now_ms - writer.now_ms if writer else NEVER_MS
+    silent_ms = max(0, now_ms - writer.now_ms) if writer else NEVER_MS
     job = judge_job(silent_ms, silent_ms, where.started(tell=lambda _: None).pipeline)
     if not job.is_present or around.kafka:
-        age = f"the job's last commit is {duration(max(0, silent_ms))} old" if writer else ""
+        age = f"the job's last commit is {duration(silent_ms)} old" if writer else ""
         step = "mend what is said above first"
         yield warn("load", f"not known now: {age or 'the job has never written'}", step)
         return

@@ -76,7 +76,7 @@ def silence_words(row: Row, now_ms: int) -> str:
         names = ", ".join(inputs["silent"][:3])
         return (
             f"{inputs['count']} of {inputs['brokers']} brokers are silent, such as {names}, for up"
-            f" to {silent}: failover waits"
+            f" to {silent}, and failover waits"
         )
     if row["reason"] == "Suspected":
         end = duration(int(inputs["broker_timeout_ms"]))

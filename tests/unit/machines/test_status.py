@@ -338,7 +338,9 @@ def test_silence_of_many_stalls_and_is_said_once() -> None:
     many = silence("Many", silent=["b1", "b2"], count=2, brokers=2)
     found = status(silence=[many, silence("Suspected", "b1"), silence("Suspected", "b2")])
     assert found.phase is ClusterPhase.STALLED
-    assert found.why == "2 of 2 brokers are silent, such as b1, b2, for up to 7 s: failover waits"
+    assert (
+        found.why == "2 of 2 brokers are silent, such as b1, b2, for up to 7 s, and failover waits"
+    )
     assert len(found.alarms) == 1
     assert status(silence=[many, silence("Over", age_ms=10, count=0)]) == status()
 
