@@ -102,7 +102,7 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
     try:
         found = json.loads(text)["keys"]
         entries = [entry for entry in found if entry.get("use", "sig") == "sig"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{path} is neither a JWKS nor a PEM public key") from None
     if not 1 <= len(entries) <= _KEYS_MAX:
         raise ValueError(f"{path} must hold 1 to {_KEYS_MAX} keys for signatures")
