@@ -389,5 +389,5 @@ def _reason(content: bytes) -> str:
     """Pulsar's sentence of a refusal."""
     try:
         return str(json.loads(content)["reason"]).strip()[:_SHOWN]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return content[:_SHOWN].decode("utf-8", "replace")

@@ -9,8 +9,7 @@ import re
 from datetime import datetime, timezone
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LONGEST_MS = 1_000 * 366 * _UNITS_MS["d"]
-_SHOWN_CHARS = 40
+_LONGEST_MS = 36_500 * _UNITS_MS["d"]
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
@@ -26,7 +25,8 @@ def parse_duration_ms(text: str) -> int:
     number, unit = found.groups()
     length_ms = float(number) * _UNITS_MS[unit or "s"]
     if length_ms > _LONGEST_MS:
-        raise argparse.ArgumentTypeError(f"{text[:_SHOWN_CHARS]!r} is longer than a thousand years")
+        message = f"{text[:20]!r} is too long for a duration; write at most 36500d"
+        raise argparse.ArgumentTypeError(message)
     return round(length_ms)
 
 

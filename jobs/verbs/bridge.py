@@ -133,15 +133,15 @@ def _give_back(args: argparse.Namespace) -> int:
     topic, key, value = format_message(command)
     sender = Sender(where.address(), "bridge-give-back")
     sender.send(topic, key.decode(), value)
-    sender.flush(_FLUSH_MS)
+    is_sent = sender.flush(_FLUSH_MS) and sender.not_delivered == 0
     sender.close()
-    if sender.not_delivered:
+    if not is_sent:
         raise CommandError(
             "Pulsar balances itself again, but Ballast was not told",
             why="Kafka did not take the command",
             next_step="a bridge that runs sees it by itself within a minute and moves nothing more",
         )
-    text = f"{SHEDDING}=true: Pulsar balances itself again; Ballast observes only"
+    text = f"{SHEDDING}=true: Pulsar balances itself again; Ballast is told to observe only"
     answer(args, {"shedding": True, "observe_only": True}, text)
     return Exit.DONE
 

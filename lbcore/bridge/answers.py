@@ -9,7 +9,7 @@ exchanges in tests/recordings.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,8 +31,9 @@ MAX_CHARS = 4_096
 _MAX_ITEMS = 1_000_000
 _OK = 200
 _OWN_TENANTS = ("pulsar", "sla-monitor")
-_SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_SAMPLE = re.compile(r"^(\w+)(?:\{([^}\n]*)\})? (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'\b(\w+)="([^"]*)"')
+_MAX_STARTED_S = 1e11
 _STARTED = "process_start_time_seconds"
 _VERSION = "pulsar_version_info"
 _PLAIN_VERSION = re.compile(r"[\w.+-]{1,60}")
@@ -170,30 +171,42 @@ def parse_topics(raw: bytes) -> TopicTable | Unreadable:
     return _read(raw, lambda value: _topic_table(as_object(value)))
 
 
+def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of a Prometheus page's samples of some names; NaN for no number.
+
+    O(characters), whatever the page is made of: no sample reaches beyond its line.
+    """
+    for found in _SAMPLE.finditer(page):
+        if found[1] in names:
+            try:
+                value = float(found[3])
+            except ValueError:
+                value = float("nan")
+            yield found[1], dict(_LABEL.findall(found[2] or "")), value
+
+
 def parse_metrics(raw: bytes) -> Gauges | Unreadable:
     """A broker's Prometheus page. Usages that it doesn't have are 0. O(bytes)."""
     if len(raw) > MAX_BYTES:
         return Unreadable(detail=f"the page has {len(raw)} bytes and the limit is {MAX_BYTES}")
     wanted = {f"pulsar_lb_{one.metric}_usage": at for at, one in enumerate(RESOURCES)}
     percent, started_s, version = np.zeros(len(RESOURCES)), 0.0, ""
-    for name, labels, value in _SAMPLE.findall(raw.decode("utf-8", "replace")):
+    page = raw.decode("utf-8", "replace")
+    for name, labels, value in samples(page, {*wanted, _VERSION, _STARTED}):
         if name == _VERSION:
-            version = dict(_LABEL.findall(labels)).get("version", "")
+            version = labels.get("version", "")
         elif name == _STARTED:
-            started_s = _float(value)
-        elif name in wanted:
-            percent[wanted[name]] = _float(value)
-    if not started_s > 0.0 or not np.isfinite(percent).all() or (percent < 0.0).any():
+            started_s = value
+        else:
+            percent[wanted[name]] = value
+    if (
+        not 0.0 < started_s < _MAX_STARTED_S
+        or not np.isfinite(percent).all()
+        or (percent < 0.0).any()
+    ):
         detail = f"it has no {_STARTED}, or usages that are no numbers; is this Pulsar's page?"
         return Unreadable(detail=detail)
     return Gauges(percent=percent, started_ms=round(started_s * 1_000), version=version)
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
 
 
 def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:

@@ -17,6 +17,7 @@ from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import RejectReason
 
 _MAX_BROKERS = 100_000
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def _names(found: Mapping[str, Any], name: str) -> list[str]:
 
 def _whole(given: Mapping[str, Any], name: str) -> int:
     text = str(given.get(name, ""))
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
         raise FieldRefusal(
             RejectReason.WRONG_TYPE, f"{name} must be a whole number, got {text[:40]!r}"
         )

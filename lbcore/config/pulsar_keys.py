@@ -170,9 +170,11 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     `config.load.with_dynamic` refuses it. Raises ConfigError, for a key of AT_START as well.
     """
     changes: dict[str, Any] = {}
-    late = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
-    if late:
-        raise ConfigError(tuple(late))
+    wrong = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
+    empty = [key for key, value in values.items() if value == "" and key not in SETTINGS]
+    wrong += [Problem(key=key, detail="it has no value: give one, or reset it") for key in empty]
+    if wrong:
+        raise ConfigError(tuple(wrong))
     for key, value in values.items():
         if key in SETTINGS:
             is_text = isinstance(value, str)
@@ -207,20 +209,19 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
+    pending: list[str] = []
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
+        if not any(pending) and (not line or line[0] in "#!"):
             continue
-        line = pending + line
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            pending = line[:-1]
-            continue
-        pending = ""
-        yield line
-    if pending:
-        yield pending
+        # an even number of backslashes may end what is pending: it changes no parity
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending.append(line[:-1] if is_continued else line)
+        if not is_continued:
+            yield "".join(pending)
+            pending = []
+    if any(pending):
+        yield "".join(pending)
 
 
 def _unescape(text: str) -> str:

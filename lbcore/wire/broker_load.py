@@ -89,7 +89,7 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
         envelope=envelope,
         usage=usage,
         limit=limit,
-        traffic=np.array([fields.number(message, field) for field in TRAFFIC]),
+        traffic=fields.flushed(np.array([fields.number(message, field) for field in TRAFFIC])),
         topic_count=fields.count(message, "numTopics"),
         bundle_count=fields.count(message, "numBundles"),
         consumer_count=fields.count(message, "numConsumers"),

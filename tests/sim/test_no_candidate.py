@@ -90,7 +90,9 @@ def test_bundles_without_a_policy_beside_those_of_one_have_an_alarm_of_their_own
     assert "reserve every broker, so none may take bundles of t/free" in found
 
 
-@pytest.mark.parametrize("primary", ["broker-1:8080", "broker-1", "broker-1.*", "[a-z0-9-]+-1:80[0-9]+"])
+@pytest.mark.parametrize(
+    "primary", ["broker-1:8080", "broker-1", "broker-1.*", "[a-z0-9-]+-1:80[0-9]+"]
+)
 def test_policy_that_names_brokers_with_their_port_is_served(primary: str) -> None:
     world = running()
     world.command("set_isolation_policy", policy="p", primary=[primary], **POLICY)

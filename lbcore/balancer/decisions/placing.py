@@ -30,6 +30,7 @@ from lbcore.plan import planner
 from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
 from lbcore.plan.split.decision import SplitDecision
+from lbcore.wire.fields import flushed
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _AWAITED_MS = 60_000
@@ -198,8 +199,8 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         namespaces=tuple(namespaces),
         namespace=namespace[rows],
         owner=owner,
-        short=ledger.short[rows],
-        long=ledger.long[rows],
+        short=flushed(ledger.short[rows]),  # averages of idle bundles decay for ever
+        long=flushed(ledger.long[rows]),
         topics=ledger.topics[rows],
         sessions=ledger.sessions[rows],
         can_move=ledger.state[rows] == STATE_CODE[State.OWNED],

@@ -98,6 +98,12 @@ def test_metrics_with_a_usage_that_is_no_number_are_unreadable() -> None:
     assert isinstance(parse_metrics(page), Unreadable)
 
 
+@pytest.mark.parametrize("started", ["+Inf", "1e308", "1e11", "NaN", "-1", "0", "x", "9" * 400])
+def test_metrics_with_a_start_that_is_no_time_are_unreadable(started: str) -> None:
+    found = parse_metrics(f"process_start_time_seconds {started}\n".encode())
+    assert isinstance(found, Unreadable)
+
+
 def test_boundaries_of_a_real_namespace_are_numbers() -> None:
     answer = raw(read_recording("23-namespaces-bundles").body)
     boundaries = parse_boundaries(answer)

@@ -75,6 +75,17 @@ def test_refusal_is_told_in_pulsars_words(fake: FakePulsar) -> None:
     assert caught.value.is_refusal
 
 
+@pytest.mark.parametrize("reason", [b"[" * 100_000, b'{"reason":' * 50_000, b"9" * 100_000])
+def test_refusal_that_is_nested_without_end_is_told_as_it_begins(
+    fake: FakePulsar, reason: bytes
+) -> None:
+    path = f"/admin/v2/namespaces/{LEFT}/unload"
+    fake.put(path, reason, 409)
+    with pytest.raises(PulsarAdminError, match="409 ") as caught:
+        admin_of(fake).unload(LEFT, "b:1")
+    assert len(str(caught.value)) < 1_000
+
+
 @pytest.mark.parametrize("garbage", [b"", b"<html>", b"[1, 2]", b"\xff\xfe", b'{"a": 1}'])
 def test_garbage_for_a_list_of_brokers_is_an_error_and_no_list(
     fake: FakePulsar, garbage: bytes

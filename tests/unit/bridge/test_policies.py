@@ -55,6 +55,9 @@ def test_isolation_policy_is_told_as_the_balancer_reads_it() -> None:
         raw({"mine": {**POLICY, "primary": "broker-1"}}),
         raw({"mine": {**POLICY, "auto_failover_policy": None}}),
         raw({"mine": {**POLICY, "auto_failover_policy": {"parameters": {"min_limit": "x"}}}}),
+        raw(
+            {"mine": {**POLICY, "auto_failover_policy": {"parameters": {"min_limit": "9" * 5000}}}}
+        ),
     ],
 )
 def test_half_an_answer_is_no_policy(garbage: bytes) -> None:
