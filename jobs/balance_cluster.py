@@ -20,7 +20,7 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from jobs.adapters.delta.history_upkeep import HistoryUpkeep
-from jobs.adapters.delta.table_place import store_errors, table_place
+from jobs.adapters.delta.table_place import store_errors, table_place, usable_folder
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
@@ -118,7 +118,7 @@ def main(
 def _arguments() -> argparse.ArgumentParser:
     parser = Parser(prog="balance_cluster", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-    parser.add_argument("--state-dir", type=Path, required=True, help="checkpoint and lock")
+    parser.add_argument("--state-dir", type=usable_folder, required=True, help="its checkpoint")
     parser.add_argument(
         "--tables",
         type=table_place,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jobs.adapters.processes.preflight import check_port, free_ports
+from jobs.adapters.processes.preflight import check_folder, check_port, free_ports
 from jobs.console import CommandError, MisuseError, note
 
 LOOKUP_PORT = 8080
@@ -41,6 +41,9 @@ class Layout:
     """The folder of one local run and what lies where in it."""
 
     root: Path
+
+    def __post_init__(self) -> None:
+        check_folder(self.root)
 
     @property
     def kafka(self) -> Path:

@@ -141,3 +141,21 @@ def test_embedded_kafka_with_bad_property_reports_its_last_words(tmp_path: Path)
 
 def test_read_properties_skips_comments_and_blank_lines() -> None:
     assert read_properties("# a=b\n\n c = d=e \n") == {"c": "d=e"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-é 🙂 q'u\"o %x #a",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("x" * 200, "a:b", "{x}", "$x*?")),
+    ],
+)
+def test_embedded_kafka_keeps_its_data_in_the_folder_that_was_named(
+    tmp_path: Path, name: str
+) -> None:
+    broker = EmbeddedKafka(tmp_path / name)
+    broker.start()
+    broker.stop()
+    assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)
+    assert (tmp_path / name / "data" / "meta.properties").exists()
+    assert (tmp_path / name / "logs" / "kafka.log").exists()

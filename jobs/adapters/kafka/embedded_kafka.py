@@ -101,8 +101,7 @@ class EmbeddedKafka:
         check_disk(self.folder, _DISK_BYTES)
         for port in (self.port, self.controller_port):
             self._check_port(port)
-        lines = [f"{key}={value}" for key, value in sorted(self._properties().items())]
-        self._config_path.write_text("\n".join(lines) + "\n")
+        self._config_path.write_text(write_properties(self._properties()), encoding="ascii")
         shutil.rmtree(self._temporary, ignore_errors=True)  # what one that was killed left
         self._temporary.mkdir()
         if not (self.folder / "data" / "meta.properties").exists():
@@ -209,6 +208,28 @@ def read_properties(text: str) -> dict[str, str]:
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(entries: Mapping[str, str]) -> str:
+    """Return a Java properties file, sorted; java.util.Properties reads Latin-1 and escapes."""
+    return "".join(
+        f"{_java_escaped(key, ' =:#!')}={_java_escaped(value)}\n"
+        for key, value in sorted(entries.items())
+    )
+
+
+def _java_escaped(text: str, separators: str = "") -> str:
+    """Return text for a properties file: backslashes doubled, what is not ASCII as UTF-16 units."""
+    parts = []
+    for at, char in enumerate(text):
+        if char == "\\" or char in separators or (char == " " and not at):
+            parts.append(f"\\{char}")
+        elif char.isascii() and char.isprintable():
+            parts.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass")
+            parts += [f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)]
+    return "".join(parts)
 
 
 def _new_cluster_id() -> str:
