@@ -68,6 +68,13 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
+def in_one_line(error: BaseException) -> str:
+    """All that an error says, for a log or a page: of a CommandError its three parts."""
+    if isinstance(error, CommandError):
+        return " ".join(f"{error.what}: {error.why}; next: {error.next_step}".split())
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def say(text: str) -> None:
     """Write one line to standard output, at once."""
     sys.stdout.write(f"{text}\n")
