@@ -19,6 +19,7 @@ from jobs.console import (
     MisuseError,
     add_json_option,
     complain,
+    first_line,
     json_line,
     note,
     say,
@@ -27,6 +28,8 @@ from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
 
 _JSON, _HELP = "--json", "help"
+_OF_TABLES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
+"""Modules of errors that delta-rs and Arrow raise; importing them takes longer than many verbs."""
 COMMAND_WORDS = "jobs.operating.command_words"
 
 
@@ -114,6 +117,21 @@ def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         sys.stderr.close()
         return Exit.DONE
+    except BaseException as error:
+        if not type(error).__module__.startswith(_OF_TABLES):
+            raise
+        complain(_unreadable(error), as_json=args.json)
+        return Exit.FAILED
+
+
+def _unreadable(error: BaseException) -> CommandError:
+    """Errors and panics of delta-rs that no file was found for."""
+    return CommandError(
+        "the tables can't be read",
+        why=f"{type(error).__name__}: {first_line(error)}",
+        next_step="`ballast doctor` looks at each table; put them back from a backup if one is "
+        "damaged (docs/operate.md, Restore)",
+    )
 
 
 if __name__ == "__main__":

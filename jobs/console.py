@@ -83,6 +83,13 @@ def three_parts(what: str, why: str, next_step: str) -> list[str]:
     return [printable(line) for line in (what, *causes, f" next: {next_step}")]
 
 
+def in_one_line(error: BaseException) -> str:
+    """All that an error says, for a log or a page: of a CommandError its three parts."""
+    if isinstance(error, CommandError):
+        return " ".join(f"{error.what}: {error.why}; next: {error.next_step}".split())
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def printable(text: str) -> str:
     r"""Return the text with everything that a terminal obeys or hides written as an escape.
 

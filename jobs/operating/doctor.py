@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_log import DamagedTableError
 from jobs.adapters.delta.table_place import StorePath, TablePlace
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import (
@@ -192,6 +193,9 @@ def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
         yield from _optional_columns(open_delta(path), table)
     except TableSchemaError as error:
         yield fail(name, error.difference, "run the version that made it, or with new tables")
+    except DamagedTableError as error:
+        yield fail(name, error.why, error.next_step)
+        return
     length = newest_version(path) - max(0, checkpoint_version(path))
     if length > _LOG_LENGTH_WARN:
         yield warn(

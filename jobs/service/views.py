@@ -20,6 +20,7 @@ from jobs.adapters.delta.table_scan import rows_in, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.console import in_one_line
 from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
 from lbcore.model.backtest_tables import BACKTESTS
@@ -291,7 +292,7 @@ class TableViews:
         self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
 
     def _note(self, error: Exception) -> None:
-        self._tell(f"{type(error).__name__}: {error}".splitlines()[0])
+        self._tell(in_one_line(error))
 
     def _tell(self, text: str) -> None:
         """Keep what is wrong, "" = nothing, and log it once while it lasts."""

@@ -15,7 +15,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,7 @@ RESTORE = (
     "put all tables back from a backup as docs/operate.md says under Restore, then `ballast state "
     "rebuild --restored --state-dir DIR` and start the job"
 )
-_MEND = "start the job, which moves it aside and repeats what is lost"
+_MEND = "start the job, which moves it aside and repeats the batch, or says what is lost"
 _LOG = "_delta_log"
 HINT = "_last_checkpoint"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -48,6 +48,8 @@ _PARQUET_MAGIC = b"PAR1"
 _OF_A_FILE = re.compile("arquet|External error|Arrow error|Object at|IO error|[Ee][Oo][Ff]")
 """In errors of delta-rs about a file; others are about the question, for which no file is read."""
 _AGAIN_S = 0.05
+_COPIES_FROM = 50
+"""So many commits back one is looked for that an old copy may be of."""
 _Mark: TypeAlias = tuple[int, int, int]
 
 
@@ -237,12 +239,19 @@ def _gap(table: Path, file: Path, oldest: int, left_out: Mapping[str, str]) -> D
 
 
 @lru_cache(maxsize=10_000)
-def _commit_problem(file: str, mark: _Mark) -> str:  # noqa: ARG001 another mark, another content
-    """What is wrong with a commit's file, "" = nothing."""
+def _commit_problem(file: str, mark: _Mark) -> str:
+    """What is wrong with a commit's file, "" = nothing. No two commits are the same."""
+    path = Path(file)
+    text, version = path.read_bytes(), int(path.stem)
     try:
-        parse_commit(int(Path(file).stem), Path(file).read_bytes())
+        parse_commit(version, text)
     except CorruptLogError as error:
         return str(error)
+    for other in range(max(0, version - _COPIES_FROM), version):
+        earlier = commit_path(path.parent.parent, other)
+        with suppress(FileNotFoundError):
+            if earlier.stat().st_size == mark[2] and earlier.read_bytes() == text:
+                return f"commit {version} is a copy of commit {other}"
     return ""
 
 
@@ -313,7 +322,7 @@ def open_on_disk(table: Path, version: int | None) -> DeltaTable:
             next_step="let a user read it who may, as the job's does, or give this one the right",
         ) from error
     if state.torn:
-        _say(f"{state.torn}; version {state.version} is shown, the job repeats what is lost")
+        _say(f"{state.torn}; version {state.version} is shown until the job has mended it")
     for name, cause in state.left_out.items():
         _say(f"{log_path(table) / name} {cause}; the table is read without it")
     with telling_damage(table):

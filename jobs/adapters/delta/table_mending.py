@@ -85,18 +85,18 @@ def sync_checkpoint(table: TablePlace) -> None:
 def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None:
     """Refuse tables that lack commits which others name, as after half a restore.
 
-    names: of the tables that count, None = all. A file that was moved aside counts as its commit:
-    so a person lets go of it. Raises DamagedTableError; looks at folders only, for stores lose no
-    single object.
+    names: of the tables that count, None = all. A newest commit that is torn counts, for whoever
+    opens the table is told; so does one that was moved aside, by which a person lets go of it.
+    Raises DamagedTableError; looks at folders only, for stores lose no single object.
     """
     if not isinstance(root, Path):
         return
     wanted = set(names or (table.name for table in TABLES))
     ahead = _batch_without_events(root, sorted(wanted))
     last = _last_batch(root / _EVENTS)
-    if ahead is not None and not any(
-        version > (last.version if last else -1) for version in _aside(root / _EVENTS)
-    ):
+    aside = _aside(root / _EVENTS)
+    is_told = bool(aside) and max(aside) > (last.version if last else -1)
+    if ahead is not None and not is_told and not inspect_log(root / _EVENTS).torn:
         raise damaged(
             root / _EVENTS,
             log_path(root / _EVENTS),

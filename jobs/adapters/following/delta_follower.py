@@ -38,6 +38,7 @@ from jobs.adapters.following.unread_rows import UnreadRows
 from jobs.adapters.following.view import Changes, FollowCounts, View
 from jobs.adapters.following.whole_records import read_records
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.console import in_one_line
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regressions
@@ -323,7 +324,7 @@ class DeltaFollower:
     def _fail(self, error: Exception) -> None:
         self.counts.errors += 1
         reason = self._reload_reason or ReloadReason.UNREADABLE
-        self._note(f"tables can't be read, answers get older: {type(error).__name__}: {error}")
+        self._note(f"tables can't be read, answers get older: {in_one_line(error)}")
         self._tables = None
         self._schedule_reload(reason)
 
