@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,21 +40,33 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import pass_rarely
 from jobs.adapters.spark.batch_sink import BatchSink
 from jobs.adapters.spark.checkpoint import (
+    DamagedCheckpointError,
+    DamagedStateError,
+    Manifest,
     Resumption,
     SeenVersion,
     check_standby,
     choose_checkpoint,
     is_ended,
     is_restored,
+    new_checkpoint,
     newest_begun,
     read_manifest,
+    remove_old_checkpoints,
     unfinished_batch,
     unmark_restored,
     write_manifest,
 )
+from jobs.adapters.spark.checkpoint_damage import is_damage
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.each_batch import EachBatch
-from jobs.adapters.spark.fatal_errors import error_messages, java_failure, java_text, said_of
+from jobs.adapters.spark.fatal_errors import (
+    error_messages,
+    java_failure,
+    java_text,
+    root_cause,
+    said_of,
+)
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
 from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
 from jobs.adapters.spark.progress import progress_line, read_progress
@@ -91,7 +103,9 @@ def main(
     args = _arguments().parse_args(argv)
     log_json_lines()
     pass_rarely()
-    last = read_manifest(args.state_dir)
+    last = None
+    with suppress(DamagedStateError):  # looked into when the folder is held
+        last = read_manifest(args.state_dir)
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
     for own in config.own.values():
         note(f"strategy {own.name}: {own.problem or own.code}")
@@ -201,9 +215,8 @@ class _Job:
         log = _logger(self.args.log)
         is_by_bundle = self.config.telemetry.bundle_metrics
         metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
-        metrics.see_start(is_rebuilt=resumption.is_rebuilt)
+        metrics.see_start(is_rebuilt=resumption.is_rebuilt, is_damaged=resumption.is_damaged)
         self.shown.show(metrics.registry)
-        log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
         with ExitStack() as query_end:  # before the folder is let go of; the rest of it after
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
             self.cleanup.enter_context(closing(KafkaWatch(address, "streaming job").start()))
@@ -214,33 +227,89 @@ class _Job:
                 **address.client_options("balance_cluster"),
             )
             self.cleanup.callback(publisher.close)
-            beginning = _beginning(self.config, self.args, writer, resumption, place)
-            if resumption.is_rebuilt:
-                log({"event": "records_sent", "records": send_all_records(writer, publisher)})
-            sink = BatchSink(
+            start = _Start(
+                job=self,
+                place=place,
                 writer=writer,
+                claimed=claimed,
+                told=_Told(log=log, metrics=metrics),
                 publisher=publisher,
-                identity=identity_of(present),
-                heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
-                log=log,
-                passed=self.passed,
-                watch=metrics.see_batch,
-                tell=lambda rows: self.ticker.tell(rows) if self.ticker else None,
-                ends=place.ends_after(writer.last_commit()),
+                watch=watch,
             )
-            upkeep, seen = _upkeep(writer, self.config.pipeline), SeenVersion(state_dir)
-            each = EachBatch(sink, resumption, upkeep, seen)
-            told = _Told(log=log, metrics=metrics)
-            begin = partial(start_query, session.result(), self.config, beginning, each)
-
-            def attempt() -> int:
-                query = begin()
-                query_end.callback(query.stop)
-                return _wait(query, self.end, watch, each, told)
-
-            self.end.has_begun = True
+            begin = partial(start.work, session=session, query_end=query_end)
             with self.end.with_work():
-                return in_time(attempt)
+                try:
+                    return begin(resumption)
+                except DamagedCheckpointError as damage:  # the second one ends the job
+                    metrics.see_start(is_rebuilt=True, is_damaged=True)
+                    new = new_checkpoint(state_dir, writer.epoch, damage.why, is_damaged=True)
+                    write_manifest(state_dir, claimed, new)
+                    return begin(new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What the job has taken over, from which a query begins. claimed: its manifest."""
+
+    job: _Job
+    place: KafkaPlace
+    writer: TableWriter
+    claimed: Manifest
+    told: "_Told"
+    publisher: OwnershipPublisher
+    watch: TopicWatch
+
+    def work(
+        self, resumption: Resumption, session: "Future[SparkSession]", query_end: ExitStack
+    ) -> int:
+        """Go on from there until told to stop or the query ends.
+
+        Raises DamagedCheckpointError when Spark can't read the checkpoint.
+        """
+        config, args, end = self.job.config, self.job.args, self.job.end
+        writer, log = self.writer, self.told.log
+        self._tell(resumption)
+        address = kafka_address(config, args.bootstrap)
+        beginning = _beginning(config, args, writer, resumption, self.place)
+        if resumption.is_rebuilt:
+            records = send_all_records(writer, self.publisher)
+            log({"event": "records_sent", "records": records})
+        sink = BatchSink(
+            writer=writer,
+            publisher=self.publisher,
+            identity=identity_of(self.claimed),
+            heartbeat_ms=config.pipeline.heartbeat_commit_ms,
+            log=log,
+            passed=self.job.passed,
+            watch=self.told.metrics.see_batch,
+            tell=lambda rows: self.job.ticker.tell(rows) if self.job.ticker else None,
+            ends=self.place.ends_after(writer.last_commit()),
+        )
+        upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
+        each = EachBatch(sink, resumption, upkeep, seen)
+        begin = partial(start_query, session.result(), config, beginning, each)
+
+        def attempt() -> int:
+            query = begin()
+            query_end.callback(query.stop)
+            return _wait(query, end, self.watch, each, self.told)
+
+        end.has_begun = True
+        return in_time(attempt)
+
+    def _tell(self, resumption: Resumption) -> None:
+        """Log where the query goes on from, and remove checkpoints that nothing needs."""
+        line = {"event": "start", "writer_epoch": self.writer.epoch}
+        self.told.log({**line, "rebuilt_because": resumption.reason})
+        if resumption.is_damaged:
+            note(
+                f"{resumption.reason}; the state is rebuilt from the tables into"
+                f" {resumption.checkpoint}, what is damaged is kept"
+            )
+        if resumption.is_rebuilt:
+            gone = remove_old_checkpoints(self.job.args.state_dir, resumption.checkpoint)
+            if gone:
+                self.told.log({"event": "checkpoints_removed", "names": gone})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +392,8 @@ def _wait(
             error = java_text(query.exception())
             if each.ended < 0 and is_late_worker(error):
                 raise LateWorkerError(error)
+            if is_damage(error):
+                raise DamagedCheckpointError(checkpoint, root_cause(error))
             ended = said_of(error) or str(watch.look() or java_failure(error, _ENDED))
             note(*ended.split("\n"))
             return Exit.FAILED

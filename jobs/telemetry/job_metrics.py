@@ -56,8 +56,9 @@ class JobMetrics:
         """What Prometheus is given."""
         return self.store.registry()
 
-    def see_start(self, *, is_rebuilt: bool) -> None:
-        """The job takes its state from the tables, or from its checkpoint."""
+    def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
+        """Show where the state comes from; is_damaged: its checkpoint could not be read."""
+        self.store.add("ballast_damaged_checkpoints_total", by=int(is_damaged))
         self._show_phase(REBUILDING if is_rebuilt else RESUMING)
 
     def _show_phase(self, present: str) -> None:

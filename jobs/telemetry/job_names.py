@@ -157,6 +157,8 @@ _CHANNEL: tuple[DeclaredMetric, ...] = (
 _RHYTHM: tuple[DeclaredMetric, ...] = (
     gauge("ballast_job_info", "1; the job's version.", "version"),
     PHASE,
+    counter("ballast_damaged_checkpoints_total", "Checkpoints, or files beside them, that could not"
+            " be read, so that the state was rebuilt from the tables; since the job's start."),
     gauge("ballast_writer_epoch", "Epoch that the job has claimed."),
     counter("ballast_batches_total", "Micro-batches that were written.", "cluster"),
     gauge("ballast_batch_time_seconds", "Time of the last batch, seconds since 1970.", "cluster"),

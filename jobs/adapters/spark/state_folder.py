@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from jobs.console import CommandError
+from jobs.console import CommandError, cause_words
 
 _AGAIN_S = 0.02
 
@@ -22,8 +22,17 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
 
     until: wait for the lock instead, and give up when this is set: then the answer is False.
     """
-    state_dir.mkdir(parents=True, exist_ok=True)
-    with (state_dir / "lock").open("a") as lock:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        file = (state_dir / "lock").open("a")
+    except OSError as error:
+        raise CommandError(
+            f"the lock of the state folder can't be opened: {state_dir / 'lock'}",
+            why=cause_words(error),
+            next_step="give this user the right to write there, or move what is in the way; what"
+            " the lock file holds does not matter",
+        ) from error
+    with file as lock:
         is_held = _try(lock)
         while until is not None and not is_held and not until.wait(_AGAIN_S):
             is_held = _try(lock)

@@ -21,6 +21,7 @@ from jobs.adapters.spark.checkpoint import (
     set_aside,
     write_manifest,
 )
+from tests.support.tables.spark_checkpoint import write_checkpoint
 
 _PRESENT = Manifest(
     code_version="c1",
@@ -38,11 +39,7 @@ _NEXT = replace(_PRESENT, epoch=1)
 
 def _spark_ran(checkpoint: Path, *, begun: int, ended: int) -> None:
     """Leave behind what Spark does: batches 0..begun-1 begun, 0..ended-1 finished."""
-    for folder, count in (("offsets", begun), ("commits", ended)):
-        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
-        for batch in range(count):
-            (checkpoint / folder / str(batch)).touch()
-    (checkpoint / "metadata").write_text('{"id": "q"}')
+    write_checkpoint(checkpoint, begun=begun, ended=ended)
 
 
 def choose(state_dir: Path, present: Manifest, epoch: int, **known: Any) -> Resumption:
