@@ -26,7 +26,7 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
-from jobs.adapters.kafka.raw_fetch import connection_text
+from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
@@ -319,7 +319,10 @@ def _wait(
             if each.ended < 0 and is_late_worker(error):
                 raise LateWorkerError(error)
             unknown = f"error: the streaming query has ended\n  why: {error}"
-            note(said_of(error) or str(watch.look() or unknown))
+            said = said_of(error)
+            # offsets are lost where a topic was made anew, too: which of the two says the topic
+            lost = watch.look() if not said or OffsetsLostError.__name__ in error else None
+            note(str(lost or said or unknown))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
         progress = read_progress(query) if each.ended > last else None
