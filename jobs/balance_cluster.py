@@ -26,7 +26,7 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
-from jobs.adapters.kafka.raw_fetch import connection_text
+from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
@@ -269,7 +269,6 @@ class _Start:
         config, args, end = self.job.config, self.job.args, self.job.end
         writer, log = self.writer, self.told.log
         self._tell(resumption)
-        address = kafka_address(config, args.bootstrap)
         beginning = _beginning(config, args, writer, resumption, self.place)
         if resumption.is_rebuilt:
             records = send_all_records(writer, self.publisher)
@@ -394,8 +393,10 @@ def _wait(
                 raise LateWorkerError(error)
             if is_damage(error):
                 raise DamagedCheckpointError(checkpoint, root_cause(error))
-            ended = said_of(error) or str(watch.look() or java_failure(error, _ENDED))
-            note(*ended.split("\n"))
+            said = said_of(error)
+            # offsets are lost where a topic was made anew, too: which of the two says the topic
+            lost = watch.look() if not said or OffsetsLostError.__name__ in error else None
+            note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
         progress = read_progress(query) if each.ended > last else None

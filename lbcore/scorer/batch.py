@@ -18,6 +18,9 @@ REFUSED_RAW_BYTES = 16_384
 REFUSED_PER_BATCH, REFUSED_BYTES_PER_BATCH = 1_000, 4_194_304
 """So many refused messages of a group are kept of one batch; the others are counted."""
 
+PENDING_BYTES = 67_108_864
+"""So many bytes of reports that wait for their other parts are held, of all brokers of a group."""
+
 
 @dataclass(slots=True)
 class ScorerBatch:
@@ -39,11 +42,16 @@ class ScorerBatch:
     placed: list[Placed] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
     refused_bytes: int = 0
+    read_bytes: int = 0
+    pending_bytes: int = field(init=False)
     not_kept: Counter[str] = field(default_factory=Counter)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     reports: dict[str, BrokerReport] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.pending_bytes = sum(track.pending_bytes for track in self.before.values())
 
     def save(self) -> Mapping[str, Any]:
         """How the batch stands, to come back to. O(tracks touched)."""
@@ -89,7 +97,10 @@ class ScorerBatch:
 
 
 _RESTORED = tuple(
-    sorted(ScorerBatch.__dataclass_fields__.keys() - {"before", "ends", "tracks", "loads"})
+    sorted(
+        ScorerBatch.__dataclass_fields__.keys()
+        - {"before", "ends", "read_bytes", "tracks", "loads"}
+    )
 )
 
 

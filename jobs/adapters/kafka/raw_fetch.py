@@ -153,8 +153,7 @@ class RawFetcher:
             for place, answer in self._ask(node, wanted):
                 error = for_code(answer.error_code)
                 if error is OffsetOutOfRangeError:
-                    known = f"{answer.log_start_offset} to {answer.high_watermark}"
-                    raise OffsetsLostError(place, offsets[place], f"Kafka has offsets {known}")
+                    raise OffsetsLostError(place, offsets[place], "Kafka has no such offset now")
                 if error is TopicAuthorizationFailedError:
                     raise error(place.topic)
                 if answer.error_code:

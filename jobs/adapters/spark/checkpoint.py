@@ -35,11 +35,10 @@ _UNUSED_MAX = 2
 """Checkpoints that are kept beside the one in use: a damaged one can be looked at."""
 
 LAYOUT = 3
-"""Of Spark's state store, see `spark_machine`, and of the source's offsets, see `kafka_source`. In
-1 every chunk had its own entry, in 2 the source was Spark's own."""
+"""Of Spark's state store, see `spark_machine`, and of the source's offsets, see `kafka_source`.
 
-READABLE_LAYOUTS = (3,)
-"""From a checkpoint with another one no start goes on."""
+In 1 every chunk had its own entry, in 2 the source was Spark's own. From a checkpoint with another
+one no start goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,7 +465,7 @@ def _out_of_date(
     anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
-    if last.layout not in READABLE_LAYOUTS:
+    if last.layout != LAYOUT:
         return "this version reads Kafka or lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"

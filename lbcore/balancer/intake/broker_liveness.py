@@ -62,9 +62,14 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
 
 
 def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
-    """Whether the batch has about as many messages as one may have, so that others wait."""
+    """Whether the batch has about as much as one may have, so that other messages wait."""
+    pipeline = work.config.pipeline
     read = sum(sum(update.counts.values()) for update in updates)
-    return read >= _FULL * work.config.pipeline.max_offsets_per_trigger
+    read_bytes = sum(update.read_bytes for update in updates)
+    return (
+        read >= _FULL * pipeline.max_offsets_per_trigger
+        or read_bytes >= _FULL * pipeline.max_bytes_per_trigger
+    )
 
 
 def judge_brokers(work: Work) -> None:

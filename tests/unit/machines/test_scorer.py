@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT, complete
@@ -288,3 +289,25 @@ def test_record_that_the_source_did_not_read_is_refused_for_what_the_source_says
     assert found.rejected.reason is RejectReason.TOO_LARGE
     assert found.rejected.detail == "offset 9: the record has 700000000 bytes"
     assert (found.rejected.cluster, found.rejected.raw) == ("local", b"xx")
+
+
+def test_parts_that_wait_are_bounded_and_the_broker_with_most_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lbcore.scorer.scorer.PENDING_BYTES", 2_000)
+
+    def waiting(broker: str, number: int, offset: int) -> RawMessage:
+        message = replace(part(1, number % 2, 100), envelope=envelope(1, broker=broker))
+        return raw(replace(message, part=number), offset)
+
+    starts = [Heartbeat(envelope=envelope(1, broker=name)) for name in ("good", "evil")]
+    events = [raw(message, n) for n, message in enumerate(starts)]
+    events += [waiting("good", 0, 2), *(waiting("evil", n, 3 + n) for n in range(20))]
+    step = SCORER.step(None, events, 0)
+    assert step.state is not None
+    sizes = {name: track.pending_bytes for name, track in step.state.items()}
+    assert sizes["good"] > 0
+    assert sum(sizes.values()) <= 2_000
+    found = step.effects[0].rejected
+    assert {message.rejected.reason for message in found} == {RejectReason.MISSING_PART}
+    assert len(found) > 5
