@@ -38,9 +38,10 @@ from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from jobs.operating.job_settings import FROM_FILES, started_with
+from jobs.whole_file import write_whole
 from lbcore.config.findings import ConfigFinding, UsageGaps
+from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
-from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
@@ -237,7 +238,9 @@ def _import(args: argparse.Namespace) -> int:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
-    answer(args, _imported(found), _overlay(args, found).rstrip("\n"))
+    text = _overlay(args, found).rstrip("\n")
+    written = {} if args.output is None else {"output": str(args.output)}
+    answer(args, {**_imported(found), **written}, text)
     return Exit.DONE if found.is_obeyed else Exit.FAILED
 
 
@@ -249,11 +252,18 @@ def _whose_rules(found: ImportedConfig) -> str:
 
 
 def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
-    """The overlay's text; when it is to be written to a file, that it was."""
+    """The overlay's text; when it is written to a file, that it was."""
     overlay = _overlay_text(found, args.file.name)
-    if args.output is None or args.json:
+    if args.output is None:
         return overlay
-    args.output.write_text(overlay, encoding="utf-8")
+    try:
+        write_whole(args.output, overlay)
+    except OSError as error:
+        raise CommandError(
+            f"{args.output} can't be written",
+            why=cause_words(error),
+            next_step="name another file with --output, in a folder that is there",
+        ) from None
     return f"wrote {args.output}"
 
 
@@ -282,8 +292,8 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
             next_step="name it: ballast config import conf/broker.conf",
         )
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as cause:
+        return parse_properties(path.read_text(encoding=ENCODING))  # as Pulsar reads it
+    except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
             why=cause_words(cause),

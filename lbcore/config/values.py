@@ -130,10 +130,12 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 def _refusal(key: str, value: Any, advice: str) -> ConfigError:
-    return ConfigError((Problem(key=key, detail=f"{_shown(value)} can't be used here: {advice}"),))
+    return ConfigError(
+        (Problem(key=key, detail=f"{shown_text(value)} can't be used here: {advice}"),)
+    )
 
 
-def _shown(value: Any) -> str:
+def shown_text(value: Any) -> str:
     """The value as a sentence shows it, whatever it is: cut, and in characters that UTF-8 has."""
     if isinstance(value, int) and not -_MAX_INT64 <= value <= _MAX_INT64:
         return f"a whole number of {value.bit_length()} bits"
