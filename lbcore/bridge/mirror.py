@@ -162,7 +162,7 @@ def _namespaces(
     live = live_bundles(records.values())
     for name in sorted(live.keys() | now.namespaces.keys()):
         boundaries = now.namespaces.get(name, ())
-        if now.is_unread(name):
+        if before.is_unread(name) or now.is_unread(name):
             continue
         if before.namespaces.get(name, ()) != boundaries:
             continue

@@ -1,7 +1,9 @@
 """The bridge behind a proxy, a Service or a load balancer: whose answer it is gets verified."""
 
+import json
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.rollout_look import RestartWatch
+from jobs.cli import main
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, Message
 from tests.support.admin.assessed import BUNDLES, HOT_COUNT, REPORT_PATH, RUNTIME_PATH
@@ -147,3 +150,16 @@ def test_rolling_restart_takes_no_other_brokers_start_for_that_of_the_broker() -
         other = front.fake.answers[f"{ports[1]}{REPORT_PATH}"]
         front.fake.answers[f"{ports[0]}{REPORT_PATH}"] = other
         assert watch.incarnation(front.names[0]) == ""
+
+
+def test_bridge_at_the_command_line_refuses_a_front_and_says_what_to_give(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with fronted_brokers(is_reachable=False) as front:
+        words = ["bridge", "pulsar", "--admin-url", front.url, "--conf", "pulsar", "--json"]
+        words += ["--bootstrap", "127.0.0.1:1", "--tables", str(tmp_path), "--timeout-s", "2"]
+        assert main(words) == 1
+    told = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert "can't be told from each other" in told["error"]
+    assert "pulsar-proxy" in told["why"] or "Pulsar proxy" in told["why"]
+    assert "--broker-url" in told["next"]
