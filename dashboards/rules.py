@@ -152,6 +152,10 @@ PULSAR = (
            "{{ $value }} brokers of {{ $labels.cluster }} are listed and answer nothing."),
     _found("BallastPulsarNarrow", WARNING, "narrow",
            "{{ $value }} topics of {{ $labels.cluster }} have their partitions on too few brokers."),
+    _found("BallastPulsarUnread", WARNING, "unread",
+           "{{ $value }} things of {{ $labels.cluster }} can't be read of Pulsar."),
+    _found("BallastPulsarMisreporting", WARNING, "misreporting",
+           "{{ $value }} brokers of {{ $labels.cluster }} report fields that can't be used."),
     _alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} could not be mended, and are left alone."),
 )  # fmt: skip

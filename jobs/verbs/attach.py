@@ -39,7 +39,7 @@ _LOOK_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which cluster, what may be done, and where it is kept."""
-    parser.add_argument("url", metavar="URL", help="web service of any broker, or of a proxy")
+    parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
     parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
     add_network_word(parser)
@@ -130,6 +130,8 @@ def _bridge_words(args: argparse.Namespace, seen: FirstLook) -> list[str]:
     for option in ("auth_token_file", "tls_ca", "tls_cert", "tls_key"):
         file = getattr(args, option)
         words += [f"--{option.replace('_', '-')}", str(file.absolute())] if file else []
+    for broker, url in args.broker_url:
+        words += ["--broker-url", f"{broker}={url}"]
     return [*words, "--act"] if args.act else words
 
 

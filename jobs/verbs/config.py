@@ -4,6 +4,7 @@ check    says what doesn't suit: errors, and warnings that something can't work 
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
          --markdown: the reference in docs/configuration.md, --tables DIR: those that the job
          decides by, who set each, and what commands have changed that doesn't suit)
+import codecs
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
          something in it would not be obeyed, and says what
 set      changes settings while the job runs, all of those named or none
@@ -11,6 +12,7 @@ reset    takes changed settings back to what the files say
 """
 
 import argparse
+import codecs
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,10 +41,10 @@ from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from jobs.operating.job_settings import FROM_FILES, started_with
-from jobs.whole_file import read_text_file
+from jobs.whole_file import write_whole
 from lbcore.config.findings import ConfigFinding, UsageGaps
+from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
-from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
@@ -242,7 +244,9 @@ def _import(args: argparse.Namespace) -> int:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
-    answer(args, _imported(found), _overlay(args, found).rstrip("\n").split("\n"))
+    text = _overlay(args, found).rstrip("\n").split("\n")
+    written = {} if args.output is None else {"output": str(args.output)}
+    answer(args, {**_imported(found), **written}, text)
     return Exit.DONE if found.is_obeyed else Exit.FAILED
 
 
@@ -254,11 +258,18 @@ def _whose_rules(found: ImportedConfig) -> str:
 
 
 def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
-    """The overlay's text; when it is to be written to a file, that it was."""
+    """The overlay's text; when it is written to a file, that it was."""
     overlay = _overlay_text(found, args.file.name)
-    if args.output is None or args.json:
+    if args.output is None:
         return overlay
-    args.output.write_text(overlay, encoding="utf-8")
+    try:
+        write_whole(args.output, overlay)
+    except OSError as error:
+        raise CommandError(
+            f"{args.output} can't be written",
+            why=cause_words(error),
+            next_step="name another file with --output, in a folder that is there",
+        ) from None
     return f"wrote {args.output}"
 
 
@@ -287,7 +298,8 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
             next_step="name it: ballast config import conf/broker.conf",
         )
     try:
-        return parse_properties(read_text_file(path))
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode(ENCODING)  # as Pulsar does
+        return parse_properties(text)
     except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",

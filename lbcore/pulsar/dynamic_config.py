@@ -11,19 +11,13 @@ from typing import Any
 from lbcore.config.catalogue import Entry
 from lbcore.config.filters import MODULAR
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
-from lbcore.config.strategies import TRANSFER
+from lbcore.config.strategies import TRANSFER, java_class
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
 from lbcore.config.values import ConfigError, Problem
 from lbcore.plan.registry import find_shedding, placement_strategy
 from lbcore.pulsar.errors import PRECONDITION_FAILED, PulsarError
 from lbcore.validation.dynamic import in_force
 
-_PACKAGE = "org.apache.pulsar.broker.loadbalance"
-_EXTENSIBLE = {
-    "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
-    "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
-    "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
-}
 _SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
 _PIPELINE = "filters.pipeline"
 
@@ -139,15 +133,11 @@ def as_pulsar(entry: Entry, value: Any) -> str:
     """
     classes = CLASSES.get(entry.key)
     if classes is not None and isinstance(value, str) and value in classes:
-        return _class_name(classes[value])
+        return java_class(classes[value])
     factor = entry.about.pulsar_factor
     if factor is not None and type(value) in (int, float):
         return _text(value / factor)
     return _text(value)
-
-
-def _class_name(simple: str) -> str:
-    return _EXTENSIBLE.get(simple, f"{_PACKAGE}.impl.{simple}")
 
 
 def _text(value: Any) -> str:

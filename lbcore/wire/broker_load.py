@@ -109,6 +109,20 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
     )
 
 
+def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
+    """Refuse a field of LOAD_FIELDS that is there and that `read_load` would refuse."""
+    if field in WIRE_NAMES:
+        _resource(message, field)
+    elif field in TRAFFIC:
+        fields.number(message, field)
+    elif field in COUNTS:
+        fields.count(message, field)
+    elif field == "advertisedListeners":
+        _listeners(message, max_chars)
+    else:
+        fields.text(message, field, max_chars)
+
+
 def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:
     pairs = np.array([_resource(message, field) for field in WIRE_NAMES])
     return pairs[:, 0].copy(), pairs[:, 1].copy()

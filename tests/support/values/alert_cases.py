@@ -75,6 +75,8 @@ CASES: Mapping[str, Case] = {
     "BallastPulsarUnlisted": _found("unlisted"),
     "BallastPulsarUnresponsive": _found("unresponsive"),
     "BallastPulsarNarrow": _found("narrow"),
+    "BallastPulsarUnread": _found("unread"),
+    "BallastPulsarMisreporting": _found("misreporting"),
     "BallastPulsarQuarantined": _constant('ballast_bridge_quarantined{cluster="c"}', 1, 0),
     "BallastJobDown": Case(fires={"up": "1x120"}, quiet={'ballast_job_info{version="1"}': "1x120"}),
     "BallastJobSilent": Case(
