@@ -28,9 +28,15 @@ _RULES: Mapping[str, tuple[str, str]] = {
     "max_moves_per_namespace": ("the budget of moves of its namespaces", "a higher limit"),
     "max_moves_in_flight": ("as many moves as may be under way", "a higher limit"),
     "role_cool_down": ("a broker that gave of late does not take, nor the other way round", "time"),
-    "isolation": ("isolation policies admit no other broker", "another isolation policy"),
-    "anti_affinity": ("anti-affinity groups admit no other broker", "another group"),
-    "max_topics": ("every other broker has as many topics as it may", "a higher limit"),
+    "isolation": (
+        "isolation policies keep its bundles from brokers with room",
+        "another isolation policy",
+    ),
+    "anti_affinity": (
+        "anti-affinity groups keep its bundles from brokers with room",
+        "another group",
+    ),
+    "max_topics": ("brokers with room have as many topics as they may", "a higher limit"),
     "distribute_evenly": ("other brokers have more bundles of its namespaces", "even=false"),
     "older_version": ("other brokers run older versions", "upgrading them"),
     "flapping": ("other brokers start again and again", "a broker that stays up"),

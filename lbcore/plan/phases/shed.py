@@ -211,8 +211,8 @@ def _with_takers(draft: Draft, rows: GaugeRows) -> GaugeRows:
     bundles, index = draft.snapshot.bundles, draft.candidates
     movable = np.flatnonzero(bundles.can_move)
     brokers, policies = len(rows.verdicts), len(index.verdicts)
-    counts = np.zeros((brokers, policies), dtype=np.int64)
-    np.add.at(counts, (bundles.owner[movable], index.row[movable]), 1)
+    pairs = bundles.owner[movable] * policies + index.row[movable]
+    counts = np.bincount(pairs, minlength=brokers * policies).reshape(brokers, policies)
     takers, refusals = rows.takers.copy(), list(rows.refusals)
     for at in np.flatnonzero([bool(text) for text in rows.verdicts]).tolist():
         verdicts = index.verdicts[np.flatnonzero(counts[at])]
