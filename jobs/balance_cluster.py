@@ -172,7 +172,9 @@ class _Job:
             self.session = _session(self.args)
             self.cleanup.callback(self.session.stop)
             self.end.children.append(jvm_id(self.session))
-            self.ticker = _ticker(self.config, kafka_address(self.config, self.args.bootstrap))
+            address = kafka_address(self.config, self.args.bootstrap)
+            self.ticker = _ticker(self.config, address)
+            self.cleanup.callback(KafkaWatch(address, "streaming job").start().close)
             self.cleanup.callback(self.ticker.stop)
             self.ticker.start()
         return self.session
@@ -219,7 +221,6 @@ class _Job:
         self.shown.show(metrics.registry)
         with ExitStack() as query_end:  # before the folder is let go of; the rest of it after
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
-            self.cleanup.enter_context(closing(KafkaWatch(address, "streaming job").start()))
             publisher = OwnershipPublisher(
                 address.topic_name(Topic.OWNERSHIP),
                 writer.is_ours,

@@ -41,8 +41,8 @@ from jobs.local.status import (
 from lbcore.explain.job_state import (
     NEVER_MS,
     JobState,
+    JobSurroundings,
     JobWord,
-    Surroundings,
     job_alarms,
     judge_job,
 )
@@ -212,7 +212,7 @@ class LocalRun:
     def _judged(self) -> JobState:
         """The job by the lines of its batches: at each commit there is one at least."""
         wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
-        around = Surroundings(
+        around = JobSurroundings(
             kafka=self._watch_kafka.trouble,
             log=str(self._layout.logs / f"{stack.JOB}.log"),
             is_supervised=True,

@@ -35,7 +35,7 @@ from jobs.operating.findings import DoctorFinding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.certificates import certificates_ending
-from lbcore.explain.job_state import NEVER_MS, Surroundings, judge_job
+from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
 from lbcore.explain.status import ClusterPhase, make_status
 from lbcore.explain.versions import (
     ADVICE,
@@ -255,12 +255,12 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
 
 
-def _kafka(around: Surroundings) -> Iterator[DoctorFinding]:
+def _kafka(around: JobSurroundings) -> Iterator[DoctorFinding]:
     step = "start it, or mend the way to it; brokers can't report and nothing is decided without it"
     yield fail("kafka", f"{around.kafka}, asked from this machine", step)
 
 
-def _job(where: Whereabouts, now_ms: int, around: Surroundings) -> Iterator[DoctorFinding]:
+def _job(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
     config = where.started()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, around)
     status = make_status(where.cluster, rows, config, now_ms)
@@ -282,7 +282,7 @@ def _job(where: Whereabouts, now_ms: int, around: Surroundings) -> Iterator[Doct
         yield warn("certificate", what, step)
 
 
-def _load(where: Whereabouts, now_ms: int, around: Surroundings) -> Iterator[DoctorFinding]:
+def _load(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
     """Brokers that are there and whose load is not known, or old; while the job tells of it."""
     reader = where.reader()
     writer = reader.writer()

@@ -9,7 +9,7 @@ from jobs.operating.status_rows import read_status_rows
 from jobs.sql.engine import SqlEngine
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
-from lbcore.explain.job_state import Surroundings
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.overview import Moment, Overview, last_decisions, moments
 from lbcore.explain.status import make_status
 from lbcore.model.tables import LOAD_HISTORY
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 def read_overview(
-    reader: TableReader, config: Config, now_ms: int, around: Surroundings | None = None
+    reader: TableReader, config: Config, now_ms: int, around: JobSurroundings | None = None
 ) -> Overview:
     """The cluster at one glance, as the tables have it now; config: the cluster's.
 

@@ -27,7 +27,7 @@ from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout
 from jobs.operating.job_settings import FROM_FILES, started_with
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import Surroundings
+from lbcore.explain.job_state import JobSurroundings
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
 _STATE_DIR = Path("var") / "local"
@@ -72,7 +72,7 @@ class Whereabouts:
             tell(f"answered by --conf, not by what the job has: {line}")
         return asked
 
-    def around(self, *, asks_kafka: bool = True) -> Surroundings:
+    def around(self, *, asks_kafka: bool = True) -> JobSurroundings:
         """What can be known of the job beside the tables: Kafka, its log, who starts it again.
 
         Takes a second where Kafka hangs; nothing is asked where its address is not known.
@@ -82,7 +82,7 @@ class Whereabouts:
             trouble = kafka_trouble(self.address()) if asks_kafka else ""
         except CommandError:
             trouble = ""
-        return Surroundings(
+        return JobSurroundings(
             kafka=trouble,
             log=str(log) if log.exists() else "",
             is_supervised=self.layout.is_held(),

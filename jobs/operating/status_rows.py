@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.certificates import ends_in_file
 from lbcore.config.lookup import LookupConfig
-from lbcore.explain.job_state import Surroundings
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.noticed import RECENT_MS
 from lbcore.explain.status import HISTORY_MS, StatusRows
 from lbcore.ownership.records import State
@@ -26,7 +26,7 @@ def read_status_rows(
     reader: TableReader,
     now_ms: int,
     own: LookupConfig | None = None,
-    around: Surroundings | None = None,
+    around: JobSurroundings | None = None,
 ) -> StatusRows:
     """What a status is made of, as the tables have it now. own: how the service is set, if known.
 
@@ -57,7 +57,7 @@ def read_status_rows(
             ("decision_id", "kind", "reason", "source", "at_ms", "inputs"),
             f"kind IN ('failover', 'silence') AND {recent}",
         ),
-        around=around or Surroundings(),
+        around=around or JobSurroundings(),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),

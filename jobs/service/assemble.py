@@ -126,17 +126,25 @@ def start_service(
     follower.on_commits(feed.add)
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
-    pause = {"poll_ms": lookup.poll_interval_ms}
+    threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
+    readers.stand_ready()
+    return Service(
+        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
+    )
+
+
+def _start_reading(
+    follower: DeltaFollower, views: TableViews, stopped: threading.Event, poll_ms: int
+) -> tuple[threading.Thread, ...]:
+    """Start the threads that read the tables until `stopped` is set."""
+    pause = {"poll_ms": poll_ms}
     threads = (
         threading.Thread(target=follower.run, args=(stopped,), kwargs=pause, daemon=True),
         threading.Thread(target=views.run, args=(stopped,), daemon=True),
     )
     for thread in threads:
         thread.start()
-    readers.stand_ready()
-    return Service(
-        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
-    )
+    return threads
 
 
 def take_load_out_of_passes(changes: Changes) -> None:

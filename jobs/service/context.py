@@ -19,7 +19,7 @@ from jobs.service.changes import ChangeFeed
 from jobs.service.exchange import RETRY, HttpError, Request
 from jobs.service.views import TableViews
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import Surroundings
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.wire.commands import format_arguments
 from lbcore.wire.kinds.command_about import CommandArguments
@@ -90,9 +90,9 @@ class AdminContext:
         return view
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> JobSurroundings:
         """What this service knows of the job beside the tables."""
-        return Surroundings(kafka=self.kafka.trouble if self.kafka else "")
+        return JobSurroundings(kafka=self.kafka.trouble if self.kafka else "")
 
     @property
     def started(self) -> Config:

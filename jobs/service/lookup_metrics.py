@@ -141,7 +141,9 @@ class LookupMetrics(Collector):
             yield _gauge("ballast_service_clock_ahead_seconds", ahead_ms / 1000)
             yield _gauge("ballast_snapshot_batch_id", view.snapshot.position.batch_id)
         snapshot = view.snapshot
-        yield _gauge("ballast_snapshot_table_version", snapshot.position.table_version)
+        if snapshot.position.table_version >= 0:
+            version = snapshot.position.table_version
+            yield _gauge("ballast_snapshot_table_version", version)
         yield _gauge("ballast_snapshot_bundles", snapshot.bundle_count)
         yield _gauge("ballast_snapshot_namespaces", snapshot.namespace_count)
         yield _gauge("ballast_snapshot_brokers", len(snapshot.brokers))

@@ -39,7 +39,7 @@ class JobWord(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class JobSurroundings:
     """Facts about the job that a reader finds beside the tables.
 
     kafka: why Kafka does not answer the reader, with its address; "" = it does, or nobody asked.
@@ -71,7 +71,7 @@ class JobState:
     heartbeat_ms: int
     cycle_ms: int
     hears_ticks: bool
-    around: Surroundings = field(default_factory=Surroundings)
+    around: JobSurroundings = field(default_factory=JobSurroundings)
 
     @property
     def is_present(self) -> bool:
@@ -140,7 +140,7 @@ def judge_job(
     rhythm: Pipeline,
     *,
     hears_ticks: bool = True,
-    around: Surroundings | None = None,
+    around: JobSurroundings | None = None,
 ) -> JobState:
     """The job by the ages of its newest commit and cycle, ms, -1 = there was none."""
     return JobState(
@@ -150,7 +150,7 @@ def judge_job(
         heartbeat_ms=rhythm.heartbeat_commit_ms,
         cycle_ms=rhythm.decision_interval_ms,
         hears_ticks=hears_ticks,
-        around=around or Surroundings(),
+        around=around or JobSurroundings(),
     )
 
 
@@ -215,7 +215,7 @@ def job_alarms(job: JobState) -> Iterable[str]:
         yield f"no ticks on broker-load: nobody is judged until they are back; {around.read_log}"
 
 
-def _start_again(around: Surroundings) -> str:
+def _start_again(around: JobSurroundings) -> str:
     if around.is_supervised:
         return f"the local run starts it again by itself when it has ended; {around.read_log}"
     return f"{around.read_log}, start it again"

@@ -26,8 +26,8 @@ from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
     JobState,
+    JobSurroundings,
     JobWord,
-    Surroundings,
     as_of,
     gaps,
     job_alarms,
@@ -97,7 +97,7 @@ class StatusRows:
     shadows: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
-    around: Surroundings = field(default_factory=Surroundings)
+    around: JobSurroundings = field(default_factory=JobSurroundings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from jobs.service.routes import Route
 from jobs.service.v1.reading import Kept
 from jobs.service.v1.showing import about_service
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import Surroundings
+from lbcore.explain.job_state import JobSurroundings
 
 _kept = Kept(1.2)
 
@@ -38,7 +38,9 @@ def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
     return {"name": caller.name, "role": roles[-1] if roles else ""}
 
 
-def _read(config: Config, around: Surroundings, now_ms: int, reader: TableReader) -> dict[str, Any]:
+def _read(
+    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
+) -> dict[str, Any]:
     return read_overview(reader, started_with(reader, config), now_ms, around).to_json()
 
 

@@ -20,7 +20,7 @@ from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Handler, Route
 from jobs.service.v1.reading import Kept, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
-from lbcore.explain.job_state import Surroundings
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.route.slices import LEFT_OUT
@@ -41,7 +41,7 @@ async def get_status(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_status(
-    config: Config, around: Surroundings, now_ms: int, reader: TableReader
+    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
 ) -> dict[str, Any]:
     rows = read_status_rows(reader, now_ms, config.lookup, around)
     return make_status(reader.cluster, rows, started_with(reader, config), now_ms).to_json()
