@@ -63,6 +63,10 @@ in Delta's log; one that moves 1,000 bundles, the most that `shedding.max_moves_
 a row of `decisions` a cycle (49 MB a day, nearly all of it Delta's log) and nothing else
 (`python -m tests.bench decision_log` measures it).
 
+What is committed outlasts a power cut: the job syncs a batch's data files, its commits and their
+folders to the disk before brokers are told. What becomes of a damaged file stands in
+[damaged tables](operate.md#damaged-tables).
+
 Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`, it joins the
 small files of one table, writes a checkpoint, and removes what is past its time. A version can be
 read for half an hour (the log); a data file that was replaced stays for a day, in
