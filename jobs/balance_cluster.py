@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -68,8 +68,9 @@ from jobs.adapters.spark.fatal_errors import (
     said_of,
 )
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
+from jobs.adapters.spark.partitioning import PARTITIONS
 from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
-from jobs.adapters.spark.progress import progress_line, read_progress
+from jobs.adapters.spark.progress import ExecutorWatch, progress_line, read_progress
 from jobs.adapters.spark.recovery import (
     claimed_tables,
     complete_last_batch,
@@ -79,7 +80,14 @@ from jobs.adapters.spark.recovery import (
 )
 from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
-from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
+from jobs.adapters.spark.stream import (
+    INPUT_TOPICS,
+    Beginning,
+    chosen_partitions,
+    jvm_id,
+    spark_session,
+    start_query,
+)
 from jobs.console import CommandError, Exit, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from jobs.telemetry import exposition
@@ -115,7 +123,13 @@ def main(
             shown = exposition.MetricsPort(config.telemetry.host, args)
             cleanup.callback(shown.stop)
             job = _Job(
-                args=args, config=config, end=end, passed=passed, cleanup=cleanup, shown=shown
+                args=args,
+                config=config,
+                end=end,
+                passed=passed,
+                cleanup=cleanup,
+                shown=shown,
+                partitions=chosen_partitions(config, args.master, dict(args.spark)),
             )
             if args.standby:
                 job.stand_by()
@@ -165,11 +179,12 @@ class _Job:
     session: SparkSession | None = None
     standby_query: StandbyQuery | None = None
     ticker: Ticker | None = None
+    partitions: int = 1
 
     def warm_up(self) -> SparkSession:
         """Start Spark and the ticks, which touch nothing that another job has."""
         if self.session is None:
-            self.session = _session(self.args)
+            self.session = _session(self.args, self.partitions)
             self.cleanup.callback(self.session.stop)
             self.end.children.append(jvm_id(self.session))
             address = kafka_address(self.config, self.args.bootstrap)
@@ -206,7 +221,7 @@ class _Job:
         if self.end.asked.is_set():
             return Exit.DONE
         writer = TableWriter(self.args.tables)
-        present = present_manifest(self.config, place, writer.epoch + 1)
+        present = present_manifest(self.config, place, writer.epoch + 1, self.partitions)
         state_dir = self.args.state_dir
         resumption = choose_checkpoint(state_dir, present, claimed_tables(writer))
         # Spark takes seconds to start: beside the rest, but not before what may refuse the start
@@ -288,11 +303,12 @@ class _Start:
         upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
         each = EachBatch(sink, resumption, upkeep, seen)
         begin = partial(start_query, session.result(), config, beginning, each)
+        told = replace(self.told, executors=ExecutorWatch(session.result(), config))
 
         def attempt() -> int:
             query = begin()
             query_end.callback(query.stop)
-            return _wait(query, end, self.watch, each, self.told)
+            return _wait(query, end, self.watch, each, told)
 
         end.has_begun = True
         return in_time(attempt)
@@ -318,15 +334,16 @@ class _Told:
 
     log: Callable[[Mapping[str, Any]], None]
     metrics: JobMetrics
+    executors: ExecutorWatch | None = None
 
 
-def _session(args: argparse.Namespace) -> SparkSession:
+def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
     use_java_home()
     return spark_session(
         have_jars("spark"),
         master=args.master,
         local_dir=args.state_dir / "spark",
-        settings=dict(args.spark),
+        settings={**dict(args.spark), PARTITIONS: str(partitions)},
     )
 
 
@@ -405,6 +422,8 @@ def _wait(
             last = progress["batchId"]
             told.log(progress_line(progress))
             told.metrics.see_progress(progress)
+            if told.executors is not None:
+                told.metrics.see_tasks(told.executors.look())
     _let_batch_end(query, checkpoint, each.sink)
     query.stop()
     told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})

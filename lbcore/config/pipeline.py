@@ -32,7 +32,9 @@ class Pipeline:
         minimum=1,
         maximum=4_096,
         doc="Groups into which a cluster's brokers are hashed; each costs some ms a batch."
-        " As many as cores, for many small clusters 1. Fixed for the life of a checkpoint.",
+        " As many as executors' cores, for many small clusters 1. On a Spark cluster the state has"
+        " as many partitions as groups or clusters, whichever are more. A change rebuilds the"
+        " state from the tables.",
     )
     trigger_ms: int = setting(
         1_000,

@@ -17,7 +17,7 @@ import pytest
 from lbcore.assess.sightings import unloads_of
 from lbcore.bridge.answers import parse_metrics
 from lbcore.bridge.felt import parse_felt
-from lbcore.config.pulsar_keys import parse_properties
+from lbcore.config.java_values import parse_properties
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import matches_any

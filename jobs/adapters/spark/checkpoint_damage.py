@@ -34,6 +34,10 @@ _OF_A_FILE = re.compile(
     r"|NoSuchElementException|NumberFormatException|NoSuchFileException|MatchError"
     r"|AssertionError|IllegalStateException|LZ4Exception"
 )
+_OF_THE_MACHINE = re.compile(
+    r"No space left on device|Disk quota exceeded|OutOfMemoryError|Too many open files"
+    r"|Permission denied|Read-only file system"
+)
 _READING = re.compile(
     r"execution\.streaming\.(state|checkpointing)\.\w+|StreamMetadata|OffsetSeqLog|CommitLog"
     r"|HDFSMetadataLog"
@@ -75,9 +79,12 @@ def find_damage(checkpoint: Path) -> str:
 
 def is_damage(text: str) -> bool:
     """Test whether an error of Spark's is about its checkpoint. text: as `java_text` has it."""
+    if _OF_THE_MACHINE.search(text):
+        return False  # a rebuild would meet the same
     if _OF_A_CHECKPOINT.search(text):
         return True
-    return bool(_OF_A_FILE.search(text) and _READING.search(text))
+    is_ours = "Traceback (most recent call last)" in text
+    return bool(not is_ours and _OF_A_FILE.search(text) and _READING.search(text))
 
 
 def numbered(folder: Path) -> list[int]:

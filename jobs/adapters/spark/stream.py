@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,7 +22,14 @@ from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
+from jobs.adapters.spark.partitioning import (
+    PARTITIONS,
+    ClusterKeys,
+    default_partitions,
+    spread_keys,
+)
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
+from jobs.console import CommandError
 from jobs.whole_file import write_whole
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
@@ -55,10 +62,9 @@ _LOCAL_DIR = "spark.local.dir"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _ALWAYS: Mapping[str, str] = {
-    # one task an operator, in one Python worker, which so always still holds the state: with
-    # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
-    # the life of a checkpoint, so on a cluster of many cores choose more at the first start
-    "spark.sql.shuffle.partitions": "1",
+    # of the balancer's query `partitioning` says more: one task an operator, in one Python worker,
+    # always still holds the state; of two, reading 100,000 bundles again costs 0.3 s a batch
+    PARTITIONS: "1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -100,10 +106,8 @@ def spark_session(
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         **_ALWAYS,
     }
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        submitted = dict(SparkConf().getAll())
-    else:
-        submitted = {}
+    submitted = _submitted()
+    if not _is_submitted():
         ours |= {
             "spark.master": master,
             "spark.jars": ",".join(map(str, jars)),
@@ -124,6 +128,37 @@ def spark_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) -> int:
+    """The state partitions of a query: as it was told, else by groups, clusters and master.
+
+    Raises CommandError.
+    """
+    submitted = _submitted()
+    told = {**submitted, **settings}.get(PARTITIONS)
+    if told is None:
+        return default_partitions(config, submitted.get("spark.master", master))
+    if not told.isdigit() or not int(told):
+        raise CommandError(
+            f"{PARTITIONS} can't be {told}",
+            why="it is the number of tasks of each operator",
+            next_step="give a whole number from 1, or leave it out",
+        )
+    return int(told)
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told; nothing where it did not start this process."""
+    if not _is_submitted():
+        return {}
+    # before there is a session PySpark asks the JVM for its settings only when it is told of it
+    SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
+    return dict(SparkConf().getAll())
 
 
 def driver_options(more: Sequence[str]) -> str:
@@ -174,8 +209,14 @@ def start_query(
     name: str = "balance_cluster",
 ) -> StreamingQuery:
     """Start the query. name: what Spark calls it, once at a time in a session."""
-    updates = _apply(_keyed(session, config, beginning), scorer_operator(config))
-    initial = session.createDataFrame(list(beginning.states), STATE_SCHEMA).groupBy("cluster")
+    keys = spread_keys(
+        config.pipeline.clusters,
+        config.pipeline.scorer_groups,
+        int(session.conf.get(PARTITIONS) or 1),
+    )
+    updates = _apply(_keyed(session, config, beginning, keys), scorer_operator(config))
+    states = [(keys[cluster].cluster, *chunk) for cluster, *chunk in beginning.states]
+    initial = session.createDataFrame(states, STATE_SCHEMA).groupBy("cluster")
     effects = _apply(updates.groupBy("cluster"), balancer_operator(config), initial)
     return (
         effects.writeStream.queryName(name)
@@ -194,7 +235,9 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
     return frame
 
 
-def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
+def _keyed(
+    session: SparkSession, config: Config, beginning: Beginning, keys: Mapping[str, ClusterKeys]
+) -> Any:
     """Kafka's rows by cluster and broker group; what names no cluster of ours goes to the first."""
     pipeline = config.pipeline
     options = SourceOptions(
@@ -223,4 +266,17 @@ def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
         "refusal",
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
-    return rows.groupBy("cluster", "group_id")
+    return _spread(rows, keys).groupBy("cluster", "group_id")
+
+
+def _spread(rows: DataFrame, keys: Mapping[str, ClusterKeys]) -> DataFrame:
+    """The rows with their keys in place of clusters and groups."""
+    by_name = [(F.lit(name), one) for name, one in keys.items()]
+    groups = F.create_map(
+        *(part for name, one in by_name for part in (name, F.array(*map(F.lit, one.groups))))
+    )
+    clusters = F.create_map(*(part for name, one in by_name for part in (name, F.lit(one.cluster))))
+    cluster = F.col("cluster")
+    return rows.withColumns(
+        {"group_id": groups[cluster][F.col("group_id")], "cluster": clusters[cluster]}
+    )

@@ -256,6 +256,17 @@ def test_offsets_cut_after_a_line_are_damage(tmp_path: Path) -> None:
         ("java.io.EOFException\n\tat org.apache.spark.sql.execution.streaming.state.X.y", True),
         ("java.io.EOFException\n\tat org.apache.spark.network.X.y", False),
         ("ValueError: boom", False),
+        (
+            "[CANNOT_LOAD_STATE_STORE]\nCaused by: java.io.IOException: No space left on device",
+            False,
+        ),
+        (
+            (
+                "java.io.IOException: x\n\tat org.apache.spark.sql.execution.streaming.state.A.b\n"
+                "Traceback (most recent call last):\nValueError: boom"
+            ),
+            False,
+        ),
         ("java.lang.OutOfMemoryError: Java heap space", False),
     ],
 )
