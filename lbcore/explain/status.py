@@ -64,7 +64,8 @@ class ClusterPhase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
+    load: of load_history, held: decisions about hot brokers that give nothing and bundles that
+    nobody may take, with their inputs, and rejected: of the last RECENT_MS;
     decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
     at_rest: broker → how many bundles it owns beside those in `bundles`, which nothing is to be
@@ -373,7 +374,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
     yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
     soon = CertificateEnd.EXPIRING_SOON
     yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
-    yield from decided_alarms(rows.decisions, rows.writer_ms or 0)
+    yield from decided_alarms(rows.decisions, rows.held, rows.writer_ms or 0)
     yield from rejected_alarms(rows.rejected)
 
 
