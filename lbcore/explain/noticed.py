@@ -112,8 +112,13 @@ def moved_words(failovers: Iterable[Mapping[str, Any]]) -> str:
     return f"{moved} bundle{'' if moved == 1 else 's'} moved" + (f" to {names}" if names else "")
 
 
-def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
-    """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions)."""
+def decided_alarms(
+    decisions: Iterable[Row], whole: Iterable[Row], written_ms: int
+) -> Iterable[str]:
+    """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions).
+
+    whole: those of kind NO_CANDIDATE, with their inputs, among others.
+    """
     recent = [row for row in decisions if row["at_ms"] >= written_ms - RECENT_MS]
     if any(row["kind"] == FAULT for row in recent):
         yield (
@@ -126,7 +131,7 @@ def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
     }
     if wrong:
         yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
-    without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
+    without = [row for row in whole if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
     yield from sorted(set(map(_no_candidate, without)))
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}

@@ -73,7 +73,8 @@ class ClusterPhase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
+    load: of load_history, held: decisions about hot brokers that give nothing and bundles that
+    nobody may take, with their inputs, and rejected: of the last RECENT_MS;
     decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
     at_rest: broker → how many bundles it owns beside those in `bundles`, which nothing is to be
@@ -409,7 +410,7 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
     yield from plan_alarms(rows.policies)
     yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)
-    yield from decided_alarms(rows.decisions, rows.writer_ms or 0)
+    yield from decided_alarms(rows.decisions, rows.held, rows.writer_ms or 0)
     yield from rejected_alarms(rows.rejected)
 
 

@@ -1,13 +1,17 @@
 """A setting that leaves no broker for a bundle raises an alarm that names the setting."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.operating.status_rows import read_status_rows
 from lbcore.config.tree import Config
 from lbcore.explain.noticed import policy_alarms
 from lbcore.explain.status import StatusRows, make_status
+from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.world import CLUSTER, World, is_settled, states
 
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
@@ -34,6 +38,7 @@ def alarms(world: World) -> tuple[str, ...]:
         bundles=list(world.current.values()),
         brokers=[],
         decisions=world.decisions,
+        held=world.decisions,
         policies=[],
         pins=[],
         load=[],
@@ -65,14 +70,18 @@ def test_a_load_manager_class_that_no_broker_advertises_is_named(name: str) -> N
 POLICY = {"namespaces": ["t/n"], "secondary": [], "min_limit": 1}
 
 
-def test_bundles_of_a_policy_without_brokers_name_policy_and_namespace() -> None:
+def test_bundles_of_a_policy_without_brokers_name_policy_and_namespace(tmp_path: Path) -> None:
     world = running()
     world.command("set_isolation_policy", policy="p", primary=["nobody.*"], **POLICY)
     world.run(2_000)
     world.command("unload_namespace", namespace="t/n")
     world.run(20_000)
     assert world.reports[-1]["without_candidate"] == {"isolation policies": 4}
-    assert any("policy p admits no broker for bundles of t/n" in alarm for alarm in alarms(world))
+    told = "policy p admits no broker for bundles of t/n"
+    assert any(told in alarm for alarm in alarms(world))
+    write_tables(world, tmp_path)
+    rows = read_status_rows(TableReader(tmp_path, CLUSTER), world.now_ms)
+    assert any(told in alarm for alarm in make_status(CLUSTER, rows, Config(), world.now_ms).alarms)
 
 
 def test_bundles_without_a_policy_beside_those_of_one_have_an_alarm_of_their_own() -> None:
