@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
         Python before 3.13 takes it for left out at the first option (python/cpython#59317).
         """
-        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)  # type: ignore[misc]
+        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
         while counts and not counts[-1] and "O" in arg_strings_pattern:
             counts.pop()
         return counts
