@@ -180,7 +180,7 @@ def test_statement_that_would_do_more_than_read_is_refused(
     assert not list(tmp_path.iterdir())
     for gone in ("copied", "there"):
         with pytest.raises(MisuseError, match=r"."):
-            engine.query(f"SELECT * FROM {gone}")  # noqa: S608
+            engine.query(f"SELECT * FROM {gone}")  # noqa: S608 (names of this test)
     assert engine.query("SELECT count(*) AS n FROM pins").to_pylist() == before
 
 
@@ -189,7 +189,7 @@ def test_files_of_the_machine_are_no_tables(engine: SqlEngine, tmp_path: Path) -
     file.write_text("a,b\n1,2\n")
     for source in (f"'{file}'", f'"{file}"', f"read_csv('{file}')", f"'file://{file}'"):
         with pytest.raises(MisuseError):
-            engine.query(f"SELECT * FROM {source}")  # noqa: S608
+            engine.query(f"SELECT * FROM {source}")  # noqa: S608 (names of this test)
 
 
 @pytest.mark.parametrize(
