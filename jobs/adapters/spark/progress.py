@@ -1,4 +1,4 @@
-"""Spark's own figures: of a batch, without the time held back at rest, and of executors' tasks.
+"""Spark's own figures: of a batch, without its rest, and of executors' tasks.
 
 A batch's are those of `StreamingQueryProgress`, an executor's those of Spark's status store.
 """
