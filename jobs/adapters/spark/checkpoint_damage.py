@@ -1,4 +1,4 @@
-"""Damage of Spark's checkpoint: files that are missing, empty, cut, overwritten or old copies.
+"""Damage of Spark's checkpoint: files missing, empty, cut, overwritten or old.
 
 `find_damage` looks before a query begins, at those files alone that its start reads. Hadoop's local
 file system keeps the sums of a file NAME in .NAME.crc: CRC-32 of each 512 bytes. `is_damage`

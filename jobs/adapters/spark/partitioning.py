@@ -29,6 +29,10 @@ class ClusterKeys:
     cluster: str
     groups: Sequence[int]
 
+    def is_plain(self, name: str) -> bool:
+        """Test for keys that are the cluster's name and its groups' numbers."""
+        return self.cluster == name and list(self.groups) == list(range(len(self.groups)))
+
 
 def default_partitions(config: Config, master: str) -> int:
     """As many as there are scorer groups or clusters, whichever are more, 64 at most.

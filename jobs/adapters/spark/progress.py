@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from jobs.adapters.spark.partitioning import PARTITIONS, local_cores
 from jobs.console import note
 from lbcore.config.tree import Config
@@ -62,7 +64,10 @@ class ExecutorWatch:
         if self._clock() - self._looked_s < _LOOK_S:
             return {}
         self._looked_s = self._clock()
-        counts = tasks_by_executor(self._session)
+        try:
+            counts = tasks_by_executor(self._session)
+        except Py4JError:  # a figure that can't be had ends no job; a lost JVM shows elsewhere
+            return {}
         for name, count in counts.items():
             is_idle = name != _DRIVER and count == self._counts.get(name, 0)
             self._idle[name] = self._idle.get(name, 0) + 1 if is_idle else 0

@@ -270,7 +270,9 @@ def _keyed(
 
 
 def _spread(rows: DataFrame, keys: Mapping[str, ClusterKeys]) -> DataFrame:
-    """The rows with their keys in place of clusters and groups."""
+    """The rows with their keys in place of clusters and groups, where these differ."""
+    if all(one.is_plain(name) for name, one in keys.items()):
+        return rows
     by_name = [(F.lit(name), one) for name, one in keys.items()]
     groups = F.create_map(
         *(part for name, one in by_name for part in (name, F.array(*map(F.lit, one.groups))))

@@ -1,4 +1,4 @@
-"""Damage of a state folder: each kind of file, missing, empty, cut, overwritten or an old copy.
+"""Damage of a state folder: each kind of file, damaged in each way.
 
 Each is told with its file, and comes to a rebuild from the tables, or is no damage. The same with
 a checkpoint of Spark's own, and a job that starts on it: tests/integration/test_damaged_state.py.
