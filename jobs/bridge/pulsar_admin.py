@@ -347,7 +347,8 @@ class PulsarAdmin:
         except PulsarAdminError:
             return
         found = parse_settings(raw)
-        told = {} if isinstance(found, Unreadable) else runtime_addresses(found)
+        host = urlsplit(entry).hostname or ""  # of a broker that is configured without an address
+        told = {} if isinstance(found, Unreadable) else runtime_addresses(found, host)
         if is_same_broker(told, (broker,)):
             scheme = urlsplit(entry).scheme
             yield from (f"{scheme}://{name}" for name, one in told.items() if one == scheme)

@@ -115,9 +115,12 @@ def is_same_broker(addresses: Collection[str], names: Collection[str]) -> bool:
     return not {one.lower() for one in addresses}.isdisjoint(one.lower() for one in names if one)
 
 
-def runtime_addresses(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """host:port → scheme of a broker's web addresses, by its configuration; {} = not told."""
-    host = settings.get("advertisedAddress", "").strip()
+def runtime_addresses(settings: Mapping[str, str], default: str = "") -> Mapping[str, str]:
+    """host:port → scheme of a broker's web addresses, by its configuration; {} = not told.
+
+    default: the host where the configuration names none.
+    """
+    host = settings.get("advertisedAddress", "").strip().removesuffix("null") or default
     ports = {"http": settings.get("webServicePort"), "https": settings.get("webServicePortTls")}
     return {
         f"{host}:{found[1]}": scheme

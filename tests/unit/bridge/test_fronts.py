@@ -1,6 +1,7 @@
 """The bridge behind a proxy, a Service or a load balancer: whose answer it is gets verified."""
 
 import json
+import ssl
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -16,8 +17,9 @@ from jobs.cli import main
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, Message
 from tests.support.admin.assessed import BUNDLES, HOT_COUNT, REPORT_PATH, RUNTIME_PATH
-from tests.support.admin.fake_pulsar import CLUSTER
+from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
 from tests.support.admin.fronts import USAGES, Front, fronted_brokers
+from tests.support.values.tokens import Authority
 
 READINGS = 8
 
@@ -114,6 +116,29 @@ def test_own_answer_of_a_broker_is_taken_from_no_redirect(path: str) -> None:
         }[path]
         with pytest.raises(UnverifiedBrokerError, match="a redirect to"):
             ask(CLUSTER, name)
+
+
+def test_broker_of_two_ports_is_known_by_its_own_settings(tmp_path: Path) -> None:
+    authority = Authority()
+    authority.write(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(tmp_path, "broker"))
+    with fake_pulsar(context) as secure:
+        plain = "127.0.0.1:1"  # the port that Pulsar lists, at which nobody speaks TLS
+        secure.put(f"/admin/v2/brokers/{CLUSTER}", [plain, secure.broker(1)])
+        secure.put(f"/admin/v2/brokers/{CLUSTER}/{plain}/ownedNamespaces", {})
+        url = secure.url.replace("http:", "https:")
+        address = AdminAddress(url=url, timeout_s=2.0, ca_file=tmp_path / "ca.pem")
+        admin = PulsarAdmin(address)
+        admin.brokers(CLUSTER)
+        ports = {"webServicePort": "Optional[1]", "webServicePortTls": f"{secure.ports[0]}"}
+        secure.put(RUNTIME_PATH, ports)
+        assert admin.web_service_url(CLUSTER, plain) == url
+        other = PulsarAdmin(address)
+        other.brokers(CLUSTER)
+        secure.put(RUNTIME_PATH, {**ports, "webServicePort": "Optional[2]"})
+        with pytest.raises(UnverifiedBrokerError, match="--broker-url"):
+            other.web_service_url(CLUSTER, plain)
 
 
 def test_settings_of_another_broker_are_nobodys() -> None:

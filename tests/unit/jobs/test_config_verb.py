@@ -9,6 +9,7 @@ import pytest
 
 from jobs.adapters.processes.settings import load_settings
 from jobs.cli import main
+from lbcore.config.strategies import java_class
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,7 +80,7 @@ def test_import_writes_an_overlay_that_loads(
     code, target = imported(
         tmp_path,
         "zookeeperServers=\n"
-        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n"
+        f"loadBalancerLoadSheddingStrategy={java_class('ThresholdShedder')}\n"
         "loadBalancerBrokerThresholdShedderPercentage=7\n"
         "statsUpdateFrequencyInSecs=60\n",
     )
@@ -128,9 +129,7 @@ def test_import_of_what_is_not_obeyed_writes_the_rest_and_fails(
 def test_import_of_half_an_avg_shedder_or_of_a_class_that_is_not_here_is_refused(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, target = imported(
-        tmp_path, f"{key}=org.apache.pulsar.broker.loadbalance.impl.AvgShedder\n"
-    )
+    code, target = imported(tmp_path, f"{key}={java_class('AvgShedder')}\n")
     assert code == 1
     assert "can't be imported" in capsys.readouterr().err
     assert not target.exists()

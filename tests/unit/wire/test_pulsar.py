@@ -250,6 +250,8 @@ def test_addresses_of_a_runtime_configuration_are_its_web_ports() -> None:
     assert runtime_addresses(told) == {"a:1": "http", "a:2": "https"}
     assert runtime_addresses({**told, "webServicePort": "Optional.empty"}) == {"a:2": "https"}
     assert runtime_addresses({**told, "advertisedAddress": ""}) == {}
+    unset = {**told, "advertisedAddress": "null"}
+    assert runtime_addresses(unset, "b") == {"b:1": "http", "b:2": "https"}
 
 
 @pytest.mark.parametrize(
