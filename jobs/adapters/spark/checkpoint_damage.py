@@ -30,7 +30,7 @@ _OF_A_CHECKPOINT = re.compile(
 )
 _OF_A_FILE = re.compile(
     r"java\.io\.(EOFException|FileNotFoundException|UTFDataFormatException|IOException)"
-    r"|java\.util\.zip\.ZipException|AvroRuntimeException|JsonParseException|MappingException"
+    r"|java\.util\.zip\.ZipException|AvroRuntimeException|Json\w*Exception|MappingException"
     r"|NoSuchElementException|NumberFormatException|NoSuchFileException|MatchError"
     r"|AssertionError|IllegalStateException|LZ4Exception"
 )
