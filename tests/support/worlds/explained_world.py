@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from lbcore.config.tree import Config
@@ -108,7 +108,10 @@ def write_tables(world: World, root: Path, until_ms: int | None = None) -> None:
                 str(table_path(root, table.name)),
                 shown,
                 mode="append",
-                commit_properties=CommitProperties(custom_metadata={"ballast": json.dumps(about)}),
+                commit_properties=CommitProperties(
+                    custom_metadata={"ballast": json.dumps(about)},
+                    app_transactions=[Transaction(f"{table.name}:q1", 1)],
+                ),
             )
 
 
