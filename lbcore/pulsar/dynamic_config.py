@@ -65,8 +65,8 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
     is_of_extensions = shedding is not None and needs_extensions(shedding.pulsar_class)
     if shedding is not None and is_of_extensions and now[_PIPELINE] == MODULAR:
         detail = (
-            f"{shedding.pulsar_class} is none of the modular manager's, which can't load it: take another"
-            " shedder, or filters.pipeline = extensible; set that first"
+            f"{shedding.pulsar_class} is none of the modular manager's, which can't load it: take"
+            " another shedder, or filters.pipeline = extensible; set that first"
         )
         raise ConfigError((Problem(key=key, detail=detail),))
     if _SHEDDING not in changes:
