@@ -140,7 +140,7 @@ def test_job_that_is_away_and_load_that_is_old_are_told(
     assert code == 1
     assert found["job"]["verdict"] == "fail"
     assert found["load"]["verdict"] == "warn"
-    assert "the job's last commit is 10 min old" in found["load"]["what"]
+    assert "the job's last commit is 10 min" in found["load"]["what"]
 
 
 def test_table_of_another_version_names_the_column(
