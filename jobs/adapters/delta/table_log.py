@@ -108,7 +108,7 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
     file = commit_path(table, version)
     try:
         text = file.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         return parse_commit(version, text)
