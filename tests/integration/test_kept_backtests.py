@@ -144,7 +144,7 @@ def test_upkeep_leaves_each_cluster_its_newest_runs(tmp_path: Path) -> None:
     assert len(TableReader(tmp_path, "quo'te").rows(BACKTESTS.name)) == STRATEGIES
 
 
-def test_tables_that_cant_be_written_are_told_before_anything_runs(
+def test_file_in_the_place_of_a_table_is_told_before_anything_runs(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = table_path(tables, BACKTESTS.name)
@@ -154,9 +154,9 @@ def test_tables_that_cant_be_written_are_told_before_anything_runs(
     assert main(["backtest", "--tables", str(tables), "--strategy", "none", "--keep"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert f"error: {place} can't be written" in err
-    assert "\n  why: " in err
-    assert "\n next: let a user do it who may write there" in err
+    assert "error: the table backtests is damaged" in err
+    assert f"\n  why: {place}" in err
+    assert "\n next: " in err
     with pytest.raises(CommandError, match="can't be written"):
         make_ready(tables, BACKTESTS)
 
