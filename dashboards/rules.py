@@ -37,13 +37,26 @@ def _alert(name: str, severity: str, for_s: int, expr: str, summary: str) -> Ale
     return Alert(name=name, severity=severity, for_s=for_s, expr=expr, summary=summary)
 
 
+# a series that was never written can't pass a threshold: its absence is asked for, once whatever
+# should write it was there for longer than a start takes
+_NO_BATCH = (
+    "((ballast_job_info and on (instance) (ballast_job_info offset 4m))"
+    ' unless on (instance) (ballast_job_phase{phase="standing by"} == 1)'
+    " unless on (instance) ballast_batch_time_seconds)"
+)
+_NO_COMMIT = (
+    "((ballast_snapshot_ready and on (instance) (ballast_snapshot_ready offset 4m))"
+    " unless on (instance) ballast_writer_silent_seconds)"
+)
+_NO_REPORT = "(ballast_broker_up == 1 unless on (cluster, broker) ballast_report_age_seconds)"
+
 JOB = (
     _alert("BallastJobDown", CRITICAL, 60, "absent(ballast_job_info)",
            "No streaming job gives out metrics: nothing is balanced, no crash is repaired."),
-    _alert("BallastJobSilent", CRITICAL, 30, "time() - ballast_batch_time_seconds > 60",
-           "The job has written no batch of {{ $labels.cluster }} for {{ $value | humanizeDuration }}."),
-    _alert("BallastWriterSilent", CRITICAL, 30, "ballast_writer_silent_seconds > 60",
-           "The lookup service has seen no commit of the job for {{ $value | humanizeDuration }}."),
+    _alert("BallastJobSilent", CRITICAL, 30, f"time() - ballast_batch_time_seconds > 60 or {_NO_BATCH}",
+           "The job has written no batch of {{ $labels.cluster }} for a minute, or none since its start."),
+    _alert("BallastWriterSilent", CRITICAL, 30, f"ballast_writer_silent_seconds > 60 or {_NO_COMMIT}",
+           "{{ $labels.instance }} has seen no commit of the job for a minute, or none at all."),
     _alert("BallastBehind", WARNING, 120, "ballast_catching_up == 1",
            "What the job reads of {{ $labels.cluster }} is too old to decide on."),
     _alert("BallastKafkaLag", WARNING, 300, "ballast_kafka_lag_messages > 20000",
@@ -76,11 +89,13 @@ BROKERS = (
            "{{ $labels.broker }} is silent and taken for dead."),
     _alert("BallastBrake", CRITICAL, 0, 'ballast_alarm{alarm="brake"} == 1',
            "Many brokers of {{ $labels.cluster }} vanished at once: only failover goes on."),
+    _alert("BallastManySilent", CRITICAL, 0, 'ballast_alarm{alarm="silence"} == 1',
+           "Half of the brokers of {{ $labels.cluster }} or more are silent: failover waits until they are heard."),
     _alert("BallastFlapping", WARNING, 0, 'ballast_alarm{alarm="flapping"} == 1',
            "A broker of {{ $labels.cluster }} starts again and again and gets no bundles."),
     _alert("BallastStaleReports", WARNING, 120,
-           "ballast_report_age_seconds > 300 and on (cluster, broker) ballast_broker_up == 1",
-           "{{ $labels.broker }} lives, but its load is {{ $value | humanizeDuration }} old."),
+           f"ballast_report_age_seconds > 300 and on (cluster, broker) ballast_broker_up == 1 or {_NO_REPORT}",
+           "{{ $labels.broker }} lives, but its load is more than 5 minutes old or was never reported."),
     _alert("BallastRejectedReports", WARNING, 0,
            _grew("ballast_rejected_total", "cluster", "topic", "reason"),
            "Messages of {{ $labels.topic }} can't be used: {{ $labels.reason }}."),
@@ -137,6 +152,10 @@ PULSAR = (
            "{{ $value }} brokers of {{ $labels.cluster }} are listed and answer nothing."),
     _found("BallastPulsarNarrow", WARNING, "narrow",
            "{{ $value }} topics of {{ $labels.cluster }} have their partitions on too few brokers."),
+    _found("BallastPulsarUnread", WARNING, "unread",
+           "{{ $value }} things of {{ $labels.cluster }} can't be read of Pulsar."),
+    _found("BallastPulsarMisreporting", WARNING, "misreporting",
+           "{{ $value }} brokers of {{ $labels.cluster }} report fields that can't be used."),
     _alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} could not be mended, and are left alone."),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import ForwardClock, wall_ms
 from jobs.agent_host.permits import Permits
 from jobs.agent_host.service_answers import failure_of
@@ -73,7 +74,7 @@ class Agent:
     """One start of one broker. `start` it, then `stop` it in order, or just end the process.
 
     The identity's incarnation must be new with each start. Uses a thread for itself, one that
-    reads ownership, and the callbacks' threads.
+    reads ownership, one that asks whether Kafka answers, and the callbacks' threads.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Agent:
         self._failure: BaseException | None = None
         self._left: tuple[str, ...] = ()
         self._is_kafka_there = True
+        self._watch = KafkaWatch(address, f"agent of {identity.broker}")
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True, name=name)
             for name, work in (("agent", self._work), ("ownership", self._follow))
@@ -137,6 +139,7 @@ class Agent:
         Raises CommandError when the service's attach fails; while that hangs, the log says so.
         """
         self._attach()
+        self._watch.start()
         for thread in self._threads:
             thread.start()
 
@@ -207,6 +210,7 @@ class Agent:
             self._is_stopped.set()
 
     def _end(self) -> None:
+        self._watch.close()
         self._is_ending.set()
         self._inbox.put(None)
         self._permits.withdraw()

@@ -31,8 +31,9 @@ from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.spark.fatal_errors import error_messages, java_line
 from jobs.adapters.spark.stream import spark_session
-from jobs.console import CommandError, Exit, first_line, note
+from jobs.console import CommandError, Exit, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Column
@@ -63,14 +64,14 @@ def main(
     until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
     use_java_home()
     try:
-        with _output_of_our_own() as output:
+        with error_messages(), _output_of_our_own() as output:
             session = _session(args, own_folder("ballast-archive"))
             run = _Run(session=session, root=args.tables, passed=passed)
             for archive in ARCHIVES.values():
-                print(json.dumps(run.archive(archive, until_ms)), file=output, flush=True)
+                print(json_line(run.archive(archive, until_ms)), file=output, flush=True)
             run.session.stop()
     except CommandError as error:
-        note(str(error))
+        note(*error.lines())
         return Exit.FAILED
     return Exit.DONE
 
@@ -139,7 +140,7 @@ class _Run:
         except (PySparkException, Py4JJavaError) as error:
             raise CommandError(
                 f"{archive.name} could not be brought up to date",
-                why=first_line(error),
+                why=java_line(error),
                 next_step="is another run under way? let it end; then start this again, it goes on"
                 " where it stopped",
             ) from error

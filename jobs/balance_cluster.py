@@ -9,8 +9,8 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,15 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from jobs.adapters.delta.history_upkeep import HistoryUpkeep
-from jobs.adapters.delta.table_place import store_errors, table_place
+from jobs.adapters.delta.table_place import store_errors, table_place, usable_folder
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
-from jobs.adapters.kafka.rest import Rest
-from jobs.adapters.kafka.settings import kafka_address, spark_source_options
+from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
+from jobs.adapters.kafka.reach import KafkaWatch
+from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import wall_ms
@@ -39,24 +40,37 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import pass_rarely
 from jobs.adapters.spark.batch_sink import BatchSink
 from jobs.adapters.spark.checkpoint import (
+    DamagedCheckpointError,
+    DamagedStateError,
+    Manifest,
     Resumption,
     SeenVersion,
     check_standby,
     choose_checkpoint,
     is_ended,
     is_restored,
+    new_checkpoint,
     newest_begun,
     read_manifest,
+    remove_old_checkpoints,
     unfinished_batch,
     unmark_restored,
     write_manifest,
 )
+from jobs.adapters.spark.checkpoint_damage import is_damage
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.each_batch import EachBatch
+from jobs.adapters.spark.fatal_errors import (
+    error_messages,
+    java_failure,
+    java_text,
+    root_cause,
+    said_of,
+)
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
-from jobs.adapters.spark.lost_parts import said_of, told_in_words
+from jobs.adapters.spark.partitioning import PARTITIONS
 from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
-from jobs.adapters.spark.progress import progress_line, read_progress
+from jobs.adapters.spark.progress import ExecutorWatch, progress_line, read_progress
 from jobs.adapters.spark.recovery import (
     claimed_tables,
     complete_last_batch,
@@ -66,8 +80,15 @@ from jobs.adapters.spark.recovery import (
 )
 from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
-from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
-from jobs.console import CommandError, Exit, note
+from jobs.adapters.spark.stream import (
+    INPUT_TOPICS,
+    Beginning,
+    chosen_partitions,
+    jvm_id,
+    spark_session,
+    start_query,
+)
+from jobs.console import CommandError, Exit, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
@@ -79,6 +100,7 @@ _POLL_S = 0.2
 _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
 _END_S = 90  # the last batch, and Spark's own end on a busy machine
+_ENDED = "the streaming query has ended"
 _STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
 
 
@@ -89,17 +111,25 @@ def main(
     args = _arguments().parse_args(argv)
     log_json_lines()
     pass_rarely()
-    last = read_manifest(args.state_dir)
+    last = None
+    with suppress(DamagedStateError):  # looked into when the folder is held
+        last = read_manifest(args.state_dir)
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
     for own in config.own.values():
         note(f"strategy {own.name}: {own.problem or own.code}")
     end = OrderedEnd(limit_s=_END_S).listen()
     try:
-        with told_in_words(), ExitStack() as cleanup, end.with_work():
+        with error_messages(), ExitStack() as cleanup, end.with_work():
             shown = exposition.MetricsPort(config.telemetry.host, args)
             cleanup.callback(shown.stop)
             job = _Job(
-                args=args, config=config, end=end, passed=passed, cleanup=cleanup, shown=shown
+                args=args,
+                config=config,
+                end=end,
+                passed=passed,
+                cleanup=cleanup,
+                shown=shown,
+                partitions=chosen_partitions(config, args.master, dict(args.spark)),
             )
             if args.standby:
                 job.stand_by()
@@ -109,14 +139,14 @@ def main(
                     job.standby_query.stop()
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
-        note(str(error))
+        note(*error.lines())
         return Exit.DONE if end.is_done else Exit.FAILED
 
 
 def _arguments() -> argparse.ArgumentParser:
     parser = Parser(prog="balance_cluster", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-    parser.add_argument("--state-dir", type=Path, required=True, help="checkpoint and lock")
+    parser.add_argument("--state-dir", type=usable_folder, required=True, help="its checkpoint")
     parser.add_argument(
         "--tables",
         type=table_place,
@@ -149,14 +179,17 @@ class _Job:
     session: SparkSession | None = None
     standby_query: StandbyQuery | None = None
     ticker: Ticker | None = None
+    partitions: int = 1
 
     def warm_up(self) -> SparkSession:
         """Start Spark and the ticks, which touch nothing that another job has."""
         if self.session is None:
-            self.session = _session(self.args)
+            self.session = _session(self.args, self.partitions)
             self.cleanup.callback(self.session.stop)
             self.end.children.append(jvm_id(self.session))
-            self.ticker = _ticker(self.config, kafka_address(self.config, self.args.bootstrap))
+            address = kafka_address(self.config, self.args.bootstrap)
+            self.ticker = _ticker(self.config, address)
+            self.cleanup.callback(KafkaWatch(address, "streaming job").start().close)
             self.cleanup.callback(self.ticker.stop)
             self.ticker.start()
         return self.session
@@ -169,7 +202,7 @@ class _Job:
         self.standby_query = StandbyQuery(
             self.warm_up(),
             self.config,
-            spark_source_options(address),
+            connection_text(address),
             folder=self.args.state_dir / "spark",
             log=log,
         )
@@ -188,7 +221,7 @@ class _Job:
         if self.end.asked.is_set():
             return Exit.DONE
         writer = TableWriter(self.args.tables)
-        present = present_manifest(self.config, place, writer.epoch + 1)
+        present = present_manifest(self.config, place, writer.epoch + 1, self.partitions)
         state_dir = self.args.state_dir
         resumption = choose_checkpoint(state_dir, present, claimed_tables(writer))
         # Spark takes seconds to start: beside the rest, but not before what may refuse the start
@@ -199,9 +232,8 @@ class _Job:
         log = _logger(self.args.log)
         is_by_bundle = self.config.telemetry.bundle_metrics
         metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
-        metrics.see_start(is_rebuilt=resumption.is_rebuilt)
+        metrics.see_start(is_rebuilt=resumption.is_rebuilt, is_damaged=resumption.is_damaged)
         self.shown.show(metrics.registry)
-        log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
         with ExitStack() as query_end:  # before the folder is let go of; the rest of it after
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
             publisher = OwnershipPublisher(
@@ -211,35 +243,89 @@ class _Job:
                 **address.client_options("balance_cluster"),
             )
             self.cleanup.callback(publisher.close)
-            beginning = _beginning(self.config, self.args, writer, resumption, place)
-            if resumption.is_rebuilt:
-                log({"event": "records_sent", "records": send_all_records(writer, publisher)})
-            sink = BatchSink(
+            start = _Start(
+                job=self,
+                place=place,
                 writer=writer,
+                claimed=claimed,
+                told=_Told(log=log, metrics=metrics),
                 publisher=publisher,
-                identity=identity_of(present),
-                heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
-                log=log,
-                passed=self.passed,
-                watch=metrics.see_batch,
-                tell=lambda rows: self.ticker.tell(rows) if self.ticker else None,
-                ends=place.ends_after(writer.last_commit()),
+                watch=watch,
             )
-            rest = self.cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
-            pipeline = self.config.pipeline
-            upkeep, seen = _upkeep(writer, pipeline), SeenVersion(state_dir)
-            each = EachBatch(sink, resumption, upkeep, rest, seen, pipeline.trigger_ms)
-            told = _Told(log=log, metrics=metrics)
-            begin = partial(start_query, session.result(), self.config, beginning, each)
-
-            def attempt() -> int:
-                query = begin()
-                query_end.callback(query.stop)
-                return _wait(query, self.end, watch, each, told)
-
-            self.end.has_begun = True
+            begin = partial(start.work, session=session, query_end=query_end)
             with self.end.with_work():
-                return in_time(attempt)
+                try:
+                    return begin(resumption)
+                except DamagedCheckpointError as damage:  # the second one ends the job
+                    metrics.see_start(is_rebuilt=True, is_damaged=True)
+                    new = new_checkpoint(state_dir, writer.epoch, damage.why, is_damaged=True)
+                    write_manifest(state_dir, claimed, new)
+                    return begin(new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What the job has taken over, from which a query begins. claimed: its manifest."""
+
+    job: _Job
+    place: KafkaPlace
+    writer: TableWriter
+    claimed: Manifest
+    told: "_Told"
+    publisher: OwnershipPublisher
+    watch: TopicWatch
+
+    def work(
+        self, resumption: Resumption, session: "Future[SparkSession]", query_end: ExitStack
+    ) -> int:
+        """Go on from there until told to stop or the query ends.
+
+        Raises DamagedCheckpointError when Spark can't read the checkpoint.
+        """
+        config, args, end = self.job.config, self.job.args, self.job.end
+        writer, log = self.writer, self.told.log
+        self._tell(resumption)
+        beginning = _beginning(config, args, writer, resumption, self.place)
+        if resumption.is_rebuilt:
+            records = send_all_records(writer, self.publisher)
+            log({"event": "records_sent", "records": records})
+        sink = BatchSink(
+            writer=writer,
+            publisher=self.publisher,
+            identity=identity_of(self.claimed),
+            heartbeat_ms=config.pipeline.heartbeat_commit_ms,
+            log=log,
+            passed=self.job.passed,
+            watch=self.told.metrics.see_batch,
+            tell=lambda rows: self.job.ticker.tell(rows) if self.job.ticker else None,
+            ends=self.place.ends_after(writer.last_commit()),
+        )
+        upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
+        each = EachBatch(sink, resumption, upkeep, seen)
+        begin = partial(start_query, session.result(), config, beginning, each)
+        told = replace(self.told, executors=ExecutorWatch(session.result(), config))
+
+        def attempt() -> int:
+            query = begin()
+            query_end.callback(query.stop)
+            return _wait(query, end, self.watch, each, told)
+
+        end.has_begun = True
+        return in_time(attempt)
+
+    def _tell(self, resumption: Resumption) -> None:
+        """Log where the query goes on from, and remove checkpoints that nothing needs."""
+        line = {"event": "start", "writer_epoch": self.writer.epoch}
+        self.told.log({**line, "rebuilt_because": resumption.reason})
+        if resumption.is_damaged:
+            note(
+                f"{resumption.reason}; the state is rebuilt from the tables into"
+                f" {resumption.checkpoint}, what is damaged is kept"
+            )
+        if resumption.is_rebuilt:
+            gone = remove_old_checkpoints(self.job.args.state_dir, resumption.checkpoint)
+            if gone:
+                self.told.log({"event": "checkpoints_removed", "names": gone})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +334,16 @@ class _Told:
 
     log: Callable[[Mapping[str, Any]], None]
     metrics: JobMetrics
+    executors: ExecutorWatch | None = None
 
 
-def _session(args: argparse.Namespace) -> SparkSession:
+def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
     use_java_home()
     return spark_session(
         have_jars("spark"),
         master=args.master,
         local_dir=args.state_dir / "spark",
-        settings=dict(args.spark),
+        settings={**dict(args.spark), PARTITIONS: str(partitions)},
     )
 
 
@@ -269,12 +356,14 @@ def _beginning(
 ) -> Beginning:
     if resumption.is_rebuilt:
         complete_last_batch(writer)
+    elif writer.is_mended:
+        writer.write_owed()
     address = kafka_address(config, args.bootstrap)
     if resumption.is_rebuilt and is_restored(args.state_dir):
         _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
         unmark_restored(args.state_dir)
     return Beginning(
-        kafka=spark_source_options(address),
+        connection=connection_text(address),
         checkpoint=resumption.checkpoint,
         starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
         states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],
@@ -317,18 +406,24 @@ def _wait(
             _let_batch_end(query, checkpoint, each.sink)
             raise
         if not query.isActive:
-            error = str(query.exception())
+            error = java_text(query.exception())
             if each.ended < 0 and is_late_worker(error):
                 raise LateWorkerError(error)
-            unknown = f"error: the streaming query has ended\n  why: {error}"
-            note(said_of(error) or str(watch.look() or unknown))
+            if is_damage(error):
+                raise DamagedCheckpointError(checkpoint, root_cause(error))
+            said = said_of(error)
+            # offsets are lost where a topic was made anew, too: which of the two says the topic
+            lost = watch.look() if not said or OffsetsLostError.__name__ in error else None
+            note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
-        progress = read_progress(query, each.rested) if each.ended > last else None
+        progress = read_progress(query) if each.ended > last else None
         if progress is not None and progress["batchId"] > last:
             last = progress["batchId"]
             told.log(progress_line(progress))
             told.metrics.see_progress(progress)
+            if told.executors is not None:
+                told.metrics.see_tasks(told.executors.look())
     _let_batch_end(query, checkpoint, each.sink)
     query.stop()
     told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
@@ -365,7 +460,7 @@ def _logger(path: Path | None) -> Callable[[Mapping[str, Any]], None]:
     stream = path.open("a") if path else sys.stdout
 
     def log(line: Mapping[str, Any]) -> None:
-        stream.write(json.dumps({"logged_at_ms": wall_ms(), **line}) + "\n")
+        stream.write(json_line({"logged_at_ms": wall_ms(), **line}, sort_keys=False) + "\n")
         stream.flush()
 
     return log

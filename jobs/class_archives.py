@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.kafka.settings import spark_source_options
+from jobs.adapters.kafka.raw_fetch import connection_text
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
 from jobs.adapters.processes.class_archive import (
@@ -126,7 +126,7 @@ def _rehearse(config: Config, address: KafkaAddress, folder: Path, words: Sequen
     query = _Undrilled(
         session,
         config,
-        spark_source_options(address),
+        connection_text(address),
         folder=folder,
         log=lambda line: failures.append(str(line)),
     )

@@ -8,37 +8,68 @@ import argparse
 import importlib
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, complain
+from jobs import VERSION
+from jobs.console import (
+    CommandError,
+    Exit,
+    MisuseError,
+    add_json_option,
+    complain,
+    first_line,
+    json_line,
+    note,
+    say,
+)
 from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
 
+_JSON, _HELP = "--json", "help"
+_OF_TABLES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
+"""Modules of errors that delta-rs and Arrow raise; importing them takes longer than many verbs."""
 COMMAND_WORDS = "jobs.operating.command_words"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    sys.excepthook = _write_traceback
+    words = _verb_first(list(sys.argv[1:] if argv is None else argv))
+    if words[:1] in ([_HELP], ["-h"]) and len(words) > 1:
+        words = [*words[1:], "--help"]
     verb = VERBS.get(words[0]) if words else None
     if verb is None:
         return _without_verb(words)
     return _carry_out(words[0], verb, words[1:])
 
 
+def _verb_first(words: list[str]) -> list[str]:
+    """Return the words with --json, which every verb has, behind the verb."""
+    before = next((at for at, word in enumerate(words) if word != _JSON), 0)
+    return [*words[before:], *words[:before]]
+
+
 def _without_verb(words: Sequence[str]) -> int:
-    if words and (phrases := _phrases_with(words[0])):
+    if words in ([], [_HELP]):
+        words = ["--help"]
+    if words[0] in ("--version", "-V"):
+        shown = {"ballast": VERSION}
+        say(json_line(shown) if _JSON in words else f"ballast {VERSION}")
+        return Exit.DONE
+    if phrases := _phrases_with(words[0]):
         error = MisuseError(
             f"there is no verb {words[0]!r}",
             why="it stands behind what it is done to",
             next_step=f"did you mean {' or '.join(f'`ballast {phrase}`' for phrase in phrases)}?",
         )
-        complain(error, as_json="--json" in words)
+        complain(error, as_json=_JSON in words)
         return error.exit_code
     parser = Parser(
         prog="ballast",
         description="Balance the load of a cluster of brokers: who owns which bundle, and why.",
-        epilog="ballast VERB --help says more about one verb.",
+        epilog="ballast help VERB says more about one verb, ballast --version which Ballast it is.",
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, verb in sorted(VERBS.items()):
@@ -54,6 +85,11 @@ def _phrases_with(word: str) -> Sequence[str]:
     """The commands whose second word it is; no verb that is known waits for their declarations."""
     phrases: Sequence[str] = importlib.import_module(COMMAND_WORDS).phrases_with(word)
     return phrases
+
+
+def _write_traceback(*error: Any) -> None:
+    """Write a traceback whose message a terminal does not obey."""
+    note(*"".join(traceback.format_exception(*error)).rstrip().split("\n"))
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:
@@ -81,6 +117,21 @@ def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         sys.stderr.close()
         return Exit.DONE
+    except BaseException as error:
+        if not type(error).__module__.startswith(_OF_TABLES):
+            raise
+        complain(_unreadable(error), as_json=args.json)
+        return Exit.FAILED
+
+
+def _unreadable(error: BaseException) -> CommandError:
+    """Errors and panics of delta-rs that no file was found for."""
+    return CommandError(
+        "the tables can't be read",
+        why=f"{type(error).__name__}: {first_line(error)}",
+        next_step="`ballast doctor` looks at each table; put them back from a backup if one is "
+        "damaged (docs/operate.md, Restore)",
+    )
 
 
 if __name__ == "__main__":

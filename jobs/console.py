@@ -1,16 +1,20 @@
-"""How a command answers: text for people, one JSON document for programs, errors in three parts.
+"""Output of every command: lines for people, JSON for programs, errors in three parts.
 
-Decides nothing else. Every verb writes through this module, so `--json` means the same everywhere.
-Source: ours.
+Every verb writes through this module, so `--json` means the same everywhere. It is also the one
+place where text from outside is made harmless: what a terminal would obey is written as an escape.
 """
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import Any, TextIO
+
+CAUSE_BREAK = "\n      "
+"""What may stand between several causes of one error: each gets a line of its own below "why"."""
 
 
 class Exit(IntEnum):
@@ -43,7 +47,11 @@ class CommandError(Exception):
 
     def __str__(self) -> str:
         """Three lines, in the order in which a reader needs them."""
-        return f"error: {self.what}\n  why: {self.why}\n next: {self.next_step}"
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return a line for each part, and for each further cause; all printable."""
+        return three_parts(f"error: {self.what}", self.why, self.next_step)
 
 
 class MisuseError(CommandError):
@@ -68,16 +76,67 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def say(text: str) -> None:
-    """Write one line to standard output, at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def three_parts(what: str, why: str, next_step: str) -> list[str]:
+    """Return what happened, why, and what to do next as printable lines."""
+    first, *others = why.split(CAUSE_BREAK)
+    causes = [f"  why: {first}", *(f"      {other}" for other in others)]
+    return [printable(line) for line in (what, *causes, f" next: {next_step}")]
 
 
-def note(text: str) -> None:
-    """Write one line to standard error, at once: progress and warnings, never results."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+def in_one_line(error: BaseException) -> str:
+    """All that an error says, for a log or a page: of a CommandError its three parts."""
+    if isinstance(error, CommandError):
+        return " ".join(f"{error.what}: {error.why}; next: {error.next_step}".split())
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def printable(text: str) -> str:
+    r"""Return the text with everything that a terminal obeys or hides written as an escape.
+
+    Control characters (\x1b), line breaks (\n), marks of direction (\u202e), characters without
+    width and lone surrogates. A text that is printable stays the same, so it may be called again.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
+def json_line(value: Any, *, sort_keys: bool = True, default: Any = None) -> str:
+    """Return a value as one line of JSON in ASCII that no terminal obeys; NaN becomes null."""
+    try:
+        line = json.dumps(value, sort_keys=sort_keys, default=default, allow_nan=False)
+    except ValueError:
+        line = json.dumps(_finite(value), sort_keys=sort_keys, default=default)
+    return line.replace("\x7f", "\\u007f")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say(*lines: str) -> None:
+    """Write lines to standard output, at once; a line break within one is written as an escape."""
+    _write(sys.stdout, lines)
+
+
+def note(*lines: str) -> None:
+    """Write lines to standard error, at once: progress and warnings, never results."""
+    _write(sys.stderr, lines)
+
+
+def _write(stream: TextIO, lines: Iterable[str]) -> None:
+    text = "".join(f"{printable(line)}\n" for line in lines)
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # a terminal that does not know all characters
+        stream.write(text.encode("ascii", "backslashreplace").decode())
+    stream.flush()
 
 
 def agree(otherwise: str) -> None:
@@ -102,14 +161,20 @@ def add_json_option(parser: argparse.ArgumentParser, *, default: Any = False) ->
     )
 
 
-def answer(args: argparse.Namespace, value: Any, text: str) -> None:
-    """Write a verb's result: `value` as one line of JSON with --json, otherwise `text`."""
-    say(json.dumps(value, sort_keys=True) if args.json else text)
+def answer(args: argparse.Namespace, value: Any, text: str | Iterable[str]) -> None:
+    """Write a verb's result: `value` as one line of JSON with --json, otherwise `text`.
+
+    text: a line, or lines. A line break within a line is written as an escape.
+    """
+    if args.json:
+        say(json_line(value))
+    else:
+        say(*([text] if isinstance(text, str) else text))
 
 
 def complain(error: CommandError, *, as_json: bool) -> None:
     """Write an error to standard error, in three parts and without a stack trace."""
-    note(json.dumps(_parts(error), sort_keys=True) if as_json else str(error))
+    note(*([json_line(_parts(error))] if as_json else error.lines()))
 
 
 def _parts(error: CommandError) -> Mapping[str, str]:

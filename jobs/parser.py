@@ -41,6 +41,16 @@ class Parser(argparse.ArgumentParser):
             raise self._too_much(extras)
         return found, extras
 
+    def _match_arguments_partial(self, actions: Any, arg_strings_pattern: str) -> list[int]:
+        """As argparse does, but a word that may be left out may also stand behind options.
+
+        Python before 3.13 takes it for left out at the first option (python/cpython#59317).
+        """
+        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
+        while counts and not counts[-1] and "O" in arg_strings_pattern:
+            counts.pop()
+        return counts
+
     def error(self, message: str) -> NoReturn:
         """Raise MisuseError where argparse would write its usage and end."""
         raise self._misuse(message)
@@ -106,6 +116,8 @@ class Parser(argparse.ArgumentParser):
 
 def _which_there_are(word: str, known: Sequence[str]) -> str:
     """All of them, unless they are many and one of them was probably meant."""
+    if not known:
+        return "there are none"
     if len(known) > _FEW and _near(word, known):
         return f"it is none of the {len(known)} that there are"
     return f"there are {', '.join(known)}"

@@ -25,10 +25,11 @@ from typing import NoReturn
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import Sender, Tail
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
-from jobs.console import CommandError, MisuseError, complain, say
+from jobs.console import CommandError, MisuseError, complain, json_line, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
 from jobs.fleet.control import ControlServer
 from jobs.fleet.event_log import EventLog
@@ -168,6 +169,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     timetable: Timetable[Due] = Timetable()
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
+    KafkaWatch(address, f"fleet of {args.cluster}").start()
     with EventLog(args.state_dir / "fleet-events.jsonl") as log:
         surroundings = FleetSurroundings(
             settings=settings,
@@ -337,12 +339,12 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
 
 def _announce(port: int, port_file: Path | None) -> None:
     if port_file is not None:
-        write_whole(port_file, str(port))
+        write_whole(port_file, str(port), is_durable=False)
     _say("the fleet is ready", port=port)
 
 
 def _say(event: str, **more: object) -> None:
-    say(json.dumps({"pid": os.getpid(), "event": event, **more}))
+    say(json_line({"pid": os.getpid(), "event": event, **more}))
 
 
 if __name__ == "__main__":

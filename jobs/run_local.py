@@ -8,16 +8,17 @@ goes on with its tables. Seconds count from the first batch of the streaming job
 
 import argparse
 import json
+import math
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.console import Exit, MisuseError, note
-from jobs.local.layout import Layout
+from jobs.local.layout import Layout, Size
 from jobs.local.options import Kill, RunOptions
 from jobs.local.run import LocalRun
 from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
@@ -43,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--headless", action="store_true", help="one JSON line a second, no view")
     run.add_argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here")
     run.add_argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
-    run.add_argument("--port", type=int, help="port of the lookup service (8080 if it is free)")
+    run.add_argument(
+        "--port",
+        type=int,
+        help="port of the lookup service (the last run's, or 8080; another one if it is taken)",
+    )
     run.add_argument("--conf", action="append", default=[], help="overlay or file (demo)")
     run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     run.add_argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged")
@@ -57,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         size = layout.settle_size(
             {name: getattr(args, name) for name in ("brokers", "namespaces", "bundles")}
         )
+        check_kills(options.kills, size)
         local = LocalRun(layout, size, options)
         summary = local.run(_stop_on_signals(local))
     write_summary(args.summary, summary)
@@ -81,9 +87,14 @@ def _stop_on_signals(local: LocalRun) -> threading.Event:
 
 def options_from(args: argparse.Namespace) -> RunOptions:
     """The options; raises MisuseError for numbers that make no sense."""
-    for name, value in (("--speed", args.speed), ("--lookups-per-s", args.lookups_per_s)):
-        if value <= 0:
-            raise MisuseError(f"{name} must be above 0, got {value}", why="it is a rate",
+    numbers = (
+        ("--speed", args.speed),
+        ("--lookups-per-s", args.lookups_per_s),
+        ("--for", 1.0 if args.for_s is None else args.for_s),
+    )
+    for name, value in numbers:
+        if not 0 < value < math.inf:
+            raise MisuseError(f"{name} must be above 0, got {value}", why="it is a finite number",
                               next_step="correct it")  # fmt: skip
     is_headless = args.headless or args.json or not sys.stdout.isatty()
     return RunOptions(
@@ -100,11 +111,28 @@ def options_from(args: argparse.Namespace) -> RunOptions:
 
 
 def parse_kill(text: str) -> Kill:
-    """`broker-3@60`: crash broker-3 after 60 s; raises ValueError for anything else."""
-    broker, at, seconds = text.rpartition("@")
-    if not (broker and at):
-        raise ValueError(f"kill must be BROKER@SECONDS, got {text!r}")
-    return Kill(broker=broker, after_ms=int(float(seconds) * 1000))
+    """`broker-3@60`: crash broker-3 after 60 s; raises ArgumentTypeError for anything else."""
+    broker, _, seconds = text.rpartition("@")
+    try:
+        after_ms = int(float(seconds) * 1000)
+    except (ValueError, OverflowError):
+        after_ms = -1
+    if not broker or after_ms < 0:
+        message = f"{text!r} is not BROKER@SECONDS, for example broker-3@60"
+        raise argparse.ArgumentTypeError(message)
+    return Kill(broker=broker, after_ms=after_ms)
+
+
+def check_kills(kills: Sequence[Kill], size: Size) -> None:
+    """Raise MisuseError for a broker that the run does not have."""
+    names = [f"broker-{number}" for number in range(1, size.brokers + 1)]
+    for kill in kills:
+        if kill.broker not in names:
+            raise MisuseError(
+                f"{kill.broker} can't be killed: this run has no such broker",
+                why=f"its {len(names)} brokers are {names[0]} to {names[-1]}",
+                next_step="name one of them in --kill, or give --brokers a larger number",
+            )
 
 
 def write_summary(path: Path | None, summary: Mapping[str, Any]) -> None:

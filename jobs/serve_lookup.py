@@ -280,7 +280,7 @@ def _write_port(path: Path | None, port: int) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, f"{port}\n")
+    write_whole(path, f"{port}\n", is_durable=False)
 
 
 def _log(event: str, **fields: object) -> None:

@@ -63,6 +63,10 @@ in Delta's log; one that moves 1,000 bundles, the most that `shedding.max_moves_
 a row of `decisions` a cycle (49 MB a day, nearly all of it Delta's log) and nothing else
 (`python -m tests.bench decision_log` measures it).
 
+What is committed outlasts a power cut: the job syncs a batch's data files, its commits and their
+folders to the disk before brokers are told. What becomes of a damaged file stands in
+[damaged tables](operate.md#damaged-tables).
+
 Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`, it joins the
 small files of one table, writes a checkpoint, and removes what is past its time. A version can be
 read for half an hour (the log); a data file that was replaced stays for a day, in
@@ -102,7 +106,10 @@ _SQL_HEAD = """\
 [tables](tables.md) and the views below (`python -m tests.drawn_pages` writes this page from
 `jobs/sql/`, a test holds it equal). It runs in the command's own process with DataFusion, the
 engine that the package `deltalake` carries, so it needs no JVM and answers while the job is away.
-It only reads: anything but a SELECT is refused.
+It only reads: a statement runs if the engine's own plan of it has nothing but reading steps, so
+COPY, INTO, INSERT or SET are refused however they are written. Files outside the tables can't be
+named. Decimals are written as text with all digits, durations and intervals as ISO 8601
+durations, bytes that are no UTF-8 as 0x...
 
 In Spark the same views are made by what `ballast sql --spark` writes, in any session with Delta:
 

@@ -4,8 +4,9 @@ Decides scales and colours; each picture says in words what it shows, and a tabl
 Source: ours.
 """
 
-from html import escape
+import html
 
+from jobs.console import printable
 from lbcore.assess.loads import Loads
 from lbcore.explain.explanation import number
 from lbcore.foresight.foresee import Foresight
@@ -19,6 +20,11 @@ _BROKERS_MAX = 100
 _LEFT = 34.0
 _NAME = 44
 _HALF = 0.5
+
+
+def escape(text: str) -> str:
+    """Return the text as HTML shows it, with control characters and marks of direction escaped."""
+    return html.escape(printable(text))
 
 
 def heat_map(loads: Loads) -> str:

@@ -5,10 +5,10 @@ came from a cluster is escaped. Source: ours.
 """
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
-from jobs.assess.charts import broker_bars, heat_map, imbalance_chart
+from jobs.assess.charts import broker_bars, escape, heat_map, imbalance_chart
 from jobs.assess.text import (
+    NO_RISK_KNOWN,
     OF_USAGE,
     bundle_rows,
     imbalance_line,
@@ -135,6 +135,8 @@ def _harms(report: Report) -> str:
 
 
 def _risks(report: Report) -> str:
+    if not report.risks and not report.is_whole:
+        return f"<p>{NO_RISK_KNOWN}.</p>"
     return _list(
         f"{escape(risk.kind.replace('_', ' '))}: <code>{escape(risk.subject)}</code><br>"
         f"{escape(risk.text)}.<br>Next: {escape(risk.next_step)}."

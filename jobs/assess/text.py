@@ -26,6 +26,9 @@ SHOWN = (
 )
 """Of the strategies: metric and heading."""
 
+NO_RISK = "none found"
+NO_RISK_KNOWN = "none found in what could be read, which is not all: see Not known"
+
 OF_USAGE = (
     "imbalance here is of usage, with what brokers use without load; above it is of msg/s, so"
     " it may be higher there"
@@ -56,6 +59,8 @@ def imbalance_line(report: Report) -> str:
     """Imbalance, what of it no move can undo, in a sentence."""
     values = [value for value in report.loads.imbalance if value is not None]
     floors = [value for value in report.loads.floor if value is not None]
+    if not report.loads.times_ms:
+        return "imbalance: not known, for no broker's load was read"
     if not values or not floors:
         return "imbalance: none, without load"
     mean = sum(values) / len(values)
@@ -147,7 +152,7 @@ def _risks(report: Report) -> Iterator[str]:
         yield f"    why: {risk.text}"
         yield f"   next: {risk.next_step}"
     if not report.risks:
-        yield "none found"
+        yield NO_RISK if report.is_whole else NO_RISK_KNOWN
 
 
 def _foresight(report: Report) -> Iterator[str]:

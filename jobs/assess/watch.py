@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.bridge import brokers_settings
+from jobs.bridge.bridge import brokers_settings, require_brokers_apart
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -57,6 +57,7 @@ class ClusterWatch:
         self._told: list[ObservePolicies] = []
         self._versions: dict[str, str] = {}
         self._unread: dict[str, str] = {}
+        self._unread_topics: dict[str, str] = {}
         names = (CLUSTER, place.cluster)
         self._collector = Collector(admin, names, config, rhythm, self._send)
         interval_ms = rhythm.namespaces_ms
@@ -100,9 +101,9 @@ class ClusterWatch:
     def report(self) -> Report:
         """What is known so far; asks each broker for its settings, counters and topics."""
         brokers = tuple(sorted(self._look.owned))
-        found = brokers_settings(self._admin, self._place.cluster, brokers)
-        self._settings = {**dict.fromkeys(brokers), **found}
+        self._settings, failed = brokers_settings(self._admin, self._place.cluster, brokers)
         owners, hot = self._read_topics(brokers)
+        unread = {**self._collector.unread(), **self._policies.unread, **failed}
         seen = SeenCluster(
             sightings=self._sightings,
             look=self._look,
@@ -110,6 +111,12 @@ class ClusterWatch:
             unloads=(self._unloads, self._read_unloads(brokers)),
             versions={b: self._versions[b] for b in brokers if self._versions.get(b)},
             unread={b: why for b, why in self._silent().items() if b in brokers},
+            parts={
+                **{what: str(error) for what, error in unread.items()},
+                **{f"topics of {name}": why for name, why in self._unread_topics.items()},
+                **{f"owned bundles of {n}": why for n, why in self._collector.failures.items()},
+            },
+            unreported=self._collector.unreported(),
             topics=owners,
             hot_topics=hot,
         )
@@ -121,7 +128,8 @@ class ClusterWatch:
         return list(self._of_size().rows[LOAD_HISTORY.name])
 
     def _silent(self) -> dict[str, str]:
-        return {**self._unread, **self._collector.failures}
+        topics = {name: f"its topics: {why}" for name, why in self._unread_topics.items()}
+        return {**topics, **self._unread, **self._collector.failures}
 
     def _of_size(self) -> Observer:
         """The Machines; how often loads are kept depends on how many bundles there are."""
@@ -161,14 +169,15 @@ class ClusterWatch:
     def _read_topics(self, brokers: tuple[str, ...]) -> tuple[dict[str, str], list[HotTopic]]:
         owners: dict[str, str] = {}
         hot: list[HotTopic] = []
+        self._unread_topics = {}
         for broker in brokers:
             try:
                 table = parse_topics(self._admin.topics(self._place.cluster, broker))
             except PulsarAdminError as error:
-                self._unread.setdefault(broker, str(error))
+                self._unread_topics[broker] = str(error)
                 continue
             if isinstance(table, Unreadable):
-                self._unread.setdefault(broker, f"its topics: {table.detail}")
+                self._unread_topics[broker] = table.detail
                 continue
             for bundle, rates in table.rates.items():
                 for topic, traffic in zip(rates.topics, rates.traffic.tolist(), strict=True):
@@ -222,6 +231,7 @@ def first_brokers(admin: PulsarAdmin, place: AssessedCluster) -> tuple[str, ...]
             why="its list of active brokers is empty",
             next_step="start a broker, or name another cluster with --pulsar-cluster",
         )
+    require_brokers_apart(admin, place.cluster, brokers)
     return brokers
 
 

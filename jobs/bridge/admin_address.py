@@ -5,7 +5,8 @@ Decides nothing. `pulsar_admin` asks by it. Source: ours.
 
 import http.client
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,16 +15,43 @@ from jobs.console import MisuseError
 
 
 class PulsarAdminError(Exception):
-    """Pulsar refused, did not answer, or answered what can't be read. status: 0 = no answer."""
+    """Pulsar refused, did not answer, or answered what can't be read. status: 0 = no answer.
 
-    def __init__(self, detail: str, status: int = 0) -> None:
+    is_page: an HTML page came, as gateways and login pages send it, and Pulsar never does.
+    """
+
+    def __init__(self, detail: str, status: int = 0, *, is_page: bool = False) -> None:
         super().__init__(detail)
-        self.status = status
+        self.status, self.is_page = status, is_page
+
+    @property
+    def is_gone(self) -> bool:
+        """True where Pulsar itself says that there is no such thing."""
+        return self.status == http.client.NOT_FOUND and not self.is_page
+
+    @property
+    def label(self) -> str:
+        """One of `lbcore.bridge.sights.FAILURES`: the kind of failure, as metrics count it."""
+        if isinstance(self, UnverifiedBrokerError):
+            return "other_broker"
+        if self.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            return "not_allowed"
+        if self.is_page:
+            return "html_page"
+        if self.status >= http.client.INTERNAL_SERVER_ERROR:
+            return "server_error"
+        if self.status >= http.client.BAD_REQUEST:
+            return "refused"
+        return "unreadable" if self.status else "no_answer"
 
     @property
     def is_refusal(self) -> bool:
         """Whether it was Pulsar's own no, and not a failure on the way."""
         return http.client.BAD_REQUEST <= self.status < http.client.INTERNAL_SERVER_ERROR
+
+
+class UnverifiedBrokerError(PulsarAdminError):
+    """The answer may be another broker's than the one that was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +60,8 @@ class AdminAddress:
 
     token_file: read at each request, so a token may be renewed. ca_file, cert_file, key_file: PEM,
     read again when they change: what replaces a certificate that expires counts within a second.
+    broker_urls: broker as Pulsar lists it → where it answers, for brokers that can't be reached
+    under their own names.
     """
 
     url: str
@@ -40,6 +70,7 @@ class AdminAddress:
     cert_file: Path | None = None
     key_file: Path | None = None
     timeout_s: float = 10.0
+    broker_urls: Mapping[str, str] = field(default_factory=dict)
 
     def tls(self) -> WatchedFile[ssl.SSLContext] | None:
         """The context of an https address; MisuseError when its files can't be used."""

@@ -5,6 +5,7 @@ Decides nothing. Source: ours.
 
 import argparse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -21,8 +22,27 @@ def add_access_words(group: "argparse._ArgumentGroup") -> None:
     ):
         group.add_argument(option, type=Path, metavar="FILE", help=about)
     group.add_argument(
+        "--broker-url",
+        type=_broker_url,
+        action="append",
+        default=[],
+        metavar="BROKER=URL",
+        help="where a broker that Pulsar lists answers, when it can't be reached under that name"
+        " (repeat)",
+    )
+    group.add_argument(
         "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
     )
+
+
+def _broker_url(text: str) -> tuple[str, str]:
+    broker, _, url = text.partition("=")
+    parts = urlsplit(url)
+    if not broker or parts.scheme not in ("http", "https") or not parts.netloc:
+        raise argparse.ArgumentTypeError(
+            f"it must be like broker-1:8080=http://10.0.0.1:8080, got {text!r}"
+        )
+    return broker, f"{parts.scheme}://{parts.netloc}"
 
 
 def add_network_word(words: "argparse._ActionsContainer") -> None:
@@ -47,5 +67,6 @@ def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
             cert_file=args.tls_cert,
             key_file=args.tls_key,
             timeout_s=args.timeout_s,
+            broker_urls=dict(args.broker_url),
         )
     )

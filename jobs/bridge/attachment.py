@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.bridge import brokers_settings, switch_shedding
+from jobs.bridge.bridge import brokers_settings, require_brokers_apart, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
@@ -78,8 +78,9 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
             why="there is nothing to balance",
             next_step="start its brokers, then attach again",
         )
-    settings = brokers_settings(admin, name, brokers).values()
-    told = [one.get(SHEDDING, "true") for one in settings if one is not None]
+    require_brokers_apart(admin, name, brokers)
+    settings, _ = brokers_settings(admin, name, brokers)
+    told = [one.get(SHEDDING, "true") for one in settings.values() if one is not None]
     return FirstLook(
         name=name,
         brokers=brokers,
@@ -180,4 +181,4 @@ def _forget(admin: PulsarAdmin) -> None:
 
 def _keep(layout: Layout, attachment: Attachment) -> None:
     """Write it whole, and down to the disk: it is what a crash leaves to `detach`."""
-    write_whole(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)), is_durable=True)
+    write_whole(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)))

@@ -8,6 +8,7 @@ start it knows from Kafka's `ownership` and from Pulsar all that it needs. Sourc
 import logging
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka.errors import KafkaError
@@ -15,8 +16,9 @@ from kafka.errors import KafkaError
 from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.bridge.actuator import Actuator, AskingLimits
-from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -49,6 +51,7 @@ _COMMAND_MS = 60_000
 _SETTING_MS = 600_000
 _ENDS_MS = 5_000
 _LAST_WORDS_MS = 5_000
+_TRIED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class Bridge:
         pulsar_cluster = options.pulsar_cluster or only_cluster(admin)
         self._sender = Sender(address, f"bridge-{self._cluster}")
         self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
+        self._kafka = KafkaWatch(address, f"bridge of {self._cluster}")
         self._feed = OwnershipFeed(self._cluster, told=())  # which reads the records alone
         names = (self._cluster, pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
@@ -84,6 +88,7 @@ class Bridge:
         self._look_in_s = 0.0
         self._found: dict[tuple[str, str], str] = {}
         self._before: Look | None = None
+        self._unread_settings: Mapping[str, PulsarAdminError] = {}
         self._told: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()
         self._alive_s = self._guarded_s = -_ALIVE_S
@@ -103,6 +108,7 @@ class Bridge:
         """Rounds until `stop`; failures of Pulsar and Kafka are logged and waited for."""
         reader = threading.Thread(target=self._read, daemon=True, name="ownership")
         reader.start()
+        self._kafka.start()
         self._wait_for_records()
         looked_s = -self._look_in_s
         while not self._end.is_set():
@@ -119,6 +125,7 @@ class Bridge:
         self._policies.close()
         self._watchman.close()
         reader.join(_LAST_WORDS_MS / 1_000)
+        self._kafka.close()
         self._sender.close(_LAST_WORDS_MS)
         self._tail.close()
 
@@ -148,8 +155,14 @@ class Bridge:
     def _watch(self, look: Look) -> tuple[Finding, ...]:
         """What is wrong; what can be mended is asked for, and a doubt brings the next look near."""
         acts = not self._actuator.bounds.forbidden
-        judged = self._watchman.watch(look, dict(self._feed.records), acts=acts)
-        self._actuator.quarantined = judged.quarantined
+        unread = {**self._collector.unread(), **self._policies.unread, **self._unread_settings}
+        self.metrics.show_unread([error.label for error in unread.values()])
+        records = dict(self._feed.records)
+        reasons = {what: str(error) for what, error in unread.items()}
+        judged = self._watchman.watch(look, records, reasons, acts=acts)
+        ungrouped = self._policies.ungrouped
+        held = {one for one in records if ungrouped and one.rpartition("/")[0] in ungrouped}
+        self._actuator.quarantined = judged.quarantined | held
         for finding in judged.mends:
             self._actuator.mend(finding)
         if judged.look_in_ms is not None:
@@ -192,7 +205,8 @@ class Bridge:
         self._guarded_s = time.monotonic()
         forbidden = "" if self._options.acts else OBSERVING
         if not forbidden:
-            found = brokers_settings(self._admin, self._collector.pulsar_cluster, tuple(look.owned))
+            names = (self._collector.pulsar_cluster, tuple(look.owned))
+            found, self._unread_settings = brokers_settings(self._admin, *names)
             forbidden = reason_not_to_act(found) or self._policies.reason_not_to_act
             if splits_by_itself(found):
                 logger.info("Pulsar splits bundles by itself; what it does is taken over")
@@ -251,6 +265,7 @@ class Bridge:
             "silent": sorted(name for name, owned in look.owned.items() if owned is None),
             "bundles": sum(len(owned or ()) for owned in look.owned.values()),
             "namespaces": len(look.namespaces),
+            "unread": len(self._collector.unread()) + len(self._policies.unread),
             "differences": difference.count,
             "working": len(self._actuator.busy()),
             "forbidden": self._actuator.bounds.forbidden,
@@ -283,16 +298,36 @@ def only_cluster(admin: PulsarAdmin) -> str:
 
 def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
-) -> dict[str, Settings | None]:
-    """Each broker's configuration as it runs, None where it can't be had."""
-    return {broker: _settings_of(admin, cluster, broker) for broker in brokers}
+) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
+    """Each broker's configuration as it runs, None where it can't be had; and why it can't."""
+    found: dict[str, Settings | None] = {}
+    failed: dict[str, PulsarAdminError] = {}
+    for broker in brokers:
+        try:
+            found[broker] = admin.settings(cluster, broker)
+        except PulsarAdminError as error:  # noqa: PERF203 one that fails stops no other
+            found[broker] = None
+            failed[f"settings of {broker}"] = error
+    return found, failed
 
 
-def _settings_of(admin: PulsarAdmin, cluster: str, broker: str) -> Settings | None:
-    try:
-        return admin.settings(cluster, broker)
-    except PulsarAdminError:
-        return None
+def require_brokers_apart(admin: PulsarAdmin, cluster: str, brokers: Sequence[str]) -> None:
+    """Raises CommandError where no broker can be told from the others at the address given."""
+    refused = None
+    for broker in brokers[:_TRIED_MAX]:
+        try:
+            admin.web_service_url(cluster, broker)
+        except UnverifiedBrokerError as error:  # noqa: PERF203 another one may answer
+            refused = error
+        except PulsarAdminError:
+            return  # it is away, and may come
+        else:
+            return
+    if refused is not None:
+        why, _, next_step = str(refused).rpartition("; ")
+        raise CommandError(
+            "brokers can't be told from each other at this address", why=why, next_step=next_step
+        )
 
 
 def switch_shedding(admin: PulsarAdmin, *, is_on: bool) -> None:

@@ -4,22 +4,24 @@ Decides when each broker is asked: all at once and each by itself, so that a slo
 and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'. Source: ours.
 """
 
+import http.client
 import logging
 import random
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 
 from jobs.adapters.processes.clocks import ForwardClock
-from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     Claims,
+    Gauges,
     TopicTable,
     Unreadable,
     is_mirrored,
@@ -27,7 +29,7 @@ from lbcore.bridge.answers import (
     parse_topics,
 )
 from lbcore.bridge.looking import topic_within
-from lbcore.bridge.mirror import Look
+from lbcore.bridge.mirror import ALL, Look
 from lbcore.bridge.reports import (
     Measured,
     Told,
@@ -42,14 +44,14 @@ from lbcore.bridge.reports import (
 )
 from lbcore.bridge.sights import Looked
 from lbcore.config.tree import Config
-from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message, Rejected
-from lbcore.wire.pulsar import parse_pulsar_report
+from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message
 
 logger = logging.getLogger(__name__)
 
 _JITTER = 0.2
 _REFUSALS = 3
 _SERVER_ERROR = 500
+_LOGGED_MAX = 20
 _TABLE_S = 60.0
 _LOST_S, _LOST_ANSWER_S = 600.0, 1.0
 _CLIENTS = [BUNDLE_COLUMNS.index(name) for name in ("consumerCount", "producerCount")]
@@ -85,6 +87,8 @@ class _Broker:
 
     told: Told = field(default_factory=Told)
     incarnation: str = ""
+    load_error: PulsarAdminError | None = None
+    unreported: Mapping[str, str] = field(default_factory=dict)
     is_extensible: bool = False
     refusals: int = 0
     load_due_s: float = 0.0
@@ -126,6 +130,8 @@ class Collector:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(32, thread_name_prefix="ask")
         self.failures: dict[str, str] = {}
+        self._unread: dict[str, PulsarAdminError] = {}
+        self._unread_namespaces: frozenset[str] = frozenset()
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -154,7 +160,22 @@ class Collector:
             owned=owned,
             incarnations=self.incarnations(),
             namespaces=dict(self._namespaces),
+            unread=self._unread_namespaces,
         )
+
+    def unread(self) -> Mapping[str, PulsarAdminError]:
+        """What could not be read last → why: namespaces, tenants, and brokers' loads."""
+        loads = {
+            f"load of {name}": one.load_error
+            for name, one in list(self._brokers.items())
+            if one.load_error is not None
+        }
+        return {**self._unread, **loads}
+
+    def unreported(self) -> Mapping[str, Mapping[str, str]]:
+        """Broker → field of its load that counts as not reported → why."""
+        known = list(self._brokers.items())
+        return {name: one.unreported for name, one in known if one.unreported}
 
     def active(self) -> tuple[str, ...]:
         """The brokers that Pulsar lists now; raises PulsarAdminError. From any thread."""
@@ -268,36 +289,90 @@ class Collector:
         return future.result()
 
     def _refresh_namespaces(self, seen: Iterable[str]) -> None:
-        """Ask for the bundles of every namespace when it is time, or when one is not known."""
+        """Ask for the bundles of every namespace when it is time, or when one is not known.
+
+        One that can't be read keeps the bundles that were known, and hides no other.
+        """
         unknown = {bundle.rpartition("/")[0] for bundle in seen if not self._has(bundle)}
         is_due = time.monotonic() >= self._namespaces_due_s
-        try:
-            names = self._admin.namespaces() if is_due else tuple(sorted(unknown))
-            from_pulsar = self.boundaries(names)
-        except PulsarAdminError as error:
-            logger.warning("namespaces can't be read", extra={"fields": {"why": str(error)}})
-            return
+        failed: dict[str, PulsarAdminError] = {}
         if is_due:
             self._namespaces_due_s = time.monotonic() + self._rhythm.namespaces_ms / 1_000
-            self._namespaces = from_pulsar
-            with self._lock:
-                self._topics = {
-                    bundle: topic
-                    for bundle, topic in self._topics.items()
-                    if bundle.rpartition("/")[0] in from_pulsar
-                }
-                self._partitions = {
-                    name: one for name, one in self._partitions.items() if one and self._has(name)
-                }
-                self._clients = {one for one in self._clients if self._has(one)}
-        else:
-            self._namespaces |= from_pulsar
+        unknown -= set() if is_due else self._unread_namespaces  # they are asked when it is due
+        names, unread = self._names(failed) if is_due else ([], set[str]())
+        found, errors = self.boundaries([*names, *unknown])
+        unread |= errors.keys()
+        failed |= {f"namespace {name}": error for name, error in errors.items()}
+        if not is_due:
+            self._unread.update(failed)
+            self._unread_namespaces |= unread
+            self._namespaces = {**self._namespaces, **found}
+            return
+        if ALL in unread:
+            self._namespaces_due_s = 0.0
+        self._note_unread(failed)
+        at_hand = Look(owned={}, incarnations={}, namespaces={}, unread=frozenset(unread))
+        known = {name: one for name, one in self._namespaces.items() if at_hand.is_unread(name)}
+        with self._lock:
+            self._unread_namespaces = at_hand.unread
+            self._namespaces = {**known, **found}
+            self._forget_bundles()
 
-    def boundaries(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Namespace → its boundaries, asked now; those that are gone are left out."""
-        wanted = [name for name in names if is_mirrored(name)]
-        found = zip(wanted, self._pool.map(self._admin.boundaries, wanted), strict=True)
-        return {name: boundaries for name, boundaries in found if boundaries}
+    def _names(self, failed: dict[str, PulsarAdminError]) -> tuple[list[str], set[str]]:
+        """All namespaces; and the tenants whose namespaces can't be read now."""
+        try:
+            tenants = self._admin.tenants()
+        except PulsarAdminError as error:
+            failed["tenants"] = error
+            return [], {ALL}
+        names: list[str] = []
+        unread: set[str] = set()
+        for tenant in tenants:
+            try:
+                names += self._admin.namespaces(tenant)
+            except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
+                failed[f"tenant {tenant}"] = error
+                unread.add(tenant)
+        return names, unread
+
+    def _note_unread(self, failed: Mapping[str, PulsarAdminError]) -> None:
+        if failed.keys() != self._unread.keys():
+            for what, error in sorted(failed.items())[:_LOGGED_MAX]:
+                fields = {"what": what, "why": str(error), "all": len(failed)}
+                logger.warning("a namespace can't be read", extra={"fields": fields})
+        self._unread = dict(failed)
+
+    def _forget_bundles(self) -> None:
+        """What was known of bundles that are no more; under the lock."""
+        self._topics = {
+            bundle: topic
+            for bundle, topic in self._topics.items()
+            if bundle.rpartition("/")[0] in self._namespaces
+        }
+        self._partitions = {
+            name: one for name, one in self._partitions.items() if one and self._has(name)
+        }
+        self._clients = {one for one in self._clients if self._has(one)}
+
+    def boundaries(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, PulsarAdminError]]:
+        """Namespace → its boundaries, asked now, and namespace → why they can't be had.
+
+        Those that are gone are left out.
+        """
+        wanted = sorted({name for name in names if is_mirrored(name)})
+        asked = [self._pool.submit(self._admin.boundaries, name) for name in wanted]
+        found: dict[str, tuple[int, ...]] = {}
+        failed: dict[str, PulsarAdminError] = {}
+        for name, future in zip(wanted, asked, strict=True):
+            try:
+                boundaries = future.result()
+            except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
+                failed[name] = error
+            else:
+                found |= {name: boundaries} if boundaries else {}
+        return found, failed
 
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:
         """What somebody else has asked for: the next look shall not be older."""
@@ -315,12 +390,14 @@ class Collector:
         try:
             measured, table = self._measured(name, broker)
         except PulsarAdminError as error:
+            broker.load_error = error
             self.metrics.count_load_error(name)
             logger.warning(
                 "a broker's load can't be read",
                 extra={"fields": {"broker": name, "why": str(error)}},
             )
             return
+        broker.load_error = None
         measured = in_domain(measured, self.domains.get(name, ""))
         if self._rhythm.network_bytes_per_s > 0.0:
             measured = with_network(measured, self._rhythm.network_bytes_per_s)
@@ -361,27 +438,28 @@ class Collector:
             else:
                 broker.refusals = 0
                 return found
-        measured = self._extensible(name)
+        measured = self._extensible(name, broker)
         broker.is_extensible = True
         return measured
 
     def _modular(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
-        raw = self._admin.load_report(self.pulsar_cluster, name)
-        parsed = parse_pulsar_report(raw, self._cluster)
-        if isinstance(parsed, Rejected):
-            raise PulsarAdminError(f"its load report can't be used: {parsed.detail}")
-        measured = measured_modular(*parsed)
+        found = self._admin.load_report(self.pulsar_cluster, name, self._cluster)
+        unreported = dict(found.unreported)
+        if "startTimestamp" in unreported:
+            found = found.started(str(self._gauges(name).started_ms))
+        measured, table = measured_modular(found), None
         is_wanted = near_a_split(measured.names, measured.stats, self._config.splitting)
-        if not is_wanted and time.monotonic() < broker.table_due_s:
-            return measured, None
-        broker.table_due_s = time.monotonic() + _TABLE_S
-        return measured, self._table(name)
+        if is_wanted or time.monotonic() >= broker.table_due_s:
+            broker.table_due_s = time.monotonic() + _TABLE_S
+            table = self._table(name)
+            unreported |= table.unreported
+        self._note_unreported(broker, unreported)
+        return measured, table
 
-    def _extensible(self, name: str) -> tuple[Measured, TopicTable | None]:
-        gauges = parse_metrics(self._admin.metrics(self.pulsar_cluster, name))
-        if isinstance(gauges, Unreadable):
-            raise PulsarAdminError(f"its metrics can't be used: {gauges.detail}")
-        table = self._table(name)
+    def _extensible(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
+        self._admin.verify(self.pulsar_cluster, name)
+        gauges, table = self._gauges(name), self._table(name)
+        self._note_unreported(broker, {**gauges.unreported, **table.unreported})
         envelope = Envelope(
             cluster=self._cluster,
             broker=name,
@@ -392,8 +470,28 @@ class Collector:
         url = self._admin.web_service_url(self.pulsar_cluster, name)
         return measured_extensible(envelope, gauges, table, url), table
 
+    def _gauges(self, name: str) -> Gauges:
+        """A broker's page of metrics, if it says of no other broker that it is that one's."""
+        gauges = parse_metrics(self._admin.metrics(self.pulsar_cluster, name))
+        if isinstance(gauges, Unreadable):
+            detail = f"its metrics can't be used: {gauges.detail}"
+            raise PulsarAdminError(detail, http.client.OK)
+        hosts = {one.rpartition(":")[0].lower() for one in self._active}
+        own = name.rpartition(":")[0].lower()
+        if gauges.host.lower() in hosts - {own}:
+            self._admin.forget_address(name)
+            raise UnverifiedBrokerError(
+                f"{name} was asked for its metrics, and they are those of {gauges.host}"
+            )
+        return gauges
+
+    def _note_unreported(self, broker: _Broker, unreported: Mapping[str, str]) -> None:
+        broker.unreported = dict(sorted(unreported.items()))
+        for name in broker.unreported:
+            self.metrics.count_unreported(name)
+
     def _table(self, name: str) -> TopicTable:
         table = parse_topics(self._admin.topics(self.pulsar_cluster, name))
         if isinstance(table, Unreadable):
-            raise PulsarAdminError(f"its topics can't be used: {table.detail}")
+            raise PulsarAdminError(f"its topics can't be used: {table.detail}", http.client.OK)
         return table

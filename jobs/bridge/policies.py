@@ -4,10 +4,12 @@ Decides when: told again every `_TOLD_S` should a command have been lost. As lon
 be read once, the bridge has a reason not to act. Source: ours.
 """
 
+import http.client
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -18,10 +20,14 @@ logger = logging.getLogger(__name__)
 
 _TOLD_S = 600.0
 _AT_ONCE = 8
+_GROUP = "anti-affinity group of {}"
 
 
 class PolicyFollower:
-    """Called by one thread."""
+    """Called by one thread. What can't be read stays as it was known and hides nothing else.
+
+    unread: what could not be read last → why.
+    """
 
     def __init__(
         self,
@@ -34,19 +40,33 @@ class PolicyFollower:
         self._admin, self._cluster, self._tell = admin, cluster, tell
         self._interval_s = interval_ms / 1_000
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="policies")
-        self._known: PulsarPolicies | None = None
+        self._known = PulsarPolicies()
+        self._told: PulsarPolicies | None = None
+        self._grouped: set[str] = set()
         self._read_due_s = self._tell_due_s = 0.0
-        self._why = "they have not been read yet"
+        self._unknown: dict[str, str] = {"they": "have not been read yet"}
+        self._has_isolation = self._has_domains = False
+        self.unread: Mapping[str, PulsarAdminError] = {}
 
     @property
     def reason_not_to_act(self) -> str:
         """Empty once they are known: without, a bundle might go to where it must not be."""
-        return "" if self._known else f"Pulsar's policies are not known: {self._why}"
+        if not self._unknown:
+            return ""
+        what, why = next(iter(self._unknown.items()))
+        return f"Pulsar's policies are not known: {what} {why}"
+
+    @property
+    def ungrouped(self) -> frozenset[str]:
+        """Namespaces whose anti-affinity group could never be read: nothing of them may move."""
+        prefix = _GROUP.format("")
+        failed = {name.removeprefix(prefix) for name in self.unread if name.startswith(prefix)}
+        return frozenset(failed - self._grouped)
 
     @property
     def domains(self) -> dict[str, str]:
         """Broker → failure domain."""
-        return dict(self._known.domains) if self._known else {}
+        return dict(self._known.domains)
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -58,21 +78,64 @@ class PolicyFollower:
         if now_s < self._read_due_s:
             return
         self._read_due_s = now_s + self._interval_s
-        try:
-            found = self._read(sorted(namespaces))
-        except PulsarAdminError as error:
-            self._why = str(error)
-            logger.warning("policies can't be read", extra={"fields": {"why": self._why}})
-            return
-        if found != self._known or now_s >= self._tell_due_s:
-            self._tell_due_s = now_s + _TOLD_S
-            self._tell(found.command())
-        self._known = found
+        failed: dict[str, PulsarAdminError] = {}
+        self._unknown = {}
+        isolation, domains = self._isolation(failed), self._domains(failed)
+        groups = self._groups(sorted(namespaces), failed)
+        self._known = PulsarPolicies(isolation=isolation, domains=domains, groups=groups)
+        if failed.keys() != self.unread.keys():
+            for what, error in failed.items():
+                fields = {"what": what, "why": str(error)}
+                logger.warning("a policy can't be read", extra={"fields": fields})
+        self.unread = failed
+        if self._has_isolation and (self._known != self._told or now_s >= self._tell_due_s):
+            self._tell_due_s, self._told = now_s + _TOLD_S, self._known
+            self._tell(self._known.command())
 
-    def _read(self, namespaces: Sequence[str]) -> PulsarPolicies:
-        groups = self._pool.map(self._admin.anti_affinity_group, namespaces)
-        return PulsarPolicies(
-            isolation=self._admin.isolation_policies(self._cluster),
-            domains=self._admin.failure_domains(self._cluster),
-            groups={name: group for name, group in zip(namespaces, groups, strict=True) if group},
-        )
+    def _isolation(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, Mapping[str, Any]]:
+        known = self._known.isolation
+        try:
+            found, unreadable = self._admin.isolation_policies(self._cluster)
+        except PulsarAdminError as error:
+            failed["isolation policies"] = error
+            if not self._has_isolation:
+                self._unknown["isolation policies"] = f"can't be read: {error}"
+            return known
+        self._has_isolation = True
+        for name, why in unreadable.items():
+            failed[f"isolation policy {name}"] = PulsarAdminError(why, http.client.OK)
+            if name not in known:
+                self._unknown[f"isolation policy {name}"] = f"can't be used: {why}"
+        return {**{name: known[name] for name in unreadable if name in known}, **found}
+
+    def _domains(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, str]:
+        known = self._known.domains
+        try:
+            found, unreadable = self._admin.failure_domains(self._cluster)
+        except PulsarAdminError as error:
+            failed["failure domains"] = error
+            if not self._has_domains:
+                self._unknown["failure domains"] = f"can't be read: {error}"
+            return known
+        self._has_domains = True
+        for name, why in unreadable.items():
+            failed[f"failure domain {name}"] = PulsarAdminError(why, http.client.OK)
+        return {**{one: name for one, name in known.items() if name in unreadable}, **found}
+
+    def _groups(
+        self, namespaces: Sequence[str], failed: dict[str, PulsarAdminError]
+    ) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        asked = [self._pool.submit(self._admin.anti_affinity_group, one) for one in namespaces]
+        for name, future in zip(namespaces, asked, strict=True):
+            try:
+                group = future.result()
+            except PulsarAdminError as error:
+                failed[_GROUP.format(name)] = error
+                group = self._known.groups.get(name, "")
+            else:
+                self._grouped.add(name)
+            if group:
+                found[name] = group
+        self._grouped &= set(namespaces)
+        return found

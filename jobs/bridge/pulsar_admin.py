@@ -10,22 +10,26 @@ many threads. Source: ours; the paths are Pulsar 4.0.8's, and the same in
 import http.client
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from jobs.adapters.http.certificates import expired_words
 from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.redirects import redirect_leads_to_broker
 from jobs.bridge.shown_certificates import ShownCertificates
 from jobs.console import MisuseError
+from jobs.whole_file import read_text_file
 from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
     Settings,
     Unreadable,
+    is_html,
     looked_up,
     parse_boundaries,
     parse_claims,
@@ -34,8 +38,16 @@ from lbcore.bridge.answers import (
     parse_version,
 )
 from lbcore.bridge.looking import lookup_path
-from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
+from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
 from lbcore.bridge.sights import Looked
+from lbcore.wire.messages import Rejected
+from lbcore.wire.pulsar import (
+    PulsarReport,
+    broker_name,
+    is_same_broker,
+    parse_pulsar_report,
+    runtime_addresses,
+)
 
 Value = TypeVar("Value")
 
@@ -46,10 +58,22 @@ _SHOWN = 200
 _GLOBAL = "global"
 _UNLOAD_S = 75.0
 """Pulsar itself gives an unload 60 s."""
+_WHAT_TO_GIVE = (
+    "give the web service of one broker as the URL, from where all brokers are reached under the"
+    " names that Pulsar lists, or each broker's address: --broker-url BROKER=URL"
+)
+_NO_PULSAR = "with an HTML page, as gateways and login pages send it and Pulsar does not"
+_NOTHING_SET: Readable[Any] = ({}, {})
+_REFUSED_S = 30.0
+"""So long a broker that can't be told from others is not looked for again."""
 
 
 class PulsarAdmin:
-    """The questions that the bridge asks. Every one raises PulsarError."""
+    """The questions that the bridge asks. Every one raises PulsarError.
+
+    A proxy, a Kubernetes Service or a load balancer answers 200 for every broker. So a broker is
+    asked at an address of its own only, and what its answers say of themselves is compared.
+    """
 
     def __init__(self, address: AdminAddress) -> None:
         """Connects to nothing yet; raises MisuseError for an address that can't be one."""
@@ -66,6 +90,7 @@ class PulsarAdmin:
         self._lock = threading.Lock()
         self._bases: dict[str, str] = {}
         self._listed: frozenset[str] = frozenset()
+        self._unverified: dict[str, tuple[float, UnverifiedBrokerError]] = {}
         self._entry = address.url.rstrip("/")
 
     def clusters(self) -> tuple[str, ...]:
@@ -101,75 +126,99 @@ class PulsarAdmin:
                 " with --pulsar-cluster and the name that it has now"
             ) from refused
 
-    def namespaces(self) -> tuple[str, ...]:
-        """Every namespace of every tenant."""
-        found: list[str] = []
-        for tenant in self._ask("/admin/v2/tenants", parse_names):
-            found += self._ask(f"/admin/v2/namespaces/{_part(tenant)}", parse_names)
-        return tuple(sorted(found))
+    def tenants(self) -> tuple[str, ...]:
+        """Every tenant."""
+        return self._ask("/admin/v2/tenants", parse_names)
+
+    def namespaces(self, tenant: str) -> tuple[str, ...]:
+        """The namespaces of a tenant; () when there is no such tenant any more."""
+        path = f"/admin/v2/namespaces/{_part(tenant)}"
+        return self._ask_of_one(path, parse_names, ())
 
     def boundaries(self, namespace: str) -> tuple[int, ...]:
         """Of a namespace's bundles; () when there is no such namespace."""
-        try:
-            return self._ask(f"/admin/v2/namespaces/{quote(namespace)}/bundles", parse_boundaries)
-        except PulsarAdminError as error:
-            if error.status == http.client.NOT_FOUND:
-                return ()
-            raise
+        path = f"/admin/v2/namespaces/{quote(namespace)}/bundles"
+        return self._ask_of_one(path, parse_boundaries, ())
 
     def owned(self, cluster: str, broker: str) -> frozenset[str]:
         """The mirrored bundles that a broker says it owns; it is asked itself."""
         return self.claims(cluster, broker).owned
 
     def claims(self, cluster: str, broker: str) -> Claims:
-        """What a broker says of the mirrored bundles that it owns; it is asked itself."""
-        path = f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
-        return self._ask(path, parse_claims, self._base(cluster, broker))
+        """What a broker says of the mirrored bundles that it owns; it is asked itself.
+
+        Pulsar answers this path as the broker that it names, or redirects to it.
+        """
+        return self._ask(_owned_path(cluster, broker), parse_claims, self._base(cluster, broker))
+
+    def verify(self, cluster: str, broker: str) -> None:
+        """Raises UnverifiedBrokerError when another broker answers at a broker's address now.
+
+        For answers that do not say whose they are: pages of metrics and topics.
+        """
+        self._raw_of(_owned_path(cluster, broker), cluster, broker)
 
     def may_ask_unlisted(self) -> bool:
         """Whether a broker that Pulsar lists no more may be asked: its place may be another's."""
         return self._tls is not None or self._address.token_file is None
 
-    def load_report(self, cluster: str, broker: str) -> bytes:
-        """The broker's load report, as it is."""
-        return self._raw("/admin/v2/broker-stats/load-report", self._base(cluster, broker))
+    def load_report(self, cluster: str, broker: str, here: str = "") -> PulsarReport:
+        """The broker's load report, of the cluster that is called so here.
+
+        Raises UnverifiedBrokerError for the report of another broker.
+        """
+        raw = self._raw_of("/admin/v2/broker-stats/load-report", cluster, broker)
+        found = parse_pulsar_report(raw, here)
+        if isinstance(found, Rejected):
+            raise PulsarAdminError(f"its load report can't be used: {found.detail}", http.client.OK)
+        base = self._base(cluster, broker)
+        is_own = is_same_broker(found.addresses, (broker, broker_name(base)))
+        others = self._others(broker)
+        is_at_its_name = broker in self._address.broker_urls or is_same_broker(
+            (broker,), (broker_name(base),)
+        )
+        if not is_own and (is_at_its_name or not others):  # a listener of its own may be named
+            is_own = not is_same_broker(found.addresses, others)
+        if not is_own:
+            raise self._other_broker(broker, base, ", ".join(sorted(found.addresses)))
+        return found.named(broker)
 
     def topics(self, cluster: str, broker: str) -> bytes:
         """The broker's topics with their rates, as they are."""
-        return self._raw("/admin/v2/broker-stats/topics", self._base(cluster, broker))
+        return self._raw_of("/admin/v2/broker-stats/topics", cluster, broker)
 
     def metrics(self, cluster: str, broker: str) -> bytes:
         """The broker's Prometheus page."""
-        return self._raw("/metrics/", self._base(cluster, broker))
+        return self._raw_of("/metrics/", cluster, broker)
 
     def version(self, cluster: str, broker: str) -> str:
         """The broker's version."""
-        return self._ask("/admin/v2/brokers/version", parse_version, self._base(cluster, broker))
+        path = "/admin/v2/brokers/version"
+        return _parsed(path, parse_version(self._raw_of(path, cluster, broker)))
 
     def settings(self, cluster: str, broker: str) -> Settings:
-        """The broker's configuration as it runs."""
+        """The broker's configuration as it runs; raises UnverifiedBrokerError for another's."""
         path = "/admin/v2/brokers/configuration/runtime"
-        return self._ask(path, parse_settings, self._base(cluster, broker))
+        found = _parsed(path, parse_settings(self._raw_of(path, cluster, broker)))
+        told = runtime_addresses(found)
+        if is_same_broker(told, self._others(broker)) and not is_same_broker(told, (broker,)):
+            raise self._other_broker(broker, self._base(cluster, broker), ", ".join(sorted(told)))
+        return found
 
-    def isolation_policies(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
-        """The namespace isolation policies by name, as the bridge tells of them."""
+    def isolation_policies(self, cluster: str) -> Readable[Mapping[str, Any]]:
+        """The isolation policies by name, as the bridge tells of them, and the unusable ones."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
-        return self._ask_of_one(path, parse_isolation)
+        return self._ask_of_one(path, parse_isolation, _NOTHING_SET)
 
-    def failure_domains(self, cluster: str) -> Mapping[str, str]:
-        """Broker → its failure domain."""
-        return self._ask_of_one(
-            f"/admin/v2/clusters/{_part(cluster)}/failureDomains", parse_domains
-        )
+    def failure_domains(self, cluster: str) -> Readable[str]:
+        """Broker → its failure domain, and the domains that can't be used."""
+        path = f"/admin/v2/clusters/{_part(cluster)}/failureDomains"
+        return self._ask_of_one(path, parse_domains, _NOTHING_SET)
 
     def anti_affinity_group(self, namespace: str) -> str:
         """The group of a namespace, "" without one, and for one that is gone."""
-        try:
-            return self._ask(f"/admin/v2/namespaces/{quote(namespace)}/antiAffinity", parse_group)
-        except PulsarAdminError as error:
-            if error.status == http.client.NOT_FOUND:
-                return ""
-            raise
+        path = f"/admin/v2/namespaces/{quote(namespace)}/antiAffinity"
+        return self._ask_of_one(path, parse_group, "")
 
     def dynamic_settings(self) -> Settings:
         """The dynamic settings of the cluster, those that somebody has set."""
@@ -231,26 +280,119 @@ class PulsarAdmin:
             self._bases.pop(broker, None)
 
     def _base(self, cluster: str, broker: str) -> str:
-        """The scheme, host and port of a broker: Pulsar sends there who asks for what it owns."""
+        """The scheme, host and port at which a broker, and no other one, answers."""
         with self._lock:
             known = self._bases.get(broker)
+            until_s, refused = self._unverified.get(broker, (0.0, None))
         if known is not None:
             return known
-        if broker == urlsplit(self._entry).netloc:
+        if refused is not None and time.monotonic() < until_s:
+            raise refused
+        base = self._address.broker_urls.get(broker, "").rstrip("/")
+        if not base and broker.lower() == urlsplit(self._entry).netloc.lower():
             return self._entry
-        path = f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
-        url = self._entry + path
-        answer = self._once("GET", url, b"", None)
-        if answer.status in _REDIRECTED and answer.location:
-            parts = urlsplit(self._checked(url, answer.location))
-            base = f"{parts.scheme}://{parts.netloc}"
-        elif answer.status == http.client.OK:
-            base = self._entry
-        else:
-            raise PulsarAdminError(f"{broker} can't be found: HTTP {answer.status}", answer.status)
+        try:
+            base = base or self._own_base(cluster, broker)
+            self._require_unshared(broker, base)
+        except UnverifiedBrokerError as error:
+            with self._lock:
+                self._unverified[broker] = (time.monotonic() + _REFUSED_S, error)
+            raise
         with self._lock:
             self._bases[broker] = base
         return base
+
+    def _own_base(self, cluster: str, broker: str) -> str:
+        """Where Pulsar redirects to for a broker; without a redirect, where its name leads."""
+        path = _owned_path(cluster, broker)
+        entry = self._entry
+        answer = self._once("GET", entry + path, b"", None)
+        if answer.status in _REDIRECTED and answer.location:
+            target = self._checked(entry + path, answer.location)
+            if not self._is_same_place(entry, target):
+                return _place(target)
+        else:
+            _content(f"{broker} can't be found: GET {path}", answer)
+        with self._lock:
+            is_only = self._listed == {broker}
+        return entry if is_only else self._named_base(cluster, broker, entry)
+
+    def _named_base(self, cluster: str, broker: str, entry: str) -> str:
+        """Where a broker's own name leads, or its address by what the one at `entry` tells."""
+        scheme = urlsplit(entry).scheme
+        failures = []
+        for base in chain([f"{scheme}://{broker}"], self._told_base(broker, entry)):
+            if broker_name(base).lower() == urlsplit(entry).netloc.lower():
+                return entry
+            url = base + _owned_path(cluster, broker)
+            try:
+                answer = self._once("GET", url, b"", None)
+                if answer.status in _REDIRECTED and answer.location:
+                    return _place(self._checked(url, answer.location))
+                if answer.status == http.client.OK and not is_html(answer.kind, answer.content):
+                    return base
+                failures.append(f"{base}: HTTP {answer.status}")
+            except PulsarAdminError as error:
+                failures.append(str(error))
+        raise UnverifiedBrokerError(
+            f"it is not known who answers for {broker} at {entry}: it answers for every broker, as"
+            " a Pulsar proxy, a Kubernetes Service or a load balancer does, and the broker can't be"
+            f" reached under its own name ({failures[0]}); {_WHAT_TO_GIVE}"
+        )
+
+    def _told_base(self, broker: str, entry: str) -> Iterable[str]:
+        """The address of a broker that answers at `entry` itself, as its settings tell it."""
+        try:
+            raw = self._raw("/admin/v2/brokers/configuration/runtime", entry)
+        except PulsarAdminError:
+            return
+        found = parse_settings(raw)
+        host = urlsplit(entry).hostname or ""  # of a broker that is configured without an address
+        told = {} if isinstance(found, Unreadable) else runtime_addresses(found, host)
+        if is_same_broker(told, (broker,)):
+            scheme = urlsplit(entry).scheme
+            yield from (f"{scheme}://{name}" for name, one in told.items() if one == scheme)
+
+    def _require_unshared(self, broker: str, base: str) -> None:
+        """Raises UnverifiedBrokerError where another listed broker has the same address."""
+        with self._lock:
+            others = {one for one, url in self._bases.items() if url == base and one != broker}
+            others &= self._listed
+            for one in others:
+                del self._bases[one]
+        name = broker_name(base)
+        others |= {one for one in self._others(broker) if one.lower() == name.lower()}
+        if not others or broker in self._address.broker_urls:
+            return
+        shared = UnverifiedBrokerError(
+            f"{broker} and {', '.join(sorted(others))} have the same address {base}: it is not"
+            f" known who answers there; {_WHAT_TO_GIVE}"
+        )
+        with self._lock:
+            for one in others - {name}:
+                self._unverified[one] = (time.monotonic() + _REFUSED_S, shared)
+        raise shared
+
+    def _others(self, broker: str) -> frozenset[str]:
+        with self._lock:
+            return self._listed - {broker}
+
+    def _other_broker(self, broker: str, base: str, who: str) -> UnverifiedBrokerError:
+        """The error for another broker's answer; where the broker is gets asked anew."""
+        self.forget_address(broker)
+        return UnverifiedBrokerError(
+            f"{broker} was asked at {base}, and {who} answered: nothing of it is taken for"
+            f" {broker}'s; {_WHAT_TO_GIVE}"
+        )
+
+    def _raw_of(self, path: str, cluster: str, broker: str) -> bytes:
+        """A broker's own answer; a redirect to elsewhere would be somebody else's."""
+        base = self._base(cluster, broker)
+        answer = self._once("GET", base + path, b"", None)
+        if answer.status in _REDIRECTED and answer.location:
+            target = _place(urljoin(base + path, answer.location))
+            raise self._other_broker(broker, base, f"a redirect to {target}")
+        return _content(f"GET {path}", answer)
 
     def _checked(self, url: str, location: str) -> str:
         """Where a redirect of `url` leads; raises PulsarError for whom our token is not meant.
@@ -303,20 +445,17 @@ class PulsarAdmin:
     def _ask(
         self, path: str, parse: Callable[[bytes], Value | Unreadable], base: str = ""
     ) -> Value:
-        answer = parse(self._raw(path, base or self._entry))
-        if isinstance(answer, Unreadable):
-            raise PulsarAdminError(f"{path}: {answer.detail}")
-        return answer
+        return _parsed(path, parse(self._raw(path, base or self._entry)))
 
     def _ask_of_one(
-        self, path: str, parse: Callable[[bytes], Mapping[str, Value] | Unreadable]
-    ) -> Mapping[str, Value]:
-        """Pulsar answers 404 where nothing of the kind was ever set."""
+        self, path: str, parse: Callable[[bytes], Value | Unreadable], none: Value
+    ) -> Value:
+        """`none` where Pulsar answers 404: it is gone, or nothing of the kind was ever set."""
         try:
             return self._ask(path, parse)
         except PulsarAdminError as error:
-            if error.status == http.client.NOT_FOUND:
-                return {}
+            if error.is_gone:
+                return none
             raise
 
     def _raw(self, path: str, base: str) -> bytes:
@@ -334,15 +473,9 @@ class PulsarAdmin:
         url = base.rstrip("/") + path
         for _ in range(_REDIRECTS_MAX):
             answer = self._once(method, url, body, timeout_s)
-            if answer.status in _REDIRECTED and answer.location:
-                url = self._checked(url, answer.location)
-            elif http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
-                return answer.content
-            else:
-                reason = _reason(answer.content)
-                raise PulsarAdminError(
-                    f"{method} {path}: HTTP {answer.status} {reason}", answer.status
-                )
+            if answer.status not in _REDIRECTED or not answer.location:
+                return _content(f"{method} {path}", answer)
+            url = self._checked(url, answer.location)
         raise PulsarAdminError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
 
     def _once(self, method: str, url: str, body: bytes, timeout_s: float | None) -> Answered:
@@ -372,8 +505,8 @@ class PulsarAdmin:
         headers = {"Content-Type": "application/json"}
         if self._address.token_file is not None:
             try:
-                token = self._address.token_file.read_text().strip()
-            except OSError as error:
+                token = read_text_file(self._address.token_file).strip()
+            except (OSError, ValueError) as error:
                 raise PulsarAdminError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -384,9 +517,37 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
+def _owned_path(cluster: str, broker: str) -> str:
+    return f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
+
+
+def _place(url: str) -> str:
+    """The scheme, host and port of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _content(asked: str, answer: Answered) -> bytes:
+    """The content of Pulsar's answer with success; raises PulsarAdminError for any other."""
+    is_page = is_html(answer.kind, answer.content)
+    if http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES and not is_page:
+        return answer.content
+    reason = _NO_PULSAR if is_page else _reason(answer.content)
+    raise PulsarAdminError(
+        f"{asked}: HTTP {answer.status} {reason}", answer.status, is_page=is_page
+    )
+
+
+def _parsed(path: str, found: Value | Unreadable) -> Value:
+    """What was read of an answer; raises PulsarAdminError for what can't be."""
+    if isinstance(found, Unreadable):
+        raise PulsarAdminError(f"{path}: {found.detail}", http.client.OK)
+    return found
+
+
 def _reason(content: bytes) -> str:
     """Pulsar's sentence of a refusal."""
     try:
         return str(json.loads(content)["reason"]).strip()[:_SHOWN]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return content[:_SHOWN].decode("utf-8", "replace")

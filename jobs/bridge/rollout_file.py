@@ -36,7 +36,7 @@ def keep_rollout(path: Path, rollout: Rollout) -> None:
     if rollout.stage is RestartStage.DONE:
         path.unlink(missing_ok=True)
         return
-    write_whole(path, json.dumps(rollout.to_json()) + "\n", is_durable=True)
+    write_whole(path, json.dumps(rollout.to_json()) + "\n")
 
 
 @contextmanager

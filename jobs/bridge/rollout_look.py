@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.operating.stack_words import Whereabouts
@@ -29,8 +29,6 @@ from lbcore.explain.rollout_sight import (
 )
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.wire.messages import Rejected
-from lbcore.wire.pulsar import parse_pulsar_report
 
 _HELD_S, _FELT_S, _SETTINGS_S = 5.0, 10.0, 10.0
 _PATIENCE_MS = 30_000
@@ -73,18 +71,20 @@ class RestartWatch:
     def incarnation(self, broker: str) -> str:
         """The start of the process that answers for a broker; "" when none does."""
         try:
-            raw = self._admin.load_report(self._name, broker)
+            found = self._admin.load_report(self._name, broker)
         except PulsarAdminError as error:
+            if isinstance(error, UnverifiedBrokerError):
+                return ""
             if not error.status:
                 self._admin.forget_address(broker)
                 return ""
             return self._started(broker)
-        parsed = parse_pulsar_report(raw, "")
-        return "" if isinstance(parsed, Rejected) else parsed[0].envelope.incarnation
+        return found.load.envelope.incarnation or self._started(broker)
 
     def _started(self, broker: str) -> str:
         """The same of an extensible manager, which has no load report."""
         try:
+            self._admin.verify(self._name, broker)
             page = parse_metrics(self._admin.metrics(self._name, broker))
         except PulsarAdminError:
             return ""

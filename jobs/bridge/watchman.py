@@ -37,8 +37,18 @@ class Watchman:
         """Look nothing up any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def watch(self, look: Look, records: Mapping[str, OwnershipRecord], *, acts: bool) -> Judged:
-        """What is wrong, by this look and the lookups that were answered since the last one."""
+    def watch(
+        self,
+        look: Look,
+        records: Mapping[str, OwnershipRecord],
+        unread: Mapping[str, str] | None = None,
+        *,
+        acts: bool,
+    ) -> Judged:
+        """What is wrong, by this look and the lookups that were answered since the last one.
+
+        unread: what could not be read of the cluster → why.
+        """
         asked_for = self._collector.asked_for()
         self._take_lookups()
         seen = Inquiry(
@@ -54,6 +64,11 @@ class Watchman:
             lookups=self._known,
             partitions=self._collector.partitions(),
             certificates=self._collector.certificates(),
+            unread=unread or {},
+            unreported={
+                broker: "; ".join(found.values())
+                for broker, found in self._collector.unreported().items()
+            },
         )
         judged = judge(self._state, seen, self._clock.now_ms(), self._patience, acts=acts)
         self._state = judged.state

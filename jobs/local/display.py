@@ -3,7 +3,6 @@
 Decides only that. Source: ours.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +12,11 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 
-from jobs.console import say
+from jobs.console import json_line, say
 from jobs.local.options import RunOptions
 from jobs.local.stack import Wiring
 from jobs.local.status import RunStatus
-from jobs.local.terminal import render
+from jobs.local.terminal import Escaped, render
 
 _IMBALANCES_KEPT = 300
 
@@ -41,7 +40,7 @@ class JsonLines:
         line = status.to_json()
         line["events"] = [event for event in status.events if event not in self._told]
         self._told = status.events
-        say(json.dumps(line, sort_keys=True))
+        say(json_line(line))
 
 
 class LiveView:
@@ -55,7 +54,7 @@ class LiveView:
     def show(self, status: RunStatus) -> None:
         """Draw it."""
         self._imbalances = [*self._imbalances, status.imbalance][-_IMBALANCES_KEPT:]
-        self._live.update(render(status, self._imbalances, self._hints), refresh=True)
+        self._live.update(Escaped(render(status, self._imbalances, self._hints)), refresh=True)
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def make_display(options: RunOptions, hint_lines: Sequence[str]) -> Iterator[Dis
     if options.is_headless:
         yield JsonLines()
         return
-    with Live(console=Console(), screen=True, auto_refresh=False) as live:
+    with Live(console=Console(markup=False, emoji=False), screen=True, auto_refresh=False) as live:
         yield LiveView(live, hint_lines)
 
 

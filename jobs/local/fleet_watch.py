@@ -4,8 +4,9 @@ Decides nothing; it asks the fleet's control server once a second and reads its 
 that does not answer is left out of that second. Source: ours.
 """
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,9 +14,12 @@ from jobs.console import CommandError
 from jobs.fleet.control import FleetClient, crash_of, sample_of
 from jobs.local.layout import Layout
 from jobs.local.line_tail import LineTail
+from lbcore.model.times import instant
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample
 
 _ANSWER_TIMEOUT_MS = 2_000
+_KILLED = "killed"
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +80,44 @@ class FleetWatch:
 def crash_broker(layout: Layout, broker: str) -> Crash:
     """Crash a broker and note it in the run's folder, where the run finds it for its summary.
 
-    Raises CommandError when there is no such broker or no fleet.
+    Raises CommandError when there is no such broker, when it does not run, or when no fleet does.
     """
-    crash = fleet_client(layout).kill(broker)
+    client = fleet_client(layout)
+    lives = {row["broker"]: str(row["life"]) for row in client.brokers()["brokers"]}
+    require_broker(broker, lives)
+    if lives[broker] == _KILLED:
+        crashes = [crash for crash in _crashes_of(layout) if crash.broker == broker]
+        since = f" since {instant(crashes[-1].killed_at_ms)}" if crashes else ""
+        raise CommandError(
+            f"{broker} was not killed",
+            why=f"it has been dead{since}",
+            next_step=f"`ballast kill-broker {broker} --start` starts it again",
+        )
+    crash = client.kill(broker)
     with layout.crashes.open("a") as file:
         file.write(json.dumps(asdict(crash)) + "\n")
     return crash
+
+
+def require_broker(broker: str, known: Iterable[str]) -> None:
+    """Raise CommandError for a broker that the fleet does not have; names one that is meant."""
+    names = sorted(known, key=lambda name: (len(name), name))
+    if broker in names:
+        return
+    near = difflib.get_close_matches(broker, names, n=1)
+    raise CommandError(
+        f"there is no broker {broker}",
+        why=f"the fleet has {', '.join(names[:_NAMED])}"
+        + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""),
+        next_step=f"did you mean {near[0]}?" if near else "name one of these",
+    )
+
+
+def _crashes_of(layout: Layout) -> list[Crash]:
+    """Those that are noted in the run's folder, oldest first."""
+    if not layout.crashes.exists():
+        return []
+    return [crash_of(json.loads(line)) for line in layout.crashes.read_text().splitlines()]
 
 
 def fleet_client(layout: Layout) -> FleetClient:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.explain.noticed import Silence, moved_words, silence_of, silence_words
+
 _MOVES_SHOWN = 50
 _REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")
 _DECISION = "decision:"
@@ -30,8 +33,9 @@ class JobLog:
 
     durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
     those in which a decision cycle ran. decisions: "kind:reason" → count. reports: verdict → count
-    of messages. brokers: as the newest batch sees them. now_ms,
-    cycled_ms: see `times`.
+    of messages. brokers: as the newest batch sees them. silence: newest row of that kind by broker,
+    "" = of many. news: what happened to brokers, in words, until it is taken. now_ms, cycled_ms:
+    see `times`.
     """
 
     batches: int = 0
@@ -42,6 +46,8 @@ class JobLog:
     reports: Counter[str] = field(default_factory=Counter)
     brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bundles: Mapping[str, int] = field(default_factory=dict)
+    silence: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    news: list[str] = field(default_factory=list)
     in_flight: int = 0
     now_ms: int = 0
     cycled_ms: int = 0
@@ -85,6 +91,25 @@ class JobLog:
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]
         self._add_moves(line)
+        self._add_silence(line)
+
+    def silent_now(self, now_ms: int) -> Silence:
+        """Which brokers are silent, as of the newest batch."""
+        return silence_of(self.silence.values(), now_ms)
+
+    def _add_silence(self, line: Mapping[str, Any]) -> None:
+        for row in line.get(SILENCE, ()):
+            told = {**row, "at_ms": line["now_ms"]}
+            self.silence[row["source"]] = told
+            if row["source"]:
+                self.news.append(silence_words(told, line["now_ms"]))
+        moved: dict[str, Counter[str]] = {}
+        for move in line["moves"]:
+            if move["cause"] == "failover":
+                moved.setdefault(move["from"], Counter())[move["to"]] += 1
+        for broker, to in sorted(moved.items()):
+            inputs = {"bundles": to.total(), "destinations": to}
+            self.news.append(f"{broker} is dead: {moved_words([inputs])}")
 
     def _count(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():

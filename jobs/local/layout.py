@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jobs.adapters.processes.preflight import check_port, free_ports
-from jobs.console import CommandError, MisuseError
+from jobs.adapters.processes.preflight import check_folder, check_port, free_ports
+from jobs.console import CommandError, MisuseError, note
 
 LOOKUP_PORT = 8080
 CLUSTER = "local"
 SIZE_FILE, ATTACHMENT_FILE = "size.json", "attachment.json"
 """Which of the two a folder has says what its run balances: simulated brokers, or a cluster."""
+_OTHER_PORT = "choose another port: --port N, make run ARGS='--port N'"
 _LOOKUP_PORT_FILE, _SETTINGS_FILE = "lookup-port.json", "settings.json"
 
 
@@ -40,6 +41,9 @@ class Layout:
     """The folder of one local run and what lies where in it."""
 
     root: Path
+
+    def __post_init__(self) -> None:
+        check_folder(self.root)
 
     @property
     def kafka(self) -> Path:
@@ -106,6 +110,17 @@ class Layout:
                 ) from None
             yield
 
+    def is_held(self) -> bool:
+        """Whether a run has the folder now; False also where nobody may look."""
+        try:
+            with (self.root / "run.lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def lookup_port(self, wanted: int | None) -> int:
         """The lookup service's port: the wanted one, else the one of the last run, else a new one.
 
@@ -113,10 +128,12 @@ class Layout:
         """
         path = self.root / _LOOKUP_PORT_FILE
         if wanted is None:
-            wanted = self.lookup_port_now() if path.exists() else _free_lookup_port()
-        check_port(wanted, "the lookup service")
-        path.write_text(json.dumps(wanted))
-        return wanted
+            port = _free_port(self.lookup_port_now() if path.exists() else LOOKUP_PORT)
+        else:
+            check_port(wanted, "the lookup service", _OTHER_PORT)
+            port = wanted
+        path.write_text(json.dumps(port))
+        return port
 
     def lookup_port_now(self) -> int:
         """The lookup service's port, once a run has chosen it."""
@@ -180,9 +197,12 @@ def check_size(size: Size) -> None:
         )
 
 
-def _free_lookup_port() -> int:
+def _free_port(usual: int) -> int:
+    """Return the usual port of the lookup service, or another one, and say so, if it is taken."""
     try:
-        check_port(LOOKUP_PORT, "the lookup service")
+        check_port(usual, "the lookup service")
     except CommandError:
-        return free_ports(1)[0]
-    return LOOKUP_PORT
+        (port,) = free_ports(1)
+        note(f"port {usual} is taken: the lookup service has port {port}; --port N chooses one")
+        return port
+    return usual

@@ -15,7 +15,7 @@ from jobs.console import note
 from jobs.local import stack
 from jobs.local.layout import Layout
 
-_JOB_STARTS = "starting beside all else; until its first batch Spark needs a quarter of a minute"
+_JOB_STARTS = "starting beside all else; its first batch comes after half a minute to two minutes"
 
 
 class OwnProcesses(AbstractContextManager["OwnProcesses"]):

@@ -6,7 +6,7 @@ Source: ours.
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import ProcessSpec
 from jobs.console import CommandError, note
@@ -30,8 +31,21 @@ from jobs.local.options import RunOptions
 from jobs.local.own_processes import OwnProcesses
 from jobs.local.prober import Prober, ProbeReport, ProberSettings
 from jobs.local.run_summary import RunFacts, summarise
-from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
-from lbcore.explain.job_state import NEVER_MS, JobState, JobWord, judge_job
+from jobs.local.status import (
+    RunStatus,
+    broker_rows,
+    bundles_served,
+    imbalance_of,
+    recent_percentile,
+)
+from lbcore.explain.job_state import (
+    NEVER_MS,
+    JobState,
+    JobSurroundings,
+    JobWord,
+    job_alarms,
+    judge_job,
+)
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.model.times import duration
 from lbcore.sim.summary import LoadSample
@@ -40,6 +54,7 @@ _POLL_S = 0.1
 _SECOND_MS = 1_000
 _LOOKUP_TIMEOUT_MS = 3_000
 _EVENTS_KEPT = 200
+_FLEET_OLD_MS = 5_000
 
 
 class LocalRun:
@@ -54,6 +69,8 @@ class LocalRun:
             layout, options.overlays, options.assignments, options.lookup_port
         )
         self._wiring = self._processes.wiring
+        # Kafka is asked for in its own thread: the view must not wait for one that hangs
+        self._watch_kafka = KafkaWatch(self._address(), "the run", tell=self._say)
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
         self._fleet = FleetWatch(layout)
@@ -69,9 +86,11 @@ class LocalRun:
         with self._processes:
             self._processes.start("simulated brokers", self._fleet_spec)
             self.is_started = True
+            self._watch_kafka.start()
             with make_display(self._options, hints(self._wiring)) as display:
                 self._watch(stop, display)
             ended_ms = wall_ms()
+            self._watch_kafka.close()
             restarts = self._processes.supervisor.restarts()
             note("stopping")
             self._processes.supervisor.begin_stop(stack.JOB, stack.FLEET)
@@ -87,6 +106,8 @@ class LocalRun:
         while not (stop.is_set() or self._is_over()):
             for news in self._processes.news():
                 self._say(news)
+            while self._job.news:
+                self._say(self._job.news.pop(0))
             self._carry_out_kills()
             if wall_ms() >= due_ms:
                 due_ms = max(due_ms + _SECOND_MS, wall_ms())
@@ -106,11 +127,13 @@ class LocalRun:
 
     def _create_namespaces(self) -> None:
         """Once the job works: its first batch is slow, and commands would wait for it."""
-        address = KafkaAddress(
+        send_commands(self._address(), create_commands(self._namespaces))
+
+    def _address(self) -> KafkaAddress:
+        return KafkaAddress(
             bootstrap=self._wiring.bootstrap,
             topic_prefix=self._wiring.config.pipeline.topic_prefix,
         )
-        send_commands(address, create_commands(self._namespaces))
 
     def _start_prober(self) -> Prober | None:
         """The prober, as soon as the namespaces are there: before, there is nothing to ask for."""
@@ -136,10 +159,11 @@ class LocalRun:
             elapsed_ms=self._elapsed_ms(),
             phase=self._phase(sample),
             job=self._judged().words() if job.now_ms else "",
+            troubles=tuple(self._troubles()),
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample),
-            bundles_open=sample.bundles_open if sample else 0,
-            bundles=job.live_bundles() or self._size.bundles,
+            bundles_open=self._served(sample),
+            bundles=self._bundles(),
             in_flight=job.in_flight,
             batches=job.batches,
             cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
@@ -151,20 +175,49 @@ class LocalRun:
             events=tuple(self._events),
         )
 
+    def _troubles(self) -> Iterator[str]:
+        """What is wrong now, the cause of most else first."""
+        judged = self._judged()
+        if judged.around.kafka or not judged.is_present:
+            yield from job_alarms(judged)
+            return
+        silence = self._job.silent_now(wall_ms())
+        yield from (silence.many,) if silence.many else silence.suspected
+        if self._fleet.samples:
+            age_ms = wall_ms() - self._fleet.samples[-1].at_ms
+            if age_ms > _FLEET_OLD_MS:
+                age = duration(age_ms)
+                yield f"the simulated brokers' process does not answer: loads as of {age} ago"
+
     def _phase(self, sample: LoadSample | None) -> str:
+        if self._watch_kafka.trouble:
+            return self._watch_kafka.trouble
         if self._zero_ms is None:
             since = duration((wall_ms() - self._started_ms) // _SECOND_MS * _SECOND_MS)
             return f"waiting for the job's first batch, {since} since the start"
         judged = self._judged()
         if judged.word is not JobWord.AT_WORK:
-            return f"the job is {judged.word.value}"
-        is_open = sample is not None and sample.bundles_open >= self._size.bundles
+            return f"the job is {judged.word.value}, and is started again by itself if it has ended"
+        if self._job.silent_now(wall_ms()).many:
+            return "many brokers are silent"
+        is_open = self._served(sample) >= self._bundles()
         return "running" if is_open else "opening bundles"
+
+    def _served(self, sample: LoadSample | None) -> int:
+        return bundles_served(sample, self._fleet.brokers, self._job)
+
+    def _bundles(self) -> int:
+        return self._job.live_bundles() or self._size.bundles
 
     def _judged(self) -> JobState:
         """The job by the lines of its batches: at each commit there is one at least."""
         wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
-        return judge_job(wrote, cycled, self._wiring.config.pipeline)
+        around = JobSurroundings(
+            kafka=self._watch_kafka.trouble,
+            log=str(self._layout.logs / f"{stack.JOB}.log"),
+            is_supervised=True,
+        )
+        return judge_job(wrote, cycled, self._wiring.config.pipeline, around=around)
 
     def _elapsed_ms(self) -> int:
         return 0 if self._zero_ms is None else wall_ms() - self._zero_ms

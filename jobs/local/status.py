@@ -33,8 +33,10 @@ class BrokerRow:
 class RunStatus:
     """One moment of a run; times in ms.
 
-    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. imbalance: as
-    `signals.imbalance` says, of the true message rates of the brokers that live.
+    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
+    wrong now. imbalance: as `signals.imbalance` says, of the true message rates of the brokers that
+    live. bundles_open: of all bundles those that are served, by brokers beside the simulated ones
+    as the job sees them.
     """
 
     elapsed_ms: int
@@ -52,6 +54,7 @@ class RunStatus:
     recent_moves: tuple[ShownMove, ...]
     lookups: ProbeCounts | None
     restarts: Mapping[str, int]
+    troubles: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -62,8 +65,12 @@ class RunStatus:
 
 
 def broker_rows(fleet: Sequence[FleetBroker], job: JobLog) -> tuple[BrokerRow, ...]:
-    """The fleet's brokers by number; a state is the fleet's word where the broker does not run."""
-    return tuple(
+    """The fleet's brokers by number, then all others that the job knows.
+
+    A state is the fleet's word where one of its brokers does not run; load is true load, of the
+    others as they report it.
+    """
+    rows = [
         BrokerRow(
             name=broker.name,
             state=_state(broker, job),
@@ -71,13 +78,36 @@ def broker_rows(fleet: Sequence[FleetBroker], job: JobLog) -> tuple[BrokerRow, .
             bundles=broker.bundles,
             score=job.brokers[broker.name]["score"] if broker.name in job.brokers else None,
         )
-        for broker in sorted(fleet, key=lambda broker: broker_order(broker.name))
+        for broker in fleet
+    ]
+    others = [
+        BrokerRow(
+            name=name,
+            state=str(one["state"]),
+            msg_rate=one["msg_rate"] or 0.0,
+            bundles=one["bundles"],
+            score=one["score"],
+        )
+        for name, one in beside(fleet, job).items()
+    ]
+    return tuple(
+        row
+        for some in (rows, others)
+        for row in sorted(some, key=lambda row: broker_order(row.name))
     )
+
+
+def beside(fleet: Sequence[FleetBroker], job: JobLog) -> dict[str, Mapping[str, Any]]:
+    """The brokers that are not of the fleet, as the job's newest batch has them."""
+    own = {broker.name for broker in fleet}
+    return {name: one for name, one in job.brokers.items() if name not in own}
 
 
 def _state(broker: FleetBroker, job: JobLog) -> str:
     if broker.life != _ALIVE:
         return broker.life
+    if job.silence.get(broker.name, {}).get("reason") == "Suspected":
+        return "suspected"
     return str(job.brokers.get(broker.name, {}).get("state", "starting"))
 
 
@@ -85,6 +115,12 @@ def broker_order(name: str) -> tuple[str, int, str]:
     """Sorts broker-2 before broker-10."""
     stem, _, number = name.rpartition("-")
     return (stem, int(number), "") if number.isdigit() else (name, -1, name)
+
+
+def bundles_served(sample: LoadSample | None, fleet: Sequence[FleetBroker], job: JobLog) -> int:
+    """How many bundles the fleet truly serves, and other brokers by the job's newest batch."""
+    others = sum(int(one["bundles"]) for one in beside(fleet, job).values())
+    return (sample.bundles_open if sample else 0) + others
 
 
 def imbalance_of(sample: LoadSample | None) -> float | None:

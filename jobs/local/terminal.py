@@ -5,11 +5,13 @@ Decides only what it looks like; every number comes from `RunStatus`. Source: ou
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from jobs.console import printable
 from jobs.local.job_log import ShownMove
 from jobs.local.status import BrokerRow, RunStatus
 
@@ -25,7 +27,24 @@ _STATE_STYLES = {
     "paused": "yellow",
     "killed": "red",
     "silent": "red",
+    "suspected": "yellow",
 }
+
+
+class Escaped:
+    """Another view whose text is made printable after it was laid out."""
+
+    def __init__(self, view: RenderableType) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it."""
+        for segment in console.render(self._view, options):
+            if segment.control:
+                yield segment
+            else:
+                text = "\n".join(map(printable, segment.text.split("\n")))
+                yield Segment(text, segment.style)
 
 
 def render(
@@ -34,6 +53,7 @@ def render(
     """The whole view. imbalances: one a second, oldest first; hints: commands to try."""
     return Group(
         _headline(status, imbalances),
+        Text("\n".join(status.troubles), style="bold red"),
         _brokers(status),
         Panel(_moves(status.recent_moves), title="moves", title_align="left"),
         Panel(_health(status), title="health", title_align="left"),
@@ -111,7 +131,7 @@ def _health(status: RunStatus) -> Text:
     again = {name: count for name, count in status.restarts.items() if count}
     if again:
         lines.append("restarted: " + ", ".join(f"{name} × {n}" for name, n in again.items()))
-    return Text("\n".join([*lines, *status.events[-_EVENTS_SHOWN:]]))
+    return Text("\n".join(map(printable, [*lines, *status.events[-_EVENTS_SHOWN:]])))
 
 
 def state_text(state: str) -> Text:

@@ -267,7 +267,8 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Each beside the least that was possible, the cheapest first."""
-    yield f"\n{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
+    yield ""
+    yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
     for row in sorted(rows, key=cheapest_first):
         cells = [
             f"{row['cost']:.2f}",

@@ -14,7 +14,7 @@ from typing import Any
 from jobs.adapters.following.outcome_follower import CommandOutcome
 from jobs.adapters.kafka.command_client import CommandClient, NoOutcome, Ticket, new_command
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.console import CommandError, Exit, UnknownError, answer, note
+from jobs.console import CommandError, Exit, UnknownError, answer, note, three_parts
 from jobs.operating.command_words import read_command
 from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
@@ -155,17 +155,13 @@ def _say_outcome(
     if is_done or args.json:
         head = f"{outcome.status} after {duration(waited_ms)}: {shown_command(command)}"
         next_lines = [f" next: {next_step}"] if next_step else []
-        answer(args, value, "\n".join([head, *_result_lines(outcome.result), *next_lines]))
+        answer(args, value, [head, *_result_lines(outcome.result), *next_lines])
     else:
-        note(_refusal(f"{outcome.status}: {shown_command(command)}", outcome.reason, next_step))
+        what = f"{outcome.status}: {shown_command(command)}"
+        note(*three_parts(what, outcome.reason, next_step))
     if is_done:
         return Exit.DONE
     return Exit.UNKNOWN if outcome.status == "timed_out" else Exit.FAILED
-
-
-def _refusal(what: str, why: str, next_step: str) -> str:
-    """What came of it, in three parts like every error."""
-    return f"{what}\n  why: {why}\n next: {next_step}"
 
 
 def _afterwards(command: Command, outcome: CommandOutcome) -> str:
@@ -237,7 +233,7 @@ def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) ->
         **({} if outlook is None else {"foresight": outlook.found.to_json()}),
     }
     lines = _rehearsal_lines(command, found, age_ms) if outlook is None else outlook.lines()
-    answer(args, value, "\n".join(lines))
+    answer(args, value, lines)
     return Exit.DONE if found.is_possible else Exit.FAILED
 
 

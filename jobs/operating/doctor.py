@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_log import DamagedTableError
 from jobs.adapters.delta.table_place import StorePath, TablePlace
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import (
@@ -34,6 +35,7 @@ from jobs.operating.findings import DoctorFinding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.certificates import certificates_ending
+from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
 from lbcore.explain.status import ClusterPhase, make_status
 from lbcore.explain.versions import (
     ADVICE,
@@ -75,6 +77,7 @@ class Examined:
 def examine(examined: Examined) -> list[DoctorFinding]:
     """All findings, in the order in which one thing needs the other."""
     where, now_ms = examined.where, examined.now_ms
+    around = where.around(asks_kafka=examined.with_kafka)
     looks: list[tuple[str, Callable[[], Iterator[DoctorFinding]]]] = [
         ("python", _python),
         ("packages", _packages),
@@ -83,11 +86,13 @@ def examine(examined: Examined) -> list[DoctorFinding]:
         ("disk", lambda: _disk(where)),
         ("tables", lambda: _tables(where)),
         ("clock", lambda: _job_clock(where)),
-        ("job", lambda: _job(where, now_ms)),
-        ("load", lambda: _load(where, now_ms)),
+        ("job", lambda: _job(where, now_ms, around)),
+        ("load", lambda: _load(where, now_ms, around)),
         ("versions", lambda: _versions(where)),
     ]
-    if examined.with_kafka:
+    if around.kafka:  # first: most of what else is wrong follows from it
+        looks.insert(0, ("kafka", lambda: _kafka(around)))
+    elif examined.with_kafka:
         looks += [
             ("topics", lambda: _topics(where)),
             ("kafka clock", lambda: _kafka_clock(where)),
@@ -188,6 +193,9 @@ def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
         yield from _optional_columns(open_delta(path), table)
     except TableSchemaError as error:
         yield fail(name, error.difference, "run the version that made it, or with new tables")
+    except DamagedTableError as error:
+        yield fail(name, error.why, error.next_step)
+        return
     length = newest_version(path) - max(0, checkpoint_version(path))
     if length > _LOG_LENGTH_WARN:
         yield warn(
@@ -247,18 +255,25 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
 
 
-def _job(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
+def _kafka(around: JobSurroundings) -> Iterator[DoctorFinding]:
+    step = "start it, or mend the way to it; brokers can't report and nothing is decided without it"
+    yield fail("kafka", f"{around.kafka}, asked from this machine", step)
+
+
+def _job(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
     config = where.started()
-    rows = read_status_rows(where.reader(), now_ms, config.lookup)
+    rows = read_status_rows(where.reader(), now_ms, config.lookup, around)
     status = make_status(where.cluster, rows, config, now_ms)
     text = f"{status.phase.value}: {status.why}"
     if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
-        yield fail("job", text, "`ballast status` says more; read the job's log")
+        step = "mend Kafka first" if around.kafka else around.read_log
+        yield fail("job", text, f"{step}; `ballast status` says more")
     elif status.phase is ClusterPhase.OFF:
         yield warn("job", text, "`ballast resume` or `ballast release-brake` when that is right")
     else:
         yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
-    for alarm in status.alarms:
+    told = [words for words in status.alarms if not (around.kafka and around.kafka in words)]
+    for alarm in told:
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
     near = CertificateEnd.EXPIRING
@@ -267,9 +282,17 @@ def _job(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
         yield warn("certificate", what, step)
 
 
-def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
-    """Brokers that are there and whose load is not known, or old."""
+def _load(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
+    """Brokers that are there and whose load is not known, or old; while the job tells of it."""
     reader = where.reader()
+    writer = reader.writer()
+    silent_ms = max(0, now_ms - writer.now_ms) if writer else NEVER_MS
+    job = judge_job(silent_ms, silent_ms, where.started(tell=lambda _: None).pipeline)
+    if not job.is_present or around.kafka:
+        age = f"the job's last commit is {duration(silent_ms)} old" if writer else ""
+        step = "mend what is said above first"
+        yield warn("load", f"not known now: {age or 'the job has never written'}", step)
+        return
     rhythm = where.started(tell=lambda _: None).pipeline.load_history_interval_ms
     recent = f"minute_ms >= {now_ms - 3 * rhythm}"
     known = {row["broker"] for row in reader.rows("load_history", ("broker",), recent)}
@@ -282,7 +305,7 @@ def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
             "load",
             f"no load for {duration(3 * rhythm)} of {', '.join(stale[:10])}"
             + (f" and {len(stale) - 10} more" if len(stale) > 10 else ""),  # noqa: PLR2004 (ten names are enough)
-            "if the job runs, read these agents' logs: they send heartbeats only",
+            "read these agents' logs; `ballast status` says whether they are heard",
         )
     else:
         yield ok("load", f"of all {len(there)} active brokers")

@@ -9,6 +9,7 @@ import re
 from datetime import datetime, timezone
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONGEST_MS = 36_500 * _UNITS_MS["d"]
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
@@ -22,7 +23,11 @@ def parse_duration_ms(text: str) -> int:
         message = f"{text!r} is no duration; write it as 30s, 5m, 2h or 1d"
         raise argparse.ArgumentTypeError(message)
     number, unit = found.groups()
-    return round(float(number) * _UNITS_MS[unit or "s"])
+    length_ms = float(number) * _UNITS_MS[unit or "s"]
+    if length_ms > _LONGEST_MS:
+        message = f"{text[:20]!r} is too long for a duration; write at most 36500d"
+        raise argparse.ArgumentTypeError(message)
+    return round(length_ms)
 
 
 def parse_instant_ms(text: str, now_ms: int) -> int:
@@ -44,5 +49,8 @@ def parse_instant_ms(text: str, now_ms: int) -> int:
 
 def format_instant(at_ms: int) -> str:
     """An instant in UTC, to the second: 2026-11-21T03:00:00Z."""
-    moment = datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc)
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):  # before year 1 or after 9999
+        return f"{at_ms} ms since 1970"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -90,7 +90,8 @@ def bar_lines(rows: Sequence[Row], strategy: str) -> Iterator[str]:
     if len(table) == 1:
         return
     widths = [max(len(line[at]) for line in table) for at in range(len(table[0]) - 1)]
-    yield f"\nbars of {strategy}: ! is missed"
+    yield ""
+    yield f"bars of {strategy}: ! is missed"
     for line in table:
         cells = [f"{cell:>{width}}" for cell, width in zip(line[1:-1], widths[1:], strict=True)]
         yield "  ".join([f"{line[0]:{widths[0]}}", *cells, line[-1]])

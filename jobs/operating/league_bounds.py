@@ -58,7 +58,8 @@ def possible_lines(rows: Sequence[Row]) -> Iterator[str]:
     known = [row for row in rows if "possible" in row]
     if not known:
         return
-    yield f"\n{'what was possible':20}" + "".join(f"{title:>11}" for title in TITLES)
+    yield ""
+    yield f"{'what was possible':20}" + "".join(f"{title:>11}" for title in TITLES)
     scenario = ""
     for row in known:
         if row["scenario"] != scenario:

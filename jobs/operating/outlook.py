@@ -11,6 +11,7 @@ from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number
 from lbcore.foresight.foresee import ForeseenBroker, Foresight, LoadMoment
 from lbcore.model.times import duration
+from lbcore.plan.shed.own import FAULTS
 
 _LISTED = 20
 
@@ -21,6 +22,11 @@ class Outlook:
 
     found: Foresight
     tables_age_ms: int
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether a strategy of the user's own did something wrong in a cycle."""
+        return any(one["reason"] in FAULTS for one in self.found.skips)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -87,7 +93,7 @@ def _decision(one: Mapping[str, Any]) -> str:
 def _skip_lines(found: Foresight) -> Iterator[str]:
     runs: list[tuple[str, int, int]] = []
     for one in found.skips:
-        reason, cycle = one["reason"], one["cycle"]
+        reason, cycle = f"{one['reason']}{_fault(one)}", one["cycle"]
         if runs and runs[-1][0] == reason and runs[-1][2] == cycle - 1:
             runs[-1] = (reason, runs[-1][1], cycle)
         else:
@@ -95,6 +101,13 @@ def _skip_lines(found: Foresight) -> Iterator[str]:
     for reason, first, last in runs:
         cycles = f"cycle {first}" if first == last else f"cycles {first} to {last}"
         yield f"{cycles} would decide nothing: {reason}"
+
+
+def _fault(one: Mapping[str, Any]) -> str:
+    """Return what a strategy of the user's own did wrong, "" where it did nothing wrong."""
+    if one["reason"] not in FAULTS:
+        return ""
+    return f": {one['inputs'].get('skipped', {}).get('strategy', '')}"
 
 
 def _waiting_lines(found: Foresight) -> Iterator[str]:

@@ -9,6 +9,7 @@ from jobs.operating.status_rows import read_status_rows
 from jobs.sql.engine import SqlEngine
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.overview import Moment, Overview, last_decisions, moments
 from lbcore.explain.status import make_status
 from lbcore.model.tables import LOAD_HISTORY
@@ -16,13 +17,17 @@ from lbcore.model.tables import LOAD_HISTORY
 HOUR_MS = 3_600_000
 
 
-def read_overview(reader: TableReader, config: Config, now_ms: int) -> Overview:
-    """The cluster at one glance, as the tables have it now; config: the cluster's."""
-    status = make_status(
-        reader.cluster, read_status_rows(reader, now_ms, config.lookup), config, now_ms
-    )
+def read_overview(
+    reader: TableReader, config: Config, now_ms: int, around: JobSurroundings | None = None
+) -> Overview:
+    """The cluster at one glance, as the tables have it now; config: the cluster's.
+
+    around: what is known of the job beside the tables.
+    """
+    rows = read_status_rows(reader, now_ms, config.lookup, around)
+    status = make_status(reader.cluster, rows, config, now_ms)
     recent = f"at_ms >= {now_ms - HOUR_MS}"
-    rows = ExplainRows(
+    explained = ExplainRows(
         cluster=reader.cluster,
         at_ms=now_ms,
         window_ms=HOUR_MS,
@@ -30,7 +35,9 @@ def read_overview(reader: TableReader, config: Config, now_ms: int) -> Overview:
         decisions=reader.rows("decisions", condition=recent),
         effects=reader.rows("decision_effects", condition=recent),
     )
-    return Overview(status=status, balance=_balance(reader, now_ms), decisions=last_decisions(rows))
+    return Overview(
+        status=status, balance=_balance(reader, now_ms), decisions=last_decisions(explained)
+    )
 
 
 def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:

@@ -13,7 +13,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.known_names import require_known
 from jobs.operating.text_table import text_table
-from lbcore.balancer.state.proposals import PlanProposal, Station
+from lbcore.balancer.state.proposals import PlanProposal, ProposedStep, Station
 from lbcore.balancer.state.rules import PROPOSAL
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
@@ -157,14 +157,15 @@ def _cells(name: str, one: PlanProposal, now_ms: int) -> Sequence[str]:
 
 
 def _progress_words(one: PlanProposal, now_ms: int) -> str:
-    done = sum(step.became == "done" for step in one.steps)
     if one.station is Station.WAITS:
         left_ms = one.until_ms - now_ms
         return f"waits, lapses in {duration(left_ms)}" if left_ms > 0 else "waits, its time is over"
     by = f" by {one.answered_by}" if one.answered_by else ""
-    return f"{one.station.value}{by}, {done} of {len(one.steps)} done"
+    skipped = f", {one.skipped} skipped" if one.skipped else ""
+    return f"{one.station.value}{by}, {one.done} of {len(one.steps)} done{skipped}"
 
 
-def _step(step: Any) -> Iterable[str]:
+def _step(step: ProposedStep) -> Iterable[str]:
     where = f"{step.source} -> {step.destination}" if step.destination else step.source
-    return (step.kind, step.bundle, where, step.became or step.reason)
+    became = f"skipped: {step.became}" if step.is_skipped else step.became or step.reason
+    return (step.kind, step.bundle, where, became)

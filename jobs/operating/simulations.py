@@ -16,6 +16,7 @@ from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.own_strategies import require_loaded, with_own
 from jobs.adapters.processes.shipped import shipped
 from jobs.console import CommandError, MisuseError, cause_words, note
+from jobs.whole_file import read_text_file
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
@@ -168,8 +169,8 @@ def earlier_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as cause:
+        found: list[dict[str, Any]] = json.loads(read_text_file(path))
+    except (OSError, ValueError, RecursionError) as cause:
         raise MisuseError(
             f"{path} can't be read", why=cause_words(cause), next_step="name what --json wrote"
         ) from None
@@ -215,8 +216,8 @@ def _files(path: Path) -> list[Path]:
 
 def _load(path: Path) -> Loaded:
     try:
-        content = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as cause:
+        content = read_text_file(path)
+    except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
             why=cause_words(cause),

@@ -57,7 +57,9 @@ class TablesSource:
 
     def overview(self) -> Mapping[str, Any]:
         """The cluster as the tables have it now."""
-        return read_overview(self._where.reader(), self._started(), wall_ms()).to_json()
+        return read_overview(
+            self._where.reader(), self._started(), wall_ms(), self._where.around()
+        ).to_json()
 
     def explain(self, broker: str) -> Mapping[str, Any]:
         """Sentences about a broker."""

@@ -22,8 +22,9 @@ from pyspark.errors import PySparkException
 
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.spark.fatal_errors import java_line
 from jobs.adapters.spark.stream import spark_session
-from jobs.console import CommandError, first_line, note
+from jobs.console import CommandError, note
 from jobs.operating.many_runs import LOOKED_EACH_S, STOPPED, SideBySide, until_interrupted
 from jobs.operating.run_progress import RunProgress
 from lbcore.sim.engine.rehearsal import Tell, tell_nobody
@@ -65,7 +66,7 @@ def spark_runs(
     except (Py4JError, PySparkException) as cause:
         raise CommandError(
             f"Spark could not be started with master {master}",
-            why=_reason(cause),
+            why=java_line(cause),
             next_step="correct --master (local[2], spark://HOST:7077); without it, runs are"
             " processes of this machine",
         ) from None
@@ -188,13 +189,7 @@ def _given_up(wrong: BaseException, items: Sequence[Any]) -> CommandError:
     which = f"the run of {items[int(lost[1])]}" if lost else "a run"
     return CommandError(
         f"Spark could not carry out {which}",
-        why=_reason(wrong),
+        why=java_line(wrong),
         next_step="most often an executor had not enough memory: give it more with --spark"
         " spark.executor.memory=2g, or run fewer at once with --spark spark.executor.cores=1",
     )
-
-
-def _reason(cause: BaseException) -> str:
-    """What Java or Python said, in a line, without a stack trace."""
-    java: Any = getattr(cause, "java_exception", None)
-    return first_line(Exception(str(java.getMessage()))) if java is not None else first_line(cause)

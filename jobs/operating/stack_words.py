@@ -15,6 +15,7 @@ from pathlib import Path
 from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.reach import kafka_trouble
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.processes.settings import (
     describe_differences,
@@ -26,6 +27,7 @@ from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout
 from jobs.operating.job_settings import FROM_FILES, started_with
 from lbcore.config.tree import Config
+from lbcore.explain.job_state import JobSurroundings
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
 _STATE_DIR = Path("var") / "local"
@@ -69,6 +71,22 @@ class Whereabouts:
         for line in describe_differences(asked, job):
             tell(f"answered by --conf, not by what the job has: {line}")
         return asked
+
+    def around(self, *, asks_kafka: bool = True) -> JobSurroundings:
+        """What can be known of the job beside the tables: Kafka, its log, who starts it again.
+
+        Takes a second where Kafka hangs; nothing is asked where its address is not known.
+        """
+        log = self.layout.logs / "balance_cluster.log"
+        try:
+            trouble = kafka_trouble(self.address()) if asks_kafka else ""
+        except CommandError:
+            trouble = ""
+        return JobSurroundings(
+            kafka=trouble,
+            log=str(log) if log.exists() else "",
+            is_supervised=self.layout.is_held(),
+        )
 
     def address(self) -> KafkaAddress:
         """Kafka; raises CommandError when it is not known where."""

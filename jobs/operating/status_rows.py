@@ -7,7 +7,10 @@ import pyarrow.compute as pc
 
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.certificates import ends_in_file
+from lbcore.balancer.decisions.held_words import HELD
+from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.noticed import RECENT_MS
 from lbcore.explain.status import HISTORY_MS, StatusRows
 from lbcore.ownership.records import State
@@ -22,9 +25,14 @@ _SHADOW = ("strategy", "reason", "moves", "elsewhere", "imbalance", "shadow_imba
 
 
 def read_status_rows(
-    reader: TableReader, now_ms: int, own: LookupConfig | None = None
+    reader: TableReader,
+    now_ms: int,
+    own: LookupConfig | None = None,
+    around: JobSurroundings | None = None,
 ) -> StatusRows:
     """What a status is made of, as the tables have it now. own: how the service is set, if known.
+
+    around: what is known of the job beside the tables.
 
     A certificate that this process may not read, as on another machine, is not looked at.
     """
@@ -44,8 +52,14 @@ def read_status_rows(
         held=reader.rows(
             "decisions",
             ("kind", "reason", "source", "at_ms", "inputs"),
-            f"kind = 'held' AND {recent}",
+            f"kind IN ('{HELD}', '{NO_CANDIDATE}') AND {recent}",
         ),
+        silence=reader.rows(
+            "decisions",
+            ("decision_id", "kind", "reason", "source", "at_ms", "inputs"),
+            f"kind IN ('failover', 'silence') AND {recent}",
+        ),
+        around=around or JobSurroundings(),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.adapters.delta.table_reader import TableReader
+from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.explain.noticed import moved_words, silence_words
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "move": ("transfer", "unload", "drain"),
     "split": ("split",),
-    "crash": ("failover",),
+    "crash": ("failover", SILENCE),
     "placement": ("assign",),
     "plan": ("plan",),
     "command": (),
@@ -32,6 +34,7 @@ _OF_DECISIONS = (
     "destination",
     "reason",
     "strategy",
+    "inputs",
 )
 _LOADS = ("source_before", "source_after", "destination_before", "destination_after")
 _OF_EFFECTS = ("decision_id", "bundle", "destination", "outcome", *_LOADS)
@@ -83,12 +86,22 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
         effect = effects.get((row["decision_id"], row["bundle"]))
         yield {
             **_event(row, kind_of[row["kind"]], row["decision_id"], row["kind"]),
-            **{name: row[name] for name in ("bundle", "source", "reason")},
+            **{name: row[name] for name in ("bundle", "source")},
+            "reason": _reason(row),
             "destination": row["destination"] or (effect["destination"] if effect else ""),
             "by": row["strategy"],
             "outcome": "" if effect is None else effect["outcome"],
             "loads": None if effect is None else _loads(effect),
         }
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    """Why, in words where a broker fell silent or died."""
+    if row["kind"] == SILENCE:
+        return silence_words(row, row["at_ms"])
+    if row["kind"] == "failover":
+        return f"{row['reason']}: {moved_words([json.loads(row['inputs'])])}"
+    return str(row["reason"])
 
 
 def _loads(effect: Mapping[str, Any]) -> dict[str, float | None]:

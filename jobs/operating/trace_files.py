@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from jobs.console import MisuseError
+from jobs.console import CAUSE_BREAK, MisuseError
 from lbcore.sim.load.folding import UNITS, TraceColumn
 from lbcore.sim.load.series import Flaw, Series
 
@@ -117,8 +117,8 @@ def refuse_flaws(path: Path, flaws: Sequence[Flaw], advice: str) -> None:
     """Raise MisuseError with the first of them, if there are any."""
     if not flaws:
         return
-    shown = "\n      ".join(str(flaw) for flaw in flaws[:_SHOWN])
-    more = f"\n      and {len(flaws) - _SHOWN} more" if len(flaws) > _SHOWN else ""
+    shown = CAUSE_BREAK.join(str(flaw) for flaw in flaws[:_SHOWN])
+    more = f"{CAUSE_BREAK}and {len(flaws) - _SHOWN} more" if len(flaws) > _SHOWN else ""
     raise MisuseError(
         f"{path} is not imported: {len(flaws)} flaw{'s' * (len(flaws) > 1)}",
         why=f"{shown}{more}",

@@ -34,6 +34,7 @@ _REFUSALS_PER_S = 50
 _BODY_TIMEOUT_S = 30.0
 _QUERY_FIELDS_MAX = 1_000
 _TEXT_MAX_CHARS = 500
+_LENGTH_DIGITS = 18  # Python reads no number of thousands of digits
 
 
 class Gate(Protocol):
@@ -193,7 +194,7 @@ class AdminApp:
     async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
         limit = self._body_max_bytes
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > limit:
+        if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > limit:
             raise HttpError(
                 413, f"the body must be at most {limit} bytes", (b"connection", b"close")
             )

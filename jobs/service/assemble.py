@@ -89,7 +89,13 @@ def start_service(
     feed = ChangeFeed(tables, cluster, lookup.watch_history)
     own = config.for_cluster(cluster)
     context = AdminContext(
-        cluster=cluster, follower=follower, views=views, config=own, commands=port, changes=feed
+        cluster=cluster,
+        follower=follower,
+        views=views,
+        config=own,
+        commands=port,
+        changes=feed,
+        kafka=port.watch if port else None,
     )
     origins = Origins(
         lookup.host, lookup.allowed_hosts, checks_hosts=lookup.authentication == "none"
@@ -107,6 +113,7 @@ def start_service(
             guard=None if gate.is_idle else gate,
             hosts=origins if origins.checks_hosts else None,
             ask_owner=Assignments(context).ask,
+            kafka=context.kafka,
         ),
     )
     account = app.metrics.account = Account()
@@ -119,17 +126,25 @@ def start_service(
     follower.on_commits(feed.add)
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
-    pause = {"poll_ms": lookup.poll_interval_ms}
+    threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
+    readers.stand_ready()
+    return Service(
+        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
+    )
+
+
+def _start_reading(
+    follower: DeltaFollower, views: TableViews, stopped: threading.Event, poll_ms: int
+) -> tuple[threading.Thread, ...]:
+    """Start the threads that read the tables until `stopped` is set."""
+    pause = {"poll_ms": poll_ms}
     threads = (
         threading.Thread(target=follower.run, args=(stopped,), kwargs=pause, daemon=True),
         threading.Thread(target=views.run, args=(stopped,), daemon=True),
     )
     for thread in threads:
         thread.start()
-    readers.stand_ready()
-    return Service(
-        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
-    )
+    return threads
 
 
 def take_load_out_of_passes(changes: Changes) -> None:

@@ -12,12 +12,14 @@ from typing import Protocol
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.http.turns import Turns
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.access import Caller
 from jobs.service.changes import ChangeFeed
 from jobs.service.exchange import RETRY, HttpError, Request
 from jobs.service.views import TableViews
 from lbcore.config.tree import Config
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.wire.commands import format_arguments
 from lbcore.wire.kinds.command_about import CommandArguments
@@ -65,8 +67,8 @@ class AdminContext:
 
     config: this service's own, of the cluster. commands: None when the service was started without
     Kafka's address. catch_up_ms: how long an answer may wait for the tables to show what it says.
-    changes: None where nobody can watch. turns: of the event loop, taken by whatever is more than
-    a lookup.
+    changes: None where nobody can watch. kafka: asks whether Kafka answers, None without its
+    address. turns: of the event loop, taken by whatever is more than a lookup.
     """
 
     cluster: str
@@ -76,6 +78,7 @@ class AdminContext:
     commands: CommandPort | None = None
     catch_up_ms: int = 3_000
     changes: ChangeFeed | None = None
+    kafka: KafkaWatch | None = None
     turns: Turns = field(default_factory=Turns)
 
     @property
@@ -85,6 +88,11 @@ class AdminContext:
         if view is None:
             raise HttpError(503, "The tables are not loaded yet: try again", RETRY)
         return view
+
+    @property
+    def around(self) -> JobSurroundings:
+        """What this service knows of the job beside the tables."""
+        return JobSurroundings(kafka=self.kafka.trouble if self.kafka else "")
 
     @property
     def started(self) -> Config:

@@ -15,6 +15,7 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.outcome_follower import CommandOutcome as Row
 from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.kafka.command_client import CommandClient, Ticket
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.console import CommandError
 from jobs.service.context import CommandEnd
 from jobs.service.counts import AuditCounts
@@ -52,6 +53,7 @@ class KafkaPort:
         self._entries: queue.Queue[AuditEntry | None] = queue.Queue(_ENTRIES_MAX)
         self._recorder = threading.Thread(target=self._record_all, daemon=True)
         self._recorder.start()
+        self.watch = KafkaWatch(address, "lookup service").start()
 
     async def ask(self, command: Command) -> CommandEnd | None:
         """Send and wait; see CommandPort."""
@@ -72,7 +74,8 @@ class KafkaPort:
             logger.warning("command_not_sent", extra={"fields": fields})
             raise HttpError(
                 503,
-                f"Kafka did not take command {command.command_id}: sending it again with the same "
+                f"{self.watch.trouble or 'Kafka did not take the command'}: sending command"
+                f" {command.command_id} again with the same "
                 "id is safe",
                 RETRY,
             ) from None
@@ -105,6 +108,7 @@ class KafkaPort:
     def close(self) -> None:
         """Send what is queued, within 2 s, and disconnect."""
         self._ended.set()
+        self.watch.close()
         try:
             self._entries.put_nowait(None)
         except queue.Full:

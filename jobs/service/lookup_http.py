@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.bell import Bell
 from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
@@ -79,13 +80,14 @@ class Hooks:
 
     others: what serves all other paths. guard: who may ask, None = everybody. hosts: under which
     names, None = any. ask_owner: told of a bundle that is looked up and has no owner; may be told
-    many times of one.
+    many times of one. kafka: for the health page, None = no address is known.
     """
 
     others: AsgiApp | None = None
     guard: LookupGuard | None = None
     hosts: HostCheck | None = None
     ask_owner: Callable[[BundleRoute], None] | None = None
+    kafka: KafkaWatch | None = None
 
 
 class LookupApp:
@@ -246,6 +248,9 @@ class LookupApp:
             "errors": counts.errors,
             "last_error": counts.last_error,
         }
+        if self.hooks.kafka is not None:
+            watch = self.hooks.kafka
+            report["kafka"] = watch.trouble or f"answers at {watch.address.bootstrap}"
         if view is None:
             return LookupReply(status=503, body=encode(report), headers=(JSON, RETRY))
         snapshot = view.snapshot

@@ -135,12 +135,15 @@ class LookupMetrics(Collector):
             return
         silent_ms = view.writer_silent_ms(wall_ms())
         yield _gauge("ballast_snapshot_age_seconds", view.age_ms(boot_ms()) / 1000)
-        yield _gauge("ballast_writer_silent_seconds", silent_ms / 1000 if silent_ms >= 0 else -1)
-        ahead_ms = view.clock_ahead_ms(wall_ms())
-        yield _gauge("ballast_service_clock_ahead_seconds", ahead_ms / 1000)
+        if silent_ms >= 0:  # absent, not a number, before the first commit: alerts ask for it
+            yield _gauge("ballast_writer_silent_seconds", silent_ms / 1000)
+            ahead_ms = view.clock_ahead_ms(wall_ms())
+            yield _gauge("ballast_service_clock_ahead_seconds", ahead_ms / 1000)
+            yield _gauge("ballast_snapshot_batch_id", view.snapshot.position.batch_id)
         snapshot = view.snapshot
-        yield _gauge("ballast_snapshot_table_version", snapshot.position.table_version)
-        yield _gauge("ballast_snapshot_batch_id", snapshot.position.batch_id)
+        if snapshot.position.table_version >= 0:
+            version = snapshot.position.table_version
+            yield _gauge("ballast_snapshot_table_version", version)
         yield _gauge("ballast_snapshot_bundles", snapshot.bundle_count)
         yield _gauge("ballast_snapshot_namespaces", snapshot.namespace_count)
         yield _gauge("ballast_snapshot_brokers", len(snapshot.brokers))

@@ -49,9 +49,10 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         "Unsound snapshots that were not served, by what was wrong.", "reason",
         reason=tuple(one.value for one in Unsound),
     ),
-    gauge("ballast_writer_silent_seconds", "Since the job's last commit; -1 when none is known."),
+    gauge("ballast_writer_silent_seconds", "Since the job's last commit; absent before the first."),
     gauge("ballast_service_clock_ahead_seconds",
-          "How far the clock of the service's machine is ahead of the job's; 0 = by no doubt."),
+          "How far the clock of the service's machine is ahead of the job's; 0 = by no doubt;"
+          " absent while no commit is known."),
     counter(
         "ballast_tables_reloads_total", "Loads of the whole tables, by reason.", "reason",
         reason=tuple(one.value for one in ReloadReason),

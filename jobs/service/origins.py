@@ -39,7 +39,8 @@ class Origins:
     def __init__(self, listen: str, names: Iterable[str] = (), *, checks_hosts: bool) -> None:
         self.checks_hosts = checks_hosts
         self._is_everywhere = listen in ALL_INTERFACES
-        self._named = frozenset(name.lower() for name in names)
+        lower = {name.lower() for name in names}
+        self._named = frozenset(lower | {name.strip("[]") for name in lower if name[-1:] == "]"})
         self._own = {listen.lower(), "localhost"} - ALL_INTERFACES
         if self._is_everywhere:
             self._own |= {socket.gethostname().lower()}
@@ -128,16 +129,26 @@ class Origins:
             return True
         if name in self._own:
             return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
+        address = _address(name)
+        if address is None:
             # nobody owns a name without a dot, so nobody can make it point here
             return self._is_everywhere and bool(name) and "." not in name
-        return address.is_loopback or str(address) == local
+        return address.is_loopback or address == _address(local)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that is written there, without its zone, as IPv4 where it stands for one."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _name_of(authority: str) -> str:
     """The host of "host:port", without the brackets of IPv6 and the final dot; "" for none."""
+    if authority.startswith("[") and authority.rpartition("]")[2][:1] not in ("", ":"):
+        return ""  # urlsplit leaves out what stands behind the brackets
     try:
         parts = urlsplit(f"//{authority}")
         name, _ = parts.hostname or "", parts.port

@@ -28,7 +28,7 @@ from jobs.adapters.delta.arrow_alone import keep_from_pandas
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.json_log import log_json_lines
-from jobs.console import CommandError
+from jobs.console import CommandError, in_one_line
 from lbcore.route.slices import write_slices
 
 logger = logging.getLogger(__name__)
@@ -285,6 +285,7 @@ def _answer(question: ReadQuestion, answers: IO[bytes]) -> bool:
     except ReadRefusedError as refused:
         say(_REFUSED, pickle.dumps(refused.args))
     except CommandError as error:
+        logger.warning("read_refused", extra={"fields": {"error": in_one_line(error)}})
         say(_REFUSED, pickle.dumps((_UNAVAILABLE, error.what)))
     except Exception as error:
         logger.exception("read_failed")

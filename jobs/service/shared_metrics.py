@@ -41,7 +41,7 @@ class SharedMetrics:
 
     def write(self) -> None:
         """Write this worker's metrics, whole or not at all."""
-        write_whole(self._folder / f"{self._worker}.prom", self._own())
+        write_whole(self._folder / f"{self._worker}.prom", self._own(), is_durable=False)
 
     def text(self) -> bytes:
         """The metrics of all workers, this one's of this moment."""

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from jobs.adapters.http.watched_file import WatchedFile
 from jobs.service.access import Grant, parse_grant
+from jobs.whole_file import read_text_file
 
 TOKEN_MAX_BYTES = 8_192
 SECRET_MIN_BYTES = 32
@@ -96,13 +97,13 @@ def secret_key(secret: str) -> TrustedKey:
 
 def read_keys(path: str) -> tuple[TrustedKey, ...]:
     """The keys of a file: a JWKS, or one public key in PEM; raises OSError, ValueError."""
-    text = Path(path).read_text(encoding="utf-8")
+    text = read_text_file(Path(path))
     if text.lstrip().startswith("-----"):
         return (_public_key(text),)
     try:
         found = json.loads(text)["keys"]
         entries = [entry for entry in found if entry.get("use", "sig") == "sig"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{path} is neither a JWKS nor a PEM public key") from None
     if not 1 <= len(entries) <= _KEYS_MAX:
         raise ValueError(f"{path} must hold 1 to {_KEYS_MAX} keys for signatures")

@@ -14,11 +14,13 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from jobs.adapters.delta.rows import PRESENT, of_cluster
+from jobs.adapters.delta.table_log import check_newest
 from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
 from jobs.adapters.delta.table_scan import rows_in, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.console import in_one_line
 from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
 from lbcore.model.backtest_tables import BACKTESTS
@@ -254,6 +256,7 @@ class TableViews:
             if table.name == TOPICS.name:
                 self._take_topics(held)
         self._tails[table.name] = tail
+        check_newest(tail.path)
 
     def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
         """The rows, each that can't be read as it was before, or left out: it costs no other."""
@@ -289,7 +292,7 @@ class TableViews:
         self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
 
     def _note(self, error: Exception) -> None:
-        self._tell(f"{type(error).__name__}: {error}".splitlines()[0])
+        self._tell(in_one_line(error))
 
     def _tell(self, text: str) -> None:
         """Keep what is wrong, "" = nothing, and log it once while it lasts."""

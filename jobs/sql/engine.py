@@ -1,19 +1,21 @@
 """Runs SQL on the Delta tables in this process, without a JVM; it only reads.
 
-Decides which statements are let through, and that all of one engine's answers are of the same
-versions of the tables. The engine is DataFusion as the package deltalake carries it: what the
-lookup service and the verbs read with anyway, so no other package is needed and files are skipped
-by their statistics. Source: ours.
+A statement runs only if the engine's own plan of it is made of reading steps. All answers of one
+engine are of the same versions of the tables. The engine is DataFusion as the package deltalake
+carries it: what the lookup service and the verbs read with anyway, so no other package is needed
+and files are skipped by their statistics.
 """
 
-import re
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
+from pyarrow import types
 
+from jobs.adapters.delta.table_mending import check_complete
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_scan import SqlTables, open_delta
 from jobs.adapters.delta.table_tail import is_delta
@@ -24,8 +26,19 @@ from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared
 
-_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-_READING = re.compile(r"\s*[(\s]*(select|with|values)\b", re.IGNORECASE)
+# EXPLAIN plans a statement without carrying it out. This format gives the plan as JSON, so no text
+# of the statement is taken for a step; and behind a format a leading ANALYZE is not obeyed.
+_EXPLAIN = "EXPLAIN FORMAT PGJSON "
+_READING_STEPS = {
+    *("Aggregate", "DescribeTable", "Distinct", "EmptyRelation", "Filter", "Limit", "Projection"),
+    *("RecursiveQuery", "Repartition", "Sort", "Subquery", "SubqueryAlias", "TableScan", "Union"),
+    *("Unnest", "Values", "WindowAggr", "Window"),
+}
+_JOIN = " Join"
+_WRITES_ROWS = "Operation"  # INSERT, UPDATE, DELETE, MERGE are projections with this entry
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_NANOSECONDS = _PER_SECOND["ns"]
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (an instant without a zone is printed without one)
 
 
 class SqlEngine:
@@ -42,6 +55,7 @@ class SqlEngine:
                 next_step="start it (`ballast run-local`), or name the folder with --tables or"
                 " --state-dir",
             )
+        check_complete(root, names)
         self._tables = SqlTables()
         wanted = {table.name for table in TABLES} if names is None else set(names)
         known = {name for name in sorted(wanted) if self._know(root, name)}
@@ -53,14 +67,30 @@ class SqlEngine:
                     known.add(view.name)
 
     def query(self, text: str) -> pa.Table:
-        """The rows of one SELECT; raises MisuseError for any other statement or a wrong one."""
-        if not _READING.match(_COMMENTS.sub(" ", text)):
-            raise MisuseError(
-                "only SELECT can be asked",
-                why="the tables have one writer, the streaming job",
-                next_step="begin with SELECT or WITH; `ballast --help` lists what changes things",
-            )
-        return self._run(text)
+        """Return the rows of one SELECT; raises MisuseError for any other statement.
+
+        A second column of one name gets "_2" behind it.
+        """
+        for step in _steps(self._planned(text)):
+            kind = step["Node Type"]
+            if _WRITES_ROWS in step or not (kind in _READING_STEPS or kind.endswith(_JOIN)):
+                raise MisuseError(
+                    "only SELECT can be asked",
+                    why="the tables have one writer, the streaming job, and this statement would "
+                    f"do more than read ({step.get(_WRITES_ROWS, kind)})",
+                    next_step="write one SELECT, WITH or DESCRIBE; `ballast --help` lists what "
+                    "changes things",
+                )
+        found = self._run(text)
+        return found.rename_columns(list(_unique(found.column_names)))
+
+    def _planned(self, text: str) -> Any:
+        """Return the engine's plan of a statement; raises MisuseError where it can't make one."""
+        rows = self._run(_EXPLAIN + text).to_pylist()
+        plan = next((row["plan"] for row in rows if row["plan_type"] == "logical_plan"), None)
+        if plan is None:  # the last row says why the optimizer gave up
+            raise _wrong(str(rows[-1]["plan"]))
+        return json.loads(plan)
 
     def _know(self, root: TablePlace, name: str) -> bool:
         """Give a table its name, which means it and its archive where it has one."""
@@ -90,34 +120,149 @@ class SqlEngine:
     def _run(self, statement: str) -> pa.Table:
         try:
             return self._tables.run(statement)
-        except (DeltaError, pa.ArrowException, ValueError) as error:
-            raise MisuseError(
-                "this SQL can't be carried out",
-                why=str(error).partition("\nbacktrace")[0],
-                next_step="docs/sql.md lists the views, docs/tables.md the tables; the dialect is "
-                "DataFusion's",
-            ) from None
+        except Exception as error:  # noqa: BLE001 (delta-rs raises it for a division by zero)
+            raise _wrong(str(error)) from None
 
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """The rows as JSON-able values: instants and days as ISO text, what is no number as None."""
+    """Return the rows as values that JSON can hold, whatever their Arrow type.
+
+    Instants, days and times as ISO text (UTC; those of a zone end in +00:00), durations and
+    intervals as ISO 8601 durations, decimals as text with all digits, bytes as text where they are
+    UTF-8 and as 0x... elsewhere, infinite numbers and NaN as None.
+    """
     names: Sequence[str] = rows.column_names
-    columns = [[_plain(value) for value in _values(column)] for column in rows.columns]
+    columns = [[_plain(value) for value in column] for column in rows.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms"), safe=False)
-    found: list[Any] = column.to_pylist()
-    return found
+def _wrong(why: str) -> MisuseError:
+    return MisuseError(
+        "this SQL can't be carried out",
+        why=": ".join(why.partition("\nbacktrace")[0].split("\ncaused by\n")),
+        next_step="docs/sql.md lists the views, docs/tables.md the tables; the dialect is "
+        "DataFusion's",
+    )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
+def _steps(plan: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield each step of a plan, from the last one carried out to the scans."""
+    for tree in plan:
+        step = tree.get("Plan", tree)
+        yield step
+        yield from _steps(step.get("Plans", ()))
+
+
+def _unique(names: Iterable[str]) -> Iterator[str]:
+    taken: set[str] = set()
+    for name in names:
+        number, one = 1, name
+        while one in taken:
+            number += 1
+            one = f"{name}_{number}"
+        taken.add(one)
+        yield one
+
+
+def _plain(scalar: Any) -> Any:
+    if not scalar.is_valid:
+        return None
+    kind = scalar.type
+    if types.is_floating(kind):
+        value = float(scalar.as_py())
         return value if value - value == 0.0 else None  # infinite and NaN give NaN
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if value is None or isinstance(value, bool | int | str) else value.isoformat()
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind) or types.is_union(kind):
+        return _plain(scalar.value)
+    if types.is_nested(kind):
+        return _plain_nested(scalar)
+    for is_kind, plain in _PLAIN:
+        if is_kind(kind):
+            return plain(scalar)
+    return scalar.as_py()  # integers, texts, truth values
+
+
+def _plain_nested(scalar: Any) -> Any:
+    kind = scalar.type
+    if types.is_struct(kind):
+        names = _unique(field.name for field in kind)
+        return {name: _plain(scalar[at]) for at, name in enumerate(names)}
+    if types.is_map(kind):
+        pairs = [(_plain(pair[0]), _plain(pair[1])) for pair in scalar.values]
+        return {key if isinstance(key, str) else json.dumps(key): value for key, value in pairs}
+    return [_plain(one) for one in scalar.values]
+
+
+def _instant(scalar: Any) -> str:
+    unit, zone = scalar.type.unit, "+00:00" if scalar.type.tz else ""
+    seconds, rest = divmod(scalar.value, _PER_SECOND[unit])
+    try:
+        whole = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    except OverflowError:  # before year 1 or after 9999
+        return f"{scalar.value} {unit} since 1970"
+    return f"{whole}{_fraction(rest, _PER_SECOND[unit])}{zone}"
+
+
+def _day(scalar: Any) -> str:
+    days = scalar.value if types.is_date32(scalar.type) else scalar.value // 86_400_000
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
+    except (OverflowError, ValueError):
+        return f"{days} days since 1970"
+
+
+def _time(scalar: Any) -> str:
+    per_s = _PER_SECOND[scalar.type.unit]
+    seconds, rest = divmod(scalar.value, per_s)
+    minutes, second = divmod(seconds, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{second:02}{_fraction(rest, per_s)}"
+
+
+def _duration(scalar: Any) -> str:
+    return f"PT{_seconds(scalar.value, _PER_SECOND[scalar.type.unit])}S"
+
+
+def _interval(scalar: Any) -> str:
+    months, days, nanoseconds = scalar.as_py()
+    text = f"{f'{months}M' if months else ''}{f'{days}D' if days else ''}"
+    if nanoseconds or not text:
+        text += f"T{_seconds(nanoseconds, _NANOSECONDS)}S"
+    return f"P{text}"
+
+
+def _seconds(value: int, per_s: int) -> str:
+    whole, rest = divmod(abs(value), per_s)
+    return f"{'-' if value < 0 else ''}{whole}{_fraction(rest, per_s)}"
+
+
+def _fraction(part: int, per_s: int) -> str:
+    digits = len(str(per_s)) - 1
+    return f".{part:0{digits}}".rstrip("0") if part else ""
+
+
+def _text_of_bytes(scalar: Any) -> str:
+    value: bytes = scalar.as_py()
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    kinds = (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_binary_view,
+    )
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
+    (types.is_timestamp, _instant),
+    (types.is_date, _day),
+    (types.is_time, _time),
+    (types.is_duration, _duration),
+    (types.is_interval, _interval),
+    (types.is_decimal, lambda scalar: format(scalar.as_py(), "f")),
+    (_is_binary, _text_of_bytes),
+)

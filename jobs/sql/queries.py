@@ -218,7 +218,8 @@ ORDER BY cluster, day, kind, principal, status""",
     Query(
         name="rejected",
         question="Which messages could not be used, and why?",
-        reading="None is normal. The table `rejected_reports` has each one whole.",
+        reading="None is normal. The table `rejected_reports` has each one. Of `not_kept` the"
+        " detail says how many messages it stands for.",
         text=f"""
 SELECT cluster, {day("at_ms")} AS day, topic, reason, COUNT(*) AS messages, MAX(detail) AS such_as
 FROM rejected_reports GROUP BY cluster, {day("at_ms")}, topic, reason

@@ -39,8 +39,8 @@ class AgentMetrics:
     def show_permits(self, bundles: int, left_ms: int | None) -> None:
         """How many bundles may be served, and how long the lease lasts; None = there is none."""
         self._store.set("ballast_agent_open_bundles", bundles, *self._who)
-        left_s = -1.0 if left_ms is None else max(0, left_ms) / _S
-        self._store.set("ballast_agent_lease_seconds", left_s, *self._who)
+        if left_ms is not None:
+            self._store.set("ballast_agent_lease_seconds", max(0, left_ms) / _S, *self._who)
 
     def count_message(self, topic: str, *, is_delivered: bool, at_s: float) -> None:
         """A message was confirmed by Kafka, or given up, at this time (seconds since 1970)."""

@@ -13,7 +13,7 @@ _WHO = ("cluster", "broker")
 AGENT_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_agent_info", "1; the agent's version.", *_WHO, "version"),
     gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_WHO),
-    gauge("ballast_agent_lease_seconds", "Until the lease runs out; -1 = it has none.", *_WHO),
+    gauge("ballast_agent_lease_seconds", "Until the lease runs out; absent without one.", *_WHO),
     gauge("ballast_agent_confirmed_seconds", "When Kafka last confirmed a message.", *_WHO),
     counter("ballast_agent_messages_total", "Messages by topic and what became of them.", *_WHO,
             "topic", "result", result=("delivered", "not_delivered")),

@@ -21,7 +21,7 @@ from jobs.telemetry.bridge_names import (
 from jobs.telemetry.store import MetricStore
 from lbcore.bridge.guardian import Finding, FindingStage
 from lbcore.bridge.mirror import Look
-from lbcore.bridge.sights import Trouble
+from lbcore.bridge.sights import FAILURES, Trouble
 from lbcore.wire.messages import AckOutcome
 
 
@@ -35,6 +35,7 @@ class BridgeMetrics:
         self._store.set("ballast_bridge_info", 1, cluster, VERSION)
         self.show_acting(is_acting=False)
         self.show_findings(())
+        self.show_unread(())
         for name, labels in (
             ("ballast_bridge_looks_total", (LOOKED, FAILED)),
             ("ballast_bridge_asked_total", (UNLOAD, SPLIT)),
@@ -108,6 +109,16 @@ class BridgeMetrics:
     def count_load_error(self, broker: str) -> None:
         """A broker's load could not be read."""
         self._store.add("ballast_bridge_load_errors_total", self._cluster, broker)
+
+    def show_unread(self, labels: Collection[str]) -> None:
+        """What can't be read now, by one of FAILURES each."""
+        for label in FAILURES:
+            count = sum(one == label for one in labels)
+            self._store.set("ballast_bridge_unread", count, self._cluster, label)
+
+    def count_unreported(self, field: str) -> None:
+        """A field of a broker's load counts as not reported."""
+        self._store.add("ballast_bridge_unreported_total", self._cluster, field)
 
     def keep_brokers(self, brokers: Collection[str]) -> None:
         """Forget the series of all others."""

@@ -4,7 +4,7 @@ Decides nothing. Source: ours.
 """
 
 from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
-from lbcore.bridge.sights import Trouble
+from lbcore.bridge.sights import FAILURES, Trouble
 from lbcore.wire.messages import AckOutcome
 
 _OF = "cluster"
@@ -39,6 +39,11 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
               S_BUCKETS, _OF, "outcome"),
     counter("ballast_bridge_load_errors_total", "Times that a broker's load could not be read.",
             _OF, "broker"),
+    gauge("ballast_bridge_unread", "What Pulsar does not answer, or not so that it can be used:"
+          " tenants, namespaces, policies, domains, groups, brokers' loads and settings.", _OF,
+          "reason", reason=FAILURES),
+    counter("ballast_bridge_unreported_total",
+            "Fields of brokers' loads that can't be used and count as not reported.", _OF, "field"),
     counter("ballast_bridge_messages_total", "Messages to Kafka that were confirmed or given up.",
             _OF, "result", result=(DELIVERED, NOT_DELIVERED)),
 )  # fmt: skip

@@ -68,7 +68,7 @@ class MetricsPort(Collector):
                 "it",
             ) from error
         if self._args.metrics_port_file is not None:
-            write_whole(self._args.metrics_port_file, f"{server.server_port}\n")
+            write_whole(self._args.metrics_port_file, f"{server.server_port}\n", is_durable=False)
 
         def stop() -> None:
             server.shutdown()

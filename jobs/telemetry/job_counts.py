@@ -17,6 +17,7 @@ from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.decisions.shadows import COUNTED
+from lbcore.balancer.intake.intake import NOT_KEPT
 from lbcore.balancer.intake.topics import TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
 from lbcore.model.tables import (
@@ -79,6 +80,9 @@ _FAULT = "fault:"
 UNKNOWN_KIND = "unknown"
 
 
+_COUNTED_REASONS = [reason for reason in RejectReason if reason is not RejectReason.NOT_KEPT]
+
+
 def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> None:
     """Let counters of a cluster begin at 0: Prometheus can't see growth from nothing.
 
@@ -96,7 +100,7 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
         store.add("ballast_decisions_total", cluster, kind, reason, by=0)
     for kind, status in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES):
         store.add("ballast_commands_total", cluster, kind, status, by=0)
-    for topic, reason in itertools.product(topics, RejectReason):
+    for topic, reason in itertools.product(topics, _COUNTED_REASONS):
         store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
     _begin_balancer(store, cluster)
 
@@ -140,7 +144,8 @@ def count_rows(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
     for cluster, phase, verdict, count in candidates:
         store.add("ballast_candidates_total", cluster, phase, verdict, by=count)
     for cluster, topic, reason in seen.rows(REJECTED_REPORTS.name, "cluster", "topic", "reason"):
-        store.add("ballast_rejected_total", cluster, topic, reason)
+        if reason != RejectReason.NOT_KEPT.value:
+            store.add("ballast_rejected_total", cluster, topic, reason)
     for cluster, kind, status in seen.rows(COMMANDS.name, "cluster", "kind", "status"):
         known = kind if kind in HANDLERS else UNKNOWN_KIND  # anybody may send any word
         store.add("ballast_commands_total", cluster, known, status)
@@ -150,9 +155,18 @@ def count_rows(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
         _count_report(store, report["cluster"], report["counts"])
 
 
+def _count_not_kept(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        if name.startswith(NOT_KEPT):
+            topic, _, reason = name.removeprefix(NOT_KEPT).partition(":")
+            store.add("ballast_rejected_total", cluster, topic, reason, by=count)
+            store.add("ballast_rejected_not_kept_total", cluster, by=count)
+
+
 def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
     for result in ("accepted", "late", "duplicate", "rejected", "early"):
         store.add("ballast_reports_total", cluster, result, by=counts.get(result, 0))
+    _count_not_kept(store, cluster, counts)
     for result in TAKEN_OR_NOT:
         by = counts.get(f"{TOPICS_COUNTED}{result}", 0)
         store.add("ballast_topic_reports_total", cluster, result, by=by)

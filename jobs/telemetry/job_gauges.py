@@ -106,12 +106,11 @@ def _show_brokers(
     ):
         values = {(name,): v for name, v in zip(names, column, strict=True)}
         store.replace(metric, _live(values, brokers), cluster)
-    for metric, column in (
-        ("ballast_broker_up", is_up),
-        ("ballast_report_age_seconds", [max(-1.0, ms / _S) for ms in columns["report_age_ms"]]),
-    ):
-        known = {(name,): float(v) for name, v in zip(names, column, strict=True)}
-        store.replace(metric, known, cluster)
+    ups = {(name,): float(one) for name, one in zip(names, is_up, strict=True)}
+    store.replace("ballast_broker_up", ups, cluster)
+    ages_ms = zip(names, columns["report_age_ms"], strict=True)
+    ages = {(name,): ms / _S for name, ms in ages_ms if ms is not None}
+    store.replace("ballast_report_age_seconds", ages, cluster)
     hits = {
         (n, level): h for level in (LOW, HIGH) for n, h in zip(names, columns[level], strict=True)
     }

@@ -26,6 +26,7 @@ from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 
 _S = 1_000
+_EXECUTORS_MAX = 50
 
 
 def standing_by() -> CollectorRegistry:
@@ -48,6 +49,8 @@ class JobMetrics:
         self._brokers: dict[str, frozenset[str]] = {}
         self._kept: dict[str, frozenset[str]] = {}
         self._cycles: dict[str, int] = {}
+        self._executors: dict[str, int] = {}
+        self._later: dict[str, int] = {}
         self.store.set("ballast_job_info", 1, VERSION)
         self.store.set("ballast_writer_epoch", epoch)
 
@@ -56,8 +59,9 @@ class JobMetrics:
         """What Prometheus is given."""
         return self.store.registry()
 
-    def see_start(self, *, is_rebuilt: bool) -> None:
-        """The job takes its state from the tables, or from its checkpoint."""
+    def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
+        """Show where the state comes from; is_damaged: its checkpoint could not be read."""
+        self.store.add("ballast_damaged_checkpoints_total", by=int(is_damaged))
         self._show_phase(REBUILDING if is_rebuilt else RESUMING)
 
     def _show_phase(self, present: str) -> None:
@@ -89,6 +93,18 @@ class JobMetrics:
             store.set("ballast_state_bytes", state["memoryUsedBytes"], operator)
             store.set("ballast_state_rows", state["numRowsTotal"], operator)
         store.set("ballast_kafka_lag_messages", _lag(progress["sources"]))
+
+    def see_tasks(self, counts: Mapping[str, int]) -> None:
+        """Show tasks by executor; of more than 50 in a job's life the later ones together."""
+        for executor, count in counts.items():
+            if executor in self._executors or len(self._executors) < _EXECUTORS_MAX:
+                self._executors[executor] = count
+            else:
+                self._later[executor] = count
+        for executor, count in self._executors.items():
+            self.store.set("ballast_spark_tasks_total", count, executor)
+        if self._later:
+            self.store.set("ballast_spark_tasks_total", sum(self._later.values()), "later")
 
     def _see_tables(self, seen: BatchSeen) -> None:
         for table, version in seen.versions.items():

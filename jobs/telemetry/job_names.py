@@ -22,7 +22,16 @@ LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSpli
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 """The label `metric`, which Pulsar puts on everything of a subject."""
 
-ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "strategy", "ticks")
+ALARMS = (
+    "brake",
+    "clock",
+    "faults",
+    "flapping",
+    "no_candidate",
+    "silence",
+    "strategy",
+    "ticks",
+)
 """Alarms of a batch's report, without what they name after a colon."""
 
 STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
@@ -148,6 +157,8 @@ _CHANNEL: tuple[DeclaredMetric, ...] = (
 _RHYTHM: tuple[DeclaredMetric, ...] = (
     gauge("ballast_job_info", "1; the job's version.", "version"),
     PHASE,
+    counter("ballast_damaged_checkpoints_total", "Checkpoints, or files beside them, that could not"
+            " be read, so that the state was rebuilt from the tables; since the job's start."),
     gauge("ballast_writer_epoch", "Epoch that the job has claimed."),
     counter("ballast_batches_total", "Micro-batches that were written.", "cluster"),
     gauge("ballast_batch_time_seconds", "Time of the last batch, seconds since 1970.", "cluster"),
@@ -161,6 +172,8 @@ _RHYTHM: tuple[DeclaredMetric, ...] = (
     gauge("ballast_cycle", "Number of the last decision cycle.", "cluster"),
     gauge("ballast_catching_up", "1 while what is read is too old to decide on.", "cluster"),
     gauge("ballast_spark_phase_seconds", "Spark's last trigger, by its own phases.", "phase"),
+    counter("ballast_spark_tasks_total", "Tasks that an executor has ended; driver: the job itself."
+            " Of more than 50 executors in a job's life the rest are one: later.", "executor"),
     gauge("ballast_state_bytes", "Memory of an operator's state store.", "operator"),
     gauge("ballast_state_rows", "Rows in an operator's state store.", "operator"),
     counter("ballast_kafka_read_total", "Offset up to which a topic was read, all partitions.",
@@ -189,6 +202,8 @@ _INPUT: tuple[DeclaredMetric, ...] = (
             "cluster", "phase", phase=FAULT_PHASES),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
+    counter("ballast_rejected_not_kept_total", "Of these, those without a row in the table"
+            " rejected_reports, because too many came.", "cluster"),
     counter("ballast_acks_refused_total", "Acks that changed nothing.", "cluster", "reason"),
     counter("ballast_commands_total", "Commands by outcome.", "cluster", "kind", "status"),
     counter("ballast_audited_total", "Requests that services wanted recorded.", "cluster",
@@ -208,7 +223,7 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
     ),
     gauge("ballast_broker_bytes_per_second", "Bytes/s in and out.", "cluster", "broker"),
     gauge("ballast_broker_topics", "Topics, as reported.", "cluster", "broker"),
-    gauge("ballast_report_age_seconds", "Since a broker's last load report; -1 = none yet.",
+    gauge("ballast_report_age_seconds", "Since a broker's last load report; absent before one.",
           "cluster", "broker"),
     gauge("ballast_broker_hits", "Reports in a row beyond the strategy's thresholds.",
           "cluster", "broker", "level", level=(LOW, HIGH)),

@@ -40,7 +40,7 @@ class Guide:
 
     def title(self, text: str) -> None:
         """Begin a stop."""
-        say(f"\n=== {text} ===\n")
+        say("", f"=== {text} ===", "")
 
     def ask(self, *words: str, shown: int = _LINES_SHOWN, codes: Collection[int] = (0,)) -> str:
         """Carry a verb out on the run, as a user would, and show what it says.
@@ -59,7 +59,7 @@ class Guide:
             return text if re.search(pattern, text) else ""
 
         _show(words, self.wait(statement, answer), _LINES_SHOWN)
-        say(f"✓ {statement}\n")
+        say(f"✓ {statement}", "")
 
     def asked_json(self, *words: str) -> Any:
         """What a verb says to programs; not shown."""
@@ -78,7 +78,7 @@ class Guide:
             lines = reply.read().decode().splitlines()
         wanted = tuple(f"{name}{end}" for name in names for end in ("{", " "))
         found = [x for x in lines if x.startswith(wanted) and not _is_idle(x)]
-        say(f"$ curl -s 127.0.0.1:{port}/metrics | grep {' '.join(names)}")
+        say(f"$ curl -s 127.0.0.1:{port}/metrics | grep -E '{'|'.join(names)}'")
         for line in found[:_LINES_SHOWN]:
             say(f"  {line}")
         say("")
@@ -100,12 +100,12 @@ class Guide:
         """
         prometheus = self.prometheus
         if prometheus is None:
-            say(f"(left out, because no Prometheus is here: {statement})\n")
+            say(f"(left out, because no Prometheus is here: {statement})", "")
             return
         what = f"{name} to be {state or 'over'}"
         self.wait(what, lambda: state_of(prometheus.alerts(), name, about) == state)
         self.alerts()
-        say(f"✓ {statement}\n")
+        say(f"✓ {statement}", "")
 
     def wait(self, what: str, condition: Callable[[], Any]) -> Any:
         """What the condition gives once it is true; raises CommandError when it never is."""
@@ -135,7 +135,7 @@ class Guide:
                 why=f"{pattern!r} is not in the answer above",
                 next_step="that is a fault of Ballast or of the tour: please tell",
             )
-        say(f"✓ {statement}\n")
+        say(f"✓ {statement}", "")
 
     def _verb(self, *words: str, codes: Collection[int] = (0,)) -> str:
         command: Sequence[str] = (sys.executable, "-m", "jobs.cli", *words)

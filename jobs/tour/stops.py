@@ -139,7 +139,7 @@ def stuck(guide: Guide, where: Whereabouts) -> None:
     fleet_client(guide.layout).act("hang", HANGING)
     command = new_command(CLUSTER, UnloadBundle(bundle=bundle, destination=HANGING))
     send_commands(where.address(), [command])
-    say(f"(callbacks of {HANGING} hang from now on; sent: unload {bundle} to {HANGING})\n")
+    say(f"(callbacks of {HANGING} hang from now on; sent: unload {bundle} to {HANGING})", "")
     moving = f"SELECT 1 FROM stays WHERE bundle = '{bundle}' AND state = 'Assigning'"  # noqa: S608 (a name of the tables)
     guide.wait(f"{HANGING} to be asked", lambda: guide.rows(f"{moving} AND broker = '{HANGING}'"))
     guide.ask("explain", "bundle", bundle)

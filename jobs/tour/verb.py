@@ -97,7 +97,7 @@ def _program(named: Path | None) -> Path | None:
     try:
         return named.absolute() if named else have_tool("prometheus")
     except CommandError as error:
-        say(f"What alerts say is left out: {error.what}: {error.why}\n  next: {error.next_step}")
+        say(f"What alerts say is left out: {error.what}: {error.why}", f"  next: {error.next_step}")
         return None
 
 

@@ -2,7 +2,8 @@
 
 Reads only: nothing is written to the cluster, and nothing else needs to run. A page (--html) is
 written as soon as there is something to see, and again at the end; Ctrl-C ends early, with what is
-known by then. docs/assess.md explains the report.
+known by then. Ends with 1 when part of the cluster could not be read. docs/assess.md explains the
+report.
 """
 
 import argparse
@@ -34,7 +35,7 @@ _PROGRESS_S = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which cluster, for how long, and where the page goes."""
-    parser.add_argument("url", metavar="URL", help="web service of any broker, or of a proxy")
+    parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument(
         "--for",
         dest="length_ms",
@@ -87,8 +88,20 @@ def run(args: argparse.Namespace) -> int:
     notes = (*report.notes, why) if why else report.notes
     report = replace(report, strategies=tuple(rows), notes=notes)
     _write(args.html, report)
-    answer(args, report.to_json(), "\n".join([*lines(report), "", f"page: {args.html}"]))
-    return Exit.DONE
+    answer(args, report.to_json(), [*lines(report), "", f"page: {args.html}"])
+    if report.is_whole:
+        return Exit.DONE
+    note(_not_whole(report))
+    return Exit.FAILED
+
+
+def _not_whole(report: Report) -> str:
+    """Why the exit code is not 0 though there is a report."""
+    if not report.unread:
+        return "no broker's load was read: nothing in this report says that there is no risk"
+    what, why = next(iter(report.unread.items()))
+    more = f", and {len(report.unread) - 1} more" if len(report.unread) > 1 else ""
+    return f"not all could be read, so risks may be missing: {what}{more} ({why})"
 
 
 def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> None:

@@ -39,7 +39,7 @@ _LOOK_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which cluster, what may be done, and where it is kept."""
-    parser.add_argument("url", metavar="URL", help="web service of any broker, or of a proxy")
+    parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
     parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
     add_network_word(parser)
@@ -48,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
-    run.add_argument("--port", type=int, help="port of the page and of lookups (8080 if free)")
+    run.add_argument(
+        "--port",
+        type=int,
+        help="port of the page and of lookups (the last run's, or 8080; another if taken)",
+    )
     run.add_argument("--conf", action="append", default=[], help="overlay or file, on top")
     run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     run.add_argument(
@@ -70,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if args.act:
             _ask(args, seen)
         elif attachment.acts:
-            note(_nobody_balances(args, seen.name))
+            note(*_nobody_balances(args, seen.name))
         stop = _stop_on_signals(args.for_ms)
 
         def bridge() -> list[str]:
@@ -90,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             run_attached(processes, bridge, stop, show)
         finally:
             if args.act and _acts(layout):
-                note(_nobody_balances(args, seen.name))
+                note(*_nobody_balances(args, seen.name))
     return Exit.DONE
 
 
@@ -99,21 +103,21 @@ def _acts(layout: Layout) -> bool:
     return known is not None and known.acts
 
 
-def _nobody_balances(args: argparse.Namespace, name: str) -> str:
+def _nobody_balances(args: argparse.Namespace, name: str) -> tuple[str, ...]:
     return (
-        f"nobody balances {name} now: its {SHEDDING} stays as Ballast set it\n"
-        f"  go on: ballast attach {args.url} --act    give it back: ballast detach"
-        f" --state-dir {args.state_dir}"
+        f"nobody balances {name} now: its {SHEDDING} stays as Ballast set it",
+        f"  go on: ballast attach {args.url} --act",
+        f"  give it back: ballast detach --state-dir {args.state_dir}",
     )
 
 
 def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
     """Say what changes in the cluster, and go on only if that is wanted."""
     note(
-        f"Ballast takes over the balancing of {seen.name} ({len(seen.brokers)} brokers):\n"
-        f"  Pulsar's dynamic setting {SHEDDING} becomes false (it is {str(seen.sheds).lower()}),\n"
-        "  bundles are unloaded through its admin interface, 4 at once and 60 a minute at most;\n"
-        f"  `ballast detach --state-dir {args.state_dir}` gives it back as it was"
+        f"Ballast takes over the balancing of {seen.name} ({len(seen.brokers)} brokers):",
+        f"  Pulsar's dynamic setting {SHEDDING} becomes false (it is {str(seen.sheds).lower()}),",
+        "  bundles are unloaded through its admin interface, 4 at once and 60 a minute at most;",
+        f"  `ballast detach --state-dir {args.state_dir}` gives it back as it was",
     )
     if args.yes:
         return
@@ -126,6 +130,8 @@ def _bridge_words(args: argparse.Namespace, seen: FirstLook) -> list[str]:
     for option in ("auth_token_file", "tls_ca", "tls_cert", "tls_key"):
         file = getattr(args, option)
         words += [f"--{option.replace('_', '-')}", str(file.absolute())] if file else []
+    for broker, url in args.broker_url:
+        words += ["--broker-url", f"{broker}={url}"]
     return [*words, "--act"] if args.act else words
 
 
@@ -165,7 +171,7 @@ class _View:
         status = make_status(CLUSTER, rows, self._config, now_ms)
         if not (status.broker_rows and status.bundles.get("Owned")):
             return
-        say("\n".join([*status_lines(status), "", *self._outlook(reader), *self._hints()]))
+        say(*status_lines(status), "", *self._outlook(reader), *self._hints())
         if not self._is_known:
             self._is_known = True
             self._due_s = time.monotonic() + _SHOW_S

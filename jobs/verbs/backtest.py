@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         make_ready(where.tables, BACKTESTS)
     runs = trying(past, args.set, base, args.workers)
     rows = [weighed_row(past), *runs.results(names)]
-    answer(args, rows, "\n".join(lines(past, rows)))
+    answer(args, rows, lines(past, rows))
     if runs.is_cut:
         if args.keep:
             note("not kept: it was ended before all had run")

@@ -8,6 +8,7 @@ brokers one after the other. docs/pulsar.md has the steps.
 
 import argparse
 import logging
+from contextlib import suppress
 
 from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
@@ -23,6 +24,7 @@ from jobs.bridge.bridge import (
     BridgeOptions,
     brokers_settings,
     only_cluster,
+    require_brokers_apart,
     switch_shedding,
 )
 from jobs.bridge.collector import Rhythm
@@ -98,6 +100,8 @@ def _run(args: argparse.Namespace) -> int:
         )
     admin = admin_at(args.admin_url, args)
     cluster = args.pulsar_cluster or only_cluster(admin)
+    with suppress(PulsarAdminError):  # a cluster that is away may come back
+        require_brokers_apart(admin, cluster, admin.brokers(cluster))
     if args.switch_shedding_off:
         switch_shedding(admin, is_on=False)
     elif args.act:
@@ -133,15 +137,15 @@ def _give_back(args: argparse.Namespace) -> int:
     topic, key, value = format_message(command)
     sender = Sender(where.address(), "bridge-give-back")
     sender.send(topic, key.decode(), value)
-    sender.flush(_FLUSH_MS)
+    is_sent = sender.flush(_FLUSH_MS) and sender.not_delivered == 0
     sender.close()
-    if sender.not_delivered:
+    if not is_sent:
         raise CommandError(
             "Pulsar balances itself again, but Ballast was not told",
             why="Kafka did not take the command",
             next_step="a bridge that runs sees it by itself within a minute and moves nothing more",
         )
-    text = f"{SHEDDING}=true: Pulsar balances itself again; Ballast observes only"
+    text = f"{SHEDDING}=true: Pulsar balances itself again; Ballast is told to observe only"
     answer(args, {"shedding": True, "observe_only": True}, text)
     return Exit.DONE
 
@@ -153,7 +157,7 @@ def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
         raise CommandError(
             "the active brokers can't be listed", why=str(error), next_step="check --admin-url"
         ) from None
-    reason = reason_not_to_act(brokers_settings(admin, cluster, brokers))
+    reason = reason_not_to_act(brokers_settings(admin, cluster, brokers)[0])
     if reason:
         raise CommandError(
             "the bridge does not act",
@@ -165,7 +169,7 @@ def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
 def _add_admin(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("Pulsar")
     group.add_argument(
-        "--admin-url", required=True, metavar="URL", help="web service of any broker, or of a proxy"
+        "--admin-url", required=True, metavar="URL", help="web service of any broker"
     )
     add_access_words(group)
 

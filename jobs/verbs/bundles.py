@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     if args.by == PARTITIONS:
         topics = read_narrow(where, args.broker, args.limit)
-        answer(args, topics, "\n".join(_narrow_lines(topics)))
+        answer(args, topics, _narrow_lines(topics))
         return Exit.DONE
     rows = read_bundles(where, args.by, args.broker, args.limit)
     if not rows:
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             why="load_history has no row that fits; the job writes one a broker and minute",
             next_step="`ballast status` lists the brokers and says how the job is",
         )
-    answer(args, rows, "\n".join(_lines(rows)))
+    answer(args, rows, _lines(rows))
     return Exit.DONE
 
 

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the rounds; 1 when something does not hold."""
     if args.show:
-        say(chaos_text(args.seed).rstrip())
+        say(*chaos_text(args.seed).rstrip().split("\n"))
         return Exit.DONE
     if args.rounds < 1 or args.seed < 0:
         raise MisuseError(
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     rounds = list(_told(runs.results(seeds)))
     held = hold_bounds(rounds) if len(rounds) >= BOUNDS_ROUNDS_MIN else []
     failed = [one for one in rounds if one.faults]
-    answer(args, _to_row(rounds, held), "\n".join(_lines(rounds, held)))
+    answer(args, _to_row(rounds, held), _lines(rounds, held))
     is_held = not failed and all(one.is_met for one in held)
     if runs.is_cut and is_held:
         return Exit.CUT

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the script or the page; both are made from what the verbs declare."""
     whole = _whole_parser()
     script = _man_page(whole) if args.shell == MAN else shtab.complete(whole, args.shell)
-    answer(args, {"shell": args.shell, "script": script}, script)
+    answer(args, {"shell": args.shell, "script": script}, script.rstrip("\n").split("\n"))
     return Exit.DONE
 
 

@@ -4,6 +4,7 @@ check    says what doesn't suit: errors, and warnings that something can't work 
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
          --markdown: the reference in docs/configuration.md, --tables DIR: those that the job
          decides by, who set each, and what commands have changed that doesn't suit)
+import codecs
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
          something in it would not be obeyed, and says what
 set      changes settings while the job runs, all of those named or none
@@ -11,6 +12,7 @@ reset    takes changed settings back to what the files say
 """
 
 import argparse
+import codecs
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,14 +35,16 @@ from jobs.console import (
     answer,
     cause_words,
     note,
+    printable,
 )
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from jobs.operating.job_settings import FROM_FILES, started_with
+from jobs.whole_file import write_whole
 from lbcore.config.findings import ConfigFinding, UsageGaps
+from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
-from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
@@ -137,7 +141,7 @@ def _check(args: argparse.Namespace) -> int:
     has_errors = any(item.is_error for item in found)
     lines = [_line(item) for item in found] or ["all settings suit each other"]
     value = {"config_version": digest(config), "findings": [_row(item) for item in found]}
-    answer(args, value, "\n".join([*lines, f"configuration {digest(config)}"]))
+    answer(args, value, [*lines, f"configuration {digest(config)}"])
     return Exit.FAILED if has_errors else Exit.DONE
 
 
@@ -174,10 +178,13 @@ def _show(args: argparse.Namespace) -> int:
     elif args.pulsar:
         text = render_differences(differences(config), PRESETS[args.pulsar].head).rstrip("\n")
     elif args.changed:
-        text = "\n".join(describe_differences(config, base)) or "nothing differs from the base"
+        text = (
+            "\n".join(map(printable, describe_differences(config, base)))
+            or "nothing differs from the base"
+        )
     else:
         text = _whole(config, base).rstrip("\n")
-    answer(args, value, text)
+    answer(args, value, text.split("\n"))
     return Exit.DONE
 
 
@@ -237,7 +244,9 @@ def _import(args: argparse.Namespace) -> int:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
-    answer(args, _imported(found), _overlay(args, found).rstrip("\n"))
+    text = _overlay(args, found).rstrip("\n").split("\n")
+    written = {} if args.output is None else {"output": str(args.output)}
+    answer(args, {**_imported(found), **written}, text)
     return Exit.DONE if found.is_obeyed else Exit.FAILED
 
 
@@ -249,11 +258,18 @@ def _whose_rules(found: ImportedConfig) -> str:
 
 
 def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
-    """The overlay's text; when it is to be written to a file, that it was."""
+    """The overlay's text; when it is written to a file, that it was."""
     overlay = _overlay_text(found, args.file.name)
-    if args.output is None or args.json:
+    if args.output is None:
         return overlay
-    args.output.write_text(overlay, encoding="utf-8")
+    try:
+        write_whole(args.output, overlay)
+    except OSError as error:
+        raise CommandError(
+            f"{args.output} can't be written",
+            why=cause_words(error),
+            next_step="name another file with --output, in a folder that is there",
+        ) from None
     return f"wrote {args.output}"
 
 
@@ -282,8 +298,9 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
             next_step="name it: ballast config import conf/broker.conf",
         )
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as cause:
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode(ENCODING)  # as Pulsar does
+        return parse_properties(text)
+    except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
             why=cause_words(cause),

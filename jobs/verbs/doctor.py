@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     found = examine(examined)
     verdict = worst(found)
     value = {"verdict": verdict.value, "findings": [one.to_json() for one in found]}
-    answer(args, value, "\n".join(_lines(found)))
+    answer(args, value, _lines(found))
     return Exit.FAILED if verdict is FindingVerdict.FAIL else Exit.DONE
 
 

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             next_step="`ballast status` lists brokers, `ballast ownership` bundles, and "
             "`ballast explain cluster` says what was decided of late",
         )
-    answer(args, found.to_json(), "\n".join(found.lines()))
+    answer(args, found.to_json(), found.lines())
     return Exit.DONE
 
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from jobs.console import Exit, add_json_option, answer
+from jobs.console import Exit, add_json_option, answer, json_line
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
@@ -26,6 +26,6 @@ def run(args: argparse.Namespace) -> int:
     rows = whereabouts(args).reader().rows("policies", condition=condition)
     policies = {row["name"]: json.loads(row["value"]) for row in rows}
     value = {name: policies[name] for name in sorted(policies)}
-    text = "\n".join(f"{name}  {json.dumps(policy)}" for name, policy in value.items())
-    answer(args, value, text or "no isolation policy is set")
+    lines = [f"{name}  {json_line(policy)}" for name, policy in value.items()]
+    answer(args, value, lines or "no isolation policy is set")
     return Exit.DONE

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     if args.page:
         write_text(args.page, league_page(rows))
     bars = [line for name in args.bars.split(",") for line in bar_lines(rows, name)]
-    answer(args, rows, "\n".join([_table(rows), *possible_lines(rows), *bars]))
+    answer(args, rows, [*_table(rows), *possible_lines(rows), *bars])
     return Exit.CUT if runs.is_cut else Exit.DONE
 
 
@@ -149,7 +149,7 @@ def _possible(done: Run, *, is_exact: bool) -> dict[str, Any]:
     return found
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     head = "".join(f"{title:>10}" for title in COLUMNS)
     lines, scenario = [f"{'':20}{head}"], ""
     for row in rows:
@@ -157,4 +157,4 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
             scenario = row["scenario"]
             lines.append(scenario)
         lines.append(f"  {row['strategy']:18}" + "".join(f"{cell:>10}" for cell in cells_of(row)))
-    return "\n".join(lines)
+    return lines

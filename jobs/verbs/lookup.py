@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
                 next_step="name the folder that balance_cluster writes to with --tables",
             )
         results = {topic: _look_up(client, topic, args.listener) for topic in args.topics}
-    answer(args, [_fields(*pair) for pair in results.items()], _text(results))
+    answer(args, [_fields(*pair) for pair in results.items()], _lines(results))
     is_served = all(result.outcome is LookupOutcome.FOUND for result in results.values())
     return Exit.DONE if is_served else Exit.FAILED
 
@@ -67,10 +67,10 @@ def _fields(topic: str, result: LookupResult) -> dict[str, Any]:
     return {"topic": topic, **asdict(result)}
 
 
-def _text(results: dict[str, LookupResult]) -> str:
-    return "\n".join(
+def _lines(results: dict[str, LookupResult]) -> list[str]:
+    return [
         f"{topic} {result.broker_url or result.outcome.value}"
         f" (broker {result.broker or '-'}, bundle {result.bundle or '-'},"
         f" {result.freshness.age_ms} ms old)"
         for topic, result in results.items()
-    )
+    ]

@@ -21,6 +21,7 @@ from lbcore.ownership.differences import OwnershipChange, find_differences, part
 
 Row = Mapping[str, Any]
 _LISTED = 20
+_DIGITS_MAX = 18  # of a version
 """New or vanished bundles of a namespace that are listed one by one, unless it is asked for."""
 _SHOWN = ("namespace", "bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
 
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         "known_from_ms": found.known_from_ms,
         "bundles": [{name: row[name] for name in _SHOWN} for row in rows],
     }
-    answer(args, value, "\n".join([_head(found, len(rows)), *_table(rows)]))
+    answer(args, value, [_head(found, len(rows)), *_table(rows)])
     return Exit.DONE
 
 
@@ -69,7 +70,7 @@ def _records(reader: TableReader, moment: str, namespace: str, now_ms: int) -> A
     condition = f"namespace = {literal(namespace)}" if namespace else ""
     if not moment:
         return reader.newest(condition)
-    if moment.isdigit():
+    if moment.isdecimal() and len(moment) <= _DIGITS_MAX:
         return reader.at_version(int(moment), condition)
     try:
         return reader.at_time(parse_instant_ms(moment, now_ms), condition)
@@ -138,7 +139,7 @@ def _say_differences(args: argparse.Namespace, before: AsOf, after: AsOf) -> int
     unknown = [_unknown(found) for found in (before, after) if not found.is_known]
     head = f"{len(changes)} bundles changed from {_short(before)} to {_short(after)}"
     lines = change_lines(changes, _LISTED if not args.namespace else len(changes))
-    answer(args, value, "\n".join([*unknown, head, *lines]))
+    answer(args, value, [*unknown, head, *lines])
     return Exit.DONE
 
 

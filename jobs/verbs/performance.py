@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.page:
         before = args.page.read_text(encoding="utf-8") if args.page.is_file() else ""
         write_text(args.page, performance_page(rows) + measured_part(before))
-    answer(args, rows, "\n".join(line for test in wanted for line in _text(test, rows)))
+    answer(args, rows, [line for test in wanted for line in _text(test, rows)])
     return Exit.CUT if runs.is_cut else Exit.DONE
 
 

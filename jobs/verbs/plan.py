@@ -98,11 +98,11 @@ def _look(args: argparse.Namespace) -> int:
     found, now_ms = proposals_of(whereabouts(args).reader()), wall_ms()
     if args.action == "show":
         one = known(found, args.plan)
-        answer(args, one.to_json(), "\n".join(show_lines(args.plan, one, now_ms)))
+        answer(args, one.to_json(), show_lines(args.plan, one, now_ms))
         return Exit.DONE
     value = {name: one.to_json() for name, one in found.items()}
     none = "no plan waits: under cluster.approval=ask each cycle's moves would"
-    answer(args, value, "\n".join(list_lines(found, now_ms)) if found else none)
+    answer(args, value, list_lines(found, now_ms) if found else none)
     return Exit.DONE
 
 
@@ -140,5 +140,5 @@ def _look_ahead(args: argparse.Namespace) -> int:
     )
     config = with_own(where.started(), [args.strategy])
     outlook = look_ahead(where.reader(), config, args.strategy, what_if)
-    answer(args, outlook.to_json(), "\n".join(outlook.lines()))
-    return Exit.DONE
+    answer(args, outlook.to_json(), outlook.lines())
+    return Exit.FAILED if outlook.has_faults else Exit.DONE

@@ -154,7 +154,8 @@ def _tell(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
     """Say what came out, and hold it to what is recorded, or record it."""
     one, strategy = task.one, task.strategy
     if not args.json:
-        answer(args, came.row, f"{task.head}{f' [{strategy}]' if strategy else ''}\n{came.text}")
+        head = f"{task.head}{f' [{strategy}]' if strategy else ''}"
+        answer(args, came.row, [head, *came.text.split("\n")])
     if args.rewrite:
         write_text(one.path, with_recorded(one.content, came.text))
     elif not (strategy or args.set or args.seed is not None) and task.scenario.recorded:

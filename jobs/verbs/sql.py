@@ -5,6 +5,7 @@ queries are in docs/sql.md; --spark writes what makes the same views in Spark.
 """
 
 import argparse
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,18 +47,18 @@ def run(args: argparse.Namespace) -> int:
     """Write the rows."""
     if args.spark:
         statements = list(spark_statements(whereabouts(args).tables.absolute()))
-        answer(args, statements, "".join(f"{one};\n" for one in statements).rstrip())
+        answer(args, statements, [line for one in statements for line in f"{one};".split("\n")])
     elif not args.query:
         listed = [{"name": one.name, "question": one.question} for one in QUERIES]
         cells = [("query", "answers"), *((one.name, one.question) for one in QUERIES)]
-        answer(args, listed, "\n".join(text_table(cells)))
+        answer(args, listed, text_table(cells))
     elif args.text:
-        answer(args, _text(args.query), _text(args.query))
+        answer(args, _text(args.query), _text(args.query).split("\n"))
     else:
         text = _text(args.query)
         found = SqlEngine(whereabouts(args).tables).query(text)
         rows = plain_rows(found)
-        answer(args, rows, "\n".join(_lines(found.column_names, rows)))
+        answer(args, rows, _lines(found.column_names, rows))
     return Exit.DONE
 
 
@@ -79,7 +80,7 @@ def spark_statements(tables: TablePlace) -> Iterable[str]:
 def _text(query: str) -> str:
     if query in _BY_NAME:
         return _BY_NAME[query].text.strip()
-    if " " in query.strip():
+    if len(query.split()) > 1:
         return query
     raise MisuseError(
         f"there is no ready query {query!r}",
@@ -109,4 +110,4 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return number(value)
-    return str(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """How the cluster is: off, ready, late, in progress or stalled; what moves; what is wrong.
 
-From the tables alone, so it answers while the job and Kafka are away. The exit code is 1 when it is
-stalled.
+From the tables, so it answers while the job and Kafka are away; Kafka is asked whether it answers
+where its address is known. The exit code is 1 when the cluster is stalled.
 """
 
 import argparse
@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     config = where.started()
     now_ms = wall_ms()
-    rows = read_status_rows(where.reader(), now_ms, config.lookup)
+    rows = read_status_rows(where.reader(), now_ms, config.lookup, where.around())
     status = make_status(where.cluster, rows, config, now_ms)
     restart = rollout_words(where.layout.root / STATE_FILE, now_ms)
     lines = list(status_lines(status))
     lines[1:1] = [f"  rolling restart: {restart}"] if restart else []
-    answer(args, {**status.to_json(), "rolling_restart": restart}, "\n".join(lines))
+    answer(args, {**status.to_json(), "rolling_restart": restart}, lines)
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 
@@ -48,6 +48,8 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield from (f"  warning {warning}" for warning in status.warnings)
     yield f"  job     {status.job_words}"
     yield from (f"  gap     {gap.words()}" for gap in status.gaps[-_GAPS_SHOWN:])
+    if not status.job.is_present and status.writer_silent_ms >= 0:
+        yield f"  as of   {_ago(status.writer_silent_ms)}, by the job's last commit:"
     what = f": {status.last_cycle}" if status.last_cycle else ""
     yield f"  cycle   {status.cycle}, {_ago(status.cycle_age_ms)}{what}"
     yield f"  brokers {_counts(status.brokers)}"

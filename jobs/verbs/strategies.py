@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         )
     value = [*(_to_row(*one) for one in found), *rules]
     text = "\n\n".join([*(_to_text(*one) for one in found), *(_rule_text(one) for one in rules)])
-    answer(args, value, text)
+    answer(args, value, text.split("\n"))
     return Exit.DONE
 
 

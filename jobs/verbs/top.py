@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.live import Live
 
 from jobs.console import CommandError, Exit, MisuseError, answer
+from jobs.local.terminal import Escaped
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.keyboard import keyboard
 from jobs.operating.sources import (
@@ -91,26 +92,26 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _one_look(overview: Mapping[str, Any]) -> str:
+def _one_look(overview: Mapping[str, Any]) -> list[str]:
     """The view as text, without colours, and as long as it takes to name every broker."""
-    console = Console(width=_WIDTH, color_system=None)
+    console = Console(width=_WIDTH, color_system=None, markup=False)
     status = overview["status"]
     told = len(status["alarms"]) + len(status.get("warnings", ()))
     height = 2 * (len(status["broker_rows"]) + told) + _LINES_AROUND
     with console.capture() as drawn:
-        console.print(render(TopState(), Shown(overview=overview), height))
-    kept = [line.rstrip() for line in drawn.get().splitlines()]
-    return "\n".join(kept[:-1])  # the last line names keys
+        console.print(Escaped(render(TopState(), Shown(overview=overview), height)))
+    kept = [line.rstrip() for line in drawn.get().split("\n")]
+    return kept[:-2]  # the last line names keys
 
 
 def _watch(watcher: "_Watcher") -> None:
-    console, state, drawn = Console(), TopState(), None
+    console, state, drawn = Console(markup=False), TopState(), None
     with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while not state.is_over:
             shown = watcher.shown
             if drawn != (state, shown, console.size):
                 drawn = (state, shown, console.size)
-                live.update(render(state, shown, console.size.height), refresh=True)
+                live.update(Escaped(render(state, shown, console.size.height)), refresh=True)
             for key in keys.keys(_KEY_WAIT_S):
                 rows = ordered(watcher.shown.overview, state.order, state.wanted)
                 state = after_key(state, key, [row["broker"] for row in rows])

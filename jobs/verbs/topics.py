@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     )
     is_good = all(report.is_good for report in reports)
     value = {"good": is_good, "topics": [_row(report) for report in reports]}
-    answer(args, value, "\n".join(_lines(report) for report in reports))
+    answer(args, value, [line for report in reports for line in _lines(report)])
     return Exit.DONE if is_good else Exit.FAILED
 
 
@@ -61,15 +61,15 @@ def _show_acls(args: argparse.Namespace, config: Config) -> int:
     rights = rights_of(args.role, config.pipeline.topic_prefix)
     principal = args.principal or f"User:ballast-{args.role}"
     commands = kafka_acls_commands(rights, principal, servers)
-    answer(args, {"role": args.role, "commands": commands}, "\n".join(commands))
+    answer(args, {"role": args.role, "commands": commands}, commands)
     return Exit.DONE
 
 
-def _lines(report: TopicReport) -> str:
+def _lines(report: TopicReport) -> list[str]:
     lines = [f"{report.name}: {report.status.value.replace('_', ' ')}"]
     lines += [f"  why: {report.detail}"] if report.detail else []
     lines += [f"  {item.key} must be {item.wanted}, is {item.found}" for item in report.differences]
-    return "\n".join(lines)
+    return lines
 
 
 def _row(report: TopicReport) -> Mapping[str, Any]:

@@ -134,7 +134,7 @@ def _import(args: argparse.Namespace) -> int:
         write_scenario(args.scenario, args.out, imported, wanted)
     written = [str(args.out), *([str(args.scenario)] if args.scenario else [])]
     value = {"written": written, "said": imported.said, "length_ms": imported.length_ms}
-    answer(args, value, "\n".join([*imported.said, f"written: {', '.join(written)}"]))
+    answer(args, value, [*imported.said, f"written: {', '.join(written)}"])
     return Exit.DONE
 
 
@@ -154,7 +154,7 @@ def _export(args: argparse.Namespace) -> int:
     oldest_ms = min(int(row["minute_ms"]) for row in rows)
     length = duration(newest_ms - oldest_ms + MINUTE_MS)
     value = {"written": [str(args.out)], "rows": len(rows)}
-    answer(args, value, f"{len(rows)} rows, {length}, without names\nwritten: {args.out}")
+    answer(args, value, [f"{len(rows)} rows, {length}, without names", f"written: {args.out}"])
     return Exit.DONE
 
 

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     )
     with _side_by_side(args) as beside:
         tuned = tune(pasts, search, beside)
-    answer(args, as_json(tuned), "\n".join(lines(pasts, tuned, search, SHOWN)))
+    answer(args, as_json(tuned), lines(pasts, tuned, search, SHOWN))
     if args.out and tuned.best is not None and tuned.is_better:
         best = parse_assignments(search.base, search.words(tuned.best.assignments))
         head = f"Written by `ballast tune`.\n{verdict(tuned)}"

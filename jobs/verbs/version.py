@@ -22,5 +22,5 @@ def run(args: argparse.Namespace) -> int:
         "java": java.major,
         "java_command": java.command,
     }
-    answer(args, versions, "\n".join(f"{name} {value}" for name, value in versions.items()))
+    answer(args, versions, [f"{name} {value}" for name, value in versions.items()])
     return Exit.DONE

@@ -16,6 +16,7 @@ from lbcore.assess.risks import (
     crowded_partitions,
     few_bundles,
     stuck,
+    unread_risks,
     unrelievable,
 )
 from lbcore.assess.settings import Harm, harms_of, is_shedding
@@ -26,6 +27,7 @@ from lbcore.foresight.foresee import Foresight, Impossible, WhatIf, foresee
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 
 HOTTEST_TOPICS = 15
+_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class SeenCluster:
     """What was read of the cluster beside the Machines' input.
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
+    parts: what could not be read, brokers included → why. unreported: broker → field of its load
+    that can't be used → why.
     """
 
     sightings: Sightings
@@ -43,6 +47,8 @@ class SeenCluster:
     unread: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     hot_topics: Sequence[HotTopic] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    unreported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +67,8 @@ class Report:
     """Everything that was found. times: ms since 1970; strategies: rows of a backtest.
 
     foresight: the next cycles of Ballast, or None with a reason in `notes`; notes: what is not
-    known, in sentences.
+    known, in sentences. unread: what could not be read → why; unreported: broker → field of its
+    load that counts as not reported → why.
     """
 
     cluster: str
@@ -80,6 +87,13 @@ class Report:
     bundle_count: int
     strategies: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unreported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """True when all could be read that was asked for, and some load is known."""
+        return not self.unread and bool(self.loads.times_ms)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -115,6 +129,8 @@ def make_report(
         versions=seen.versions,
         bundle_count=sum(len(owned or ()) for owned in seen.look.owned.values()),
         notes=(*notes, *_untold(seen)),
+        unread=dict(sorted(seen.parts.items())),
+        unreported=seen.unreported,
     )
 
 
@@ -123,6 +139,7 @@ def _risks(
 ) -> tuple[Risk, ...]:
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
+        *unread_risks(seen.parts),
         *stuck(seen.sightings),
         *unrelievable(loads, bundles, seen.hot_topics),
         *crowded_partitions(seen.topics, len(brokers)),
@@ -155,7 +172,14 @@ def _next_moves(observer: Observer, now_ms: int) -> tuple[Foresight | None, list
 
 
 def _untold(seen: SeenCluster) -> list[str]:
+    """What could not be read, and what of brokers' loads counts as not reported."""
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
-    if not silent:
-        return []
-    return [f"settings of {', '.join(silent)} were not told (a super user may read them)"]
+    notes = [f"settings of {', '.join(silent)} were not told (a super user may read them)"]
+    parts = [f"{what}: {why}" for what, why in sorted(seen.parts.items())]
+    notes = [*(notes if silent else ()), *parts[:_NAMED]]
+    if len(parts) > _NAMED:
+        notes.append(f"{len(parts) - _NAMED} more could not be read (--json has all)")
+    for broker, found in sorted(seen.unreported.items()):
+        why = "; ".join(found.values())
+        notes.append(f"{broker} reports {len(found)} fields that count as not reported: {why}")
+    return notes

@@ -16,6 +16,7 @@ from lbcore.model.spread import are_on_too_few
 
 _ONE_TOPIC = 0.8
 _LISTED = 20
+_OF_BROKERS = ("load of ", "owned bundles of ", "settings of ", "topics of ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,21 @@ def stuck(seen: Sightings) -> list[Risk]:
                 told = f"{text}, {looks} looks in a row"
                 found.append(Risk(kind=kind, subject=bundle, text=told, next_step=next_step))
     return found[:_LISTED]
+
+
+def unread_risks(parts: Mapping[str, str]) -> list[Risk]:
+    """What could not be read but brokers, which have risks of their own. parts: what → why."""
+    named = [what for what in sorted(parts) if not what.startswith(_OF_BROKERS)]
+    return [
+        Risk(
+            kind="not_read",
+            subject=what,
+            text=f"it could not be read: {parts[what]}",
+            next_step="give a super user's token, and see the brokers' logs; what it carries and"
+            " forbids is missing from this report",
+        )
+        for what in named[:_LISTED]
+    ]
 
 
 def broker_risks(

@@ -6,19 +6,18 @@ counters say how many, not which: where both were at work, so is said. Source: o
 Pulsar 4.0.8, pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lbcore.bridge.answers import samples
 from lbcore.bridge.mirror import Look
+from lbcore.wire.rules import MAX_NUMBER
 
 STUCK_LOOKS = 3
 """So many looks in a row with two owners, or with none after it had one, and it is stuck."""
 GONE, SHEDDER, PERSON, EITHER = "broker ended", "Pulsar's shedder", "a person or a tool", "unclear"
-_COUNTER = re.compile(r"^pulsar_lb_unload_bundle_total\{[^}]*\} (\S+)", re.MULTILINE)
-_BY_ADMIN = re.compile(
-    r'^pulsar_lb_unload_broker_breakdown_total\{[^}]*reason="Admin"[^}]*\} (\S+)', re.MULTILINE
-)
+_COUNTER = "pulsar_lb_unload_bundle_total"
+_BY_REASON = "pulsar_lb_unload_broker_breakdown_total"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +83,14 @@ def unloads_of(page: str) -> Unloads:
 
     The extensible manager counts what admins ask for among its unloads, the modular one does not.
     """
-    by_admin = sum(map(_float, _BY_ADMIN.findall(page)))
-    total = sum(map(_float, _COUNTER.findall(page)))
+    total = by_admin = 0.0
+    for name, labels, value in samples(page, (_COUNTER, _BY_REASON)):
+        if not 0.0 <= value <= MAX_NUMBER:
+            continue
+        if name == _COUNTER:
+            total += value
+        elif labels.get("reason") == "Admin":
+            by_admin += value
     return Unloads(shed=max(0.0, total - by_admin), by_admin=by_admin)
 
 
@@ -100,13 +105,6 @@ def who_moved(moves: int, before: Unloads, after: Unloads, *, is_shedding: bool 
     if shed >= moves:
         return SHEDDER
     return EITHER
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _counted(before: Mapping[str, int], names: list[str]) -> dict[str, int]:

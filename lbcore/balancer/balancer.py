@@ -38,9 +38,9 @@ from lbcore.plan.decision import PlanState
 from lbcore.put_aside import Guarded, told
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
-STATE_SCHEMA = 3
-"""1: before there were rules; 2: before brokers had chunks of their own. Read and upgraded: a field
-added later is as empty as it was then.
+STATE_SCHEMA = 4
+"""1: before there were rules; 2: before brokers had chunks of their own; 3: before silence was
+told. Read and upgraded: a field added later is as empty as it was then.
 """
 
 

@@ -29,7 +29,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
     """Numbers for the metrics, by subject: brokers, states, balance, hits. O(bundles).
 
     brokers: columns of equal length, in name order; percent: a number a
-    resource; max_usage: Pulsar's, unweighted; ages in ms, -1 = never. states:
+    resource; max_usage: Pulsar's, unweighted; ages in ms, None = never. states:
     state → how many, the oldest's age, how many are stuck. topics: of how many bundles, and how
     many of them, are known.
     """
@@ -73,7 +73,7 @@ def _brokers(work: Work) -> dict[str, Any]:
         "throughput": [entry.traffic[2] + entry.traffic[3] for entry in entries],
         "topics": [entry.topic_count for entry in entries],
         "report_age_ms": [
-            max(0, work.now_ms - entry.reported_ms) if entry.reported_ms else -1
+            max(0, work.now_ms - entry.reported_ms) if entry.reported_ms else None
             for entry in entries
         ],
         LOW: [abs(hits.hits_low.get(name, 0)) for name in names],

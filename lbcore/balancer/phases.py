@@ -21,6 +21,7 @@ from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_mess
 from lbcore.balancer.history import write_history
 from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
+    count_not_kept,
     follow_starts,
     put_bundles_aside,
     put_load_aside,
@@ -33,7 +34,6 @@ from lbcore.balancer.intake.intake import (
 from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.planning_memory import write_memory
 from lbcore.balancer.report import write_brokers
-from lbcore.balancer.rest import allow_rest
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import drive_creations
@@ -185,6 +185,8 @@ PHASES: dict[str, Phase] = {
         do=write_refused,
         aside=put_refused_aside,
     ),
+    # and how many of them are not kept
+    "count_not_kept": Whole(do=lambda work, batch: count_not_kept(work, batch.updates)),
     # what brokers report of their bundles
     "take_bundles": ByItem(
         items=lambda _, batch: [report for one in batch.updates for report in one.bundles],
@@ -261,8 +263,6 @@ PHASES: dict[str, Phase] = {
     "write_settings": Whole(do=lambda work, _: write_settings(work)),
     # rows of load, once an interval of history
     "write_history": Whole(do=lambda work, _: write_history(work)),
-    # how long the next batch may wait
-    "allow_rest": Whole(do=lambda work, _: allow_rest(work)),
 }
 """Name → phase. A batch goes through them from the first to the last."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.gauges import make_gauges
+from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.instances import NOBODY
@@ -25,9 +26,6 @@ FAULTS = "faults"
 
 GAUGES = "gauges"
 """In a report: what is for the metrics and not for the log."""
-
-REST_MS = "rest_ms"
-"""In a report: by how much more than trigger_ms the next batch may follow; see `rest`."""
 
 CLOCKS = "clocks_ahead_ms"
 """In a report: clock → by how much it is ahead, ms; there only when one is wrong."""
@@ -97,11 +95,18 @@ def make_report(work: Work) -> dict[str, Any]:
         "alarms": sorted(work.alarms),
         "without_candidate": dict(sorted(work.without_candidate.items())),
         "is_debugging": work.config.telemetry.debug,
-        REST_MS: work.times.rest_ms,
         **_faults(work),
         **_clocks(work),
+        **_silence(work),
         GAUGES: make_gauges(work),
     }
+
+
+def _silence(work: Work) -> dict[str, Any]:
+    """Who was suspected, found dead or heard again in this batch; there only when somebody was."""
+    rows = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
+    names = ("decision_id", "kind", "reason", "source", "inputs")
+    return {SILENCE: [{name: row[name] for name in names} for row in rows]} if rows else {}
 
 
 def _usages(work: Work) -> dict[str, float]:

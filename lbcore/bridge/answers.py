@@ -9,30 +9,33 @@ exchanges in tests/recordings.
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from lbcore.bridge.sights import Looked
-from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
+from lbcore.model.bundles import InvalidRangeError, decode_boundary, explicit_boundaries
 from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of
 from lbcore.model.resources import RESOURCES
 from lbcore.wire import fields
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
+from lbcore.wire.rules import MAX_NUMBER
 
 Value = TypeVar("Value")
 
 MAX_BYTES = 256 * 1_048_576
 MAX_CHARS = 4_096
 _MAX_ITEMS = 1_000_000
+_PAGE_START = 200
+_LATEST_S = 1e11
 _OK = 200
 _OWN_TENANTS = ("pulsar", "sla-monitor")
-_SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_SAMPLE = re.compile(r"^(\w+)(?:\{([^}\n]*)\})? (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'\b(\w+)="([^"]*)"')
 _STARTED = "process_start_time_seconds"
 _VERSION = "pulsar_version_info"
 _PLAIN_VERSION = re.compile(r"[\w.+-]{1,60}")
@@ -52,12 +55,15 @@ class Unreadable:
 class Gauges:
     """What a broker's Prometheus page says of the process.
 
-    percent: float64[resources] in their order. started_ms: of the process, 1970.
+    percent: float64[resources] in their order, NaN where it is not told. started_ms: of the
+    process, 1970. host: the broker's own, "" = not told. unreported: field → why not.
     """
 
     percent: Floats
     started_ms: int
     version: str
+    host: str = ""
+    unreported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +79,13 @@ class TopicTable:
     """A broker's loaded topics, by bundle.
 
     stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS; cacheSize is not told and 0.
+    unreported: field → why it can't be used; it counts as 0 where it can't.
     """
 
     bundles: tuple[str, ...]
     stats: Floats
     rates: Mapping[str, TopicRates]
+    unreported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +97,12 @@ class Claims:
 
 
 Settings: TypeAlias = Mapping[str, str]
+
+
+def is_html(kind: str, content: bytes) -> bool:
+    """True for a web page, which Pulsar's admin interface never answers. kind: Content-Type."""
+    start = content[:_PAGE_START].lstrip().lower()
+    return kind.lower().startswith("text/html") or start.startswith((b"<!doctype", b"<html"))
 
 
 def is_mirrored(namespace: str) -> bool:
@@ -143,9 +157,14 @@ def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
     def read(value: Any) -> tuple[int, ...]:
         texts = fields.column(as_object(value), "boundaries", _MAX_ITEMS)
         try:
-            return explicit_boundaries([str(text) for text in texts])
+            found = [decode_boundary(str(text)) for text in texts]
+            boundaries = explicit_boundaries([str(one) for one in found])
         except InvalidRangeError as error:
             raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
+        if found != list(boundaries):
+            detail = f"boundaries must ascend, got {shown(texts)}"
+            raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        return boundaries
 
     return _read(raw, read)
 
@@ -170,30 +189,51 @@ def parse_topics(raw: bytes) -> TopicTable | Unreadable:
     return _read(raw, lambda value: _topic_table(as_object(value)))
 
 
+def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of a Prometheus page's samples of some names; NaN for no number.
+
+    O(characters), whatever the page is made of: no sample reaches beyond its line.
+    """
+    for found in _SAMPLE.finditer(page):
+        if found[1] in names:
+            try:
+                value = float(found[3])
+            except ValueError:
+                value = float("nan")
+            yield found[1], dict(_LABEL.findall(found[2] or "")), value
+
+
 def parse_metrics(raw: bytes) -> Gauges | Unreadable:
-    """A broker's Prometheus page. Usages that it doesn't have are 0. O(bytes)."""
+    """A broker's Prometheus page. A usage that it doesn't have is NaN. O(bytes)."""
     if len(raw) > MAX_BYTES:
         return Unreadable(detail=f"the page has {len(raw)} bytes and the limit is {MAX_BYTES}")
     wanted = {f"pulsar_lb_{one.metric}_usage": at for at, one in enumerate(RESOURCES)}
-    percent, started_s, version = np.zeros(len(RESOURCES)), 0.0, ""
-    for name, labels, value in _SAMPLE.findall(raw.decode("utf-8", "replace")):
+    percent, started_s, version, host = np.full(len(RESOURCES), np.nan), 0.0, "", ""
+    page = raw.decode("utf-8", "replace")
+    for name, labels, value in samples(page, {*wanted, _VERSION, _STARTED}):
         if name == _VERSION:
-            version = dict(_LABEL.findall(labels)).get("version", "")
+            version = labels.get("version", "")
         elif name == _STARTED:
-            started_s = _float(value)
-        elif name in wanted:
-            percent[wanted[name]] = _float(value)
-    if not started_s > 0.0 or not np.isfinite(percent).all() or (percent < 0.0).any():
-        detail = f"it has no {_STARTED}, or usages that are no numbers; is this Pulsar's page?"
+            started_s = value
+        else:
+            percent[wanted[name]] = value
+            host = host or labels.get("broker", "")
+    if not 0.0 < started_s < _LATEST_S:
+        detail = f"it has no {_STARTED} that is a time; is this a Pulsar broker's page?"
         return Unreadable(detail=detail)
-    return Gauges(percent=percent, started_ms=round(started_s * 1_000), version=version)
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    is_usable = (percent >= 0.0) & (percent <= MAX_NUMBER)
+    unreported = {
+        name: f"{name} is missing, or no number that can be: {percent[at]}"
+        for name, at in wanted.items()
+        if not is_usable[at]
+    }
+    return Gauges(
+        percent=np.where(is_usable, percent, np.nan),
+        started_ms=round(started_s * 1_000),
+        version=version,
+        host=host,
+        unreported=unreported,
+    )
 
 
 def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
@@ -234,17 +274,19 @@ def _topic_table(answer: Mapping[str, Any]) -> TopicTable:
     bundles: list[str] = []
     rows: list[list[float]] = []
     rates: dict[str, TopicRates] = {}
+    unreported: dict[str, str] = {}
     for namespace in sorted(filter(_is_namespace, answer)):
-        ranges = fields.mapping(answer, namespace)
+        ranges = _object_in(answer, namespace, "namespace", unreported)
         for key in sorted(ranges):
             name = f"{namespace}/{key}"
             if _is_mirrored_bundle(name):
-                topics, numbers = _of_bundle(fields.mapping(ranges, key))
+                domains = _object_in(ranges, key, "bundle", unreported)
+                topics, numbers = _of_bundle(domains, unreported)
                 bundles.append(name)
                 rows.append(_bundle_row(numbers))
                 rates[name] = TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
     stats = np.array(rows, dtype=np.float64).reshape(len(rows), len(BUNDLE_COLUMNS))
-    return TopicTable(bundles=tuple(bundles), stats=stats, rates=rates)
+    return TopicTable(bundles=tuple(bundles), stats=stats, rates=rates, unreported=unreported)
 
 
 def _is_namespace(name: str) -> bool:
@@ -254,25 +296,48 @@ def _is_namespace(name: str) -> bool:
         return False
 
 
-def _of_bundle(domains: Mapping[str, Any]) -> tuple[tuple[str, ...], Floats]:
+def _of_bundle(
+    domains: Mapping[str, Any], unreported: dict[str, str]
+) -> tuple[tuple[str, ...], Floats]:
     """Its topics in name order, and float64[topics, 6]: traffic, consumers, producers."""
     found: dict[str, list[float]] = {}
     for domain in sorted(domains):
-        topics = fields.mapping(domains, domain)
+        topics = _object_in(domains, domain, "domain", unreported)
         for topic in sorted(topics):
-            found[topic] = _topic_row(fields.mapping(topics, topic))
+            found[topic] = _topic_row(_object_in(topics, topic, "topic", unreported), unreported)
     names = tuple(sorted(found))
     return names, np.array([found[name] for name in names]).reshape(len(names), len(TRAFFIC) + 2)
 
 
-def _topic_row(stats: Mapping[str, Any]) -> list[float]:
-    subscriptions = fields.mapping(stats, "subscriptions", {})
+def _topic_row(stats: Mapping[str, Any], unreported: dict[str, str]) -> list[float]:
+    subscriptions = _object_in(stats, "subscriptions", "subscriptions", unreported)
     consumers = 0
     for name in subscriptions:
-        listed = fields.mapping(subscriptions, name).get("consumers")
+        of_one = subscriptions[name]
+        listed = of_one.get("consumers") if isinstance(of_one, Mapping) else None
         consumers += len(listed) if isinstance(listed, list) else 0
-    traffic = [fields.number(stats, field, default=0.0) for field in TRAFFIC]
-    return [*traffic, float(consumers), float(fields.count(stats, "producerCount"))]
+    traffic = [_number_in(stats, name, unreported) for name in TRAFFIC]
+    return [*traffic, float(consumers), _number_in(stats, "producerCount", unreported)]
+
+
+def _number_in(stats: Mapping[str, Any], name: str, unreported: dict[str, str]) -> float:
+    """A number of a topic, 0 without one that can be used."""
+    try:
+        return fields.number(stats, name, default=0.0)
+    except FieldRefusal as refusal:
+        unreported.setdefault(f"topics.{name}", refusal.detail)
+        return 0.0
+
+
+def _object_in(
+    parent: Mapping[str, Any], name: str, what: str, unreported: dict[str, str]
+) -> Mapping[str, Any]:
+    """An object within another one, empty without one that can be used."""
+    found = parent.get(name, {})
+    if isinstance(found, Mapping):
+        return found
+    unreported.setdefault(f"topics.{what}", f"{shown(name)} must be an object, got {shown(found)}")
+    return {}
 
 
 def _bundle_row(numbers: Floats) -> list[float]:

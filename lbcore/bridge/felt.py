@@ -7,15 +7,14 @@ for a topic's new broker is not among it. Source: Pulsar 4.0.8, AbstractTopic
 (pulsar_broker_publish_latency) and BrokerOperabilityMetrics (pulsar_topic_load_times), both in ms.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-_SAMPLE = re.compile(
-    r"^pulsar_(broker_publish_latency|topic_load_times)_(sum|count)(?:\{[^}]*\})?"
-    r" (\d[\d.]*(?:[eE][+-]?\d+)?)",
-    re.MULTILINE,
-)
+from lbcore.bridge.answers import samples
+from lbcore.wire.rules import MAX_NUMBER
+
+_PUBLISHED = ("pulsar_broker_publish_latency_sum", "pulsar_broker_publish_latency_count")
+_LOADED = ("pulsar_topic_load_times_sum", "pulsar_topic_load_times_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +27,13 @@ class FeltSums:
 
 def parse_felt(raw: bytes) -> FeltSums:
     """The sums of a broker's Prometheus page; what can't be read is not in them. O(bytes)."""
-    found: dict[str, dict[str, float]] = {}
-    for name, which, text in _SAMPLE.findall(raw.decode("utf-8", "replace")):
-        found.setdefault(name, {})[which] = float(text)
-    return FeltSums(
-        published=_pair(found.get("broker_publish_latency", {})),
-        loaded=_pair(found.get("topic_load_times", {})),
-    )
+    page = raw.decode("utf-8", "replace")
+    found = {
+        name: value
+        for name, _, value in samples(page, (*_PUBLISHED, *_LOADED))
+        if 0.0 <= value <= MAX_NUMBER
+    }
+    return FeltSums(published=_pair(found, _PUBLISHED), loaded=_pair(found, _LOADED))
 
 
 def publish_ms(before: FeltSums, now: FeltSums) -> float | None:
@@ -60,5 +59,6 @@ def worst_ms(found: Iterable[float | None]) -> float | None:
     return max((one for one in found if one is not None), default=None)
 
 
-def _pair(found: Mapping[str, float]) -> tuple[float, float] | None:
-    return (found["sum"], found["count"]) if {"sum", "count"} <= found.keys() else None
+def _pair(found: Mapping[str, float], names: tuple[str, str]) -> tuple[float, float] | None:
+    total, count = (found.get(name) for name in names)
+    return None if total is None or count is None else (total, count)

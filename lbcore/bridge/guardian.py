@@ -15,7 +15,13 @@ from lbcore.bridge.sights import Inquiry, Memory, Sight, Trouble, remember, sigh
 
 _MINUTE_MS = 60_000
 _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
-_PATIENT = (Trouble.STUCK, Trouble.NARROW, Trouble.UNRESPONSIVE)
+_PATIENT = (
+    Trouble.NARROW,
+    Trouble.STUCK,
+    Trouble.UNREAD,
+    Trouble.MISREPORTING,
+    Trouble.UNRESPONSIVE,
+)
 
 
 class FindingStage(Enum):
@@ -64,8 +70,9 @@ class Patience:
 class Finding:
     """What is wrong.
 
-    subject: a bundle, a topic (NARROW), a broker (UNLISTED, UNRESPONSIVE), whose certificate ends
-    (EXPIRING, EXPIRING_SOON). since_ms: of the first sight.
+    subject: a bundle, a topic (NARROW), a broker (UNLISTED, MISREPORTING, UNRESPONSIVE), whose
+    certificate ends (EXPIRING, EXPIRING_SOON), what can't be read (UNREAD). since_ms: of the first
+    sight.
     """
 
     trouble: Trouble

@@ -12,11 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 from lbcore.bridge.guardian import Finding
-from lbcore.model.names import format_bundle
+from lbcore.model.names import format_bundle, tenant_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.kinds.mirror_commands import FINDINGS_MAX, ObserveOwnership
 
 NOBODY = ""
+ALL = "*"
+"""Stands for every namespace of every tenant."""
 _EVIDENCE_MAX = 500
 _ASKED_AT_ONCE = 1_000
 """Most bundles, and most namespaces, of one command."""
@@ -28,11 +30,18 @@ class Look:
 
     owned: active broker → the bundles that it says it owns, None without an answer.
     incarnations: of active brokers, "" = not measured. namespaces: namespace → boundaries.
+    unread: namespaces whose boundaries could not be read, and tenants whose namespaces could not,
+    ALL when no tenant could: what is known of them is of before, or nothing.
     """
 
     owned: Mapping[str, frozenset[str] | None]
     incarnations: Mapping[str, str]
     namespaces: Mapping[str, tuple[int, ...]]
+    unread: frozenset[str] = frozenset()
+
+    def is_unread(self, namespace: str) -> bool:
+        """True where it is not known which bundles a namespace has now, or whether it exists."""
+        return not self.unread.isdisjoint((ALL, namespace, tenant_of(namespace)))
 
     def owner(self, bundle: str) -> str | None:
         """Who owns a bundle; NOBODY when nobody does, None when that is not clear."""
@@ -153,6 +162,8 @@ def _namespaces(
     live = live_bundles(records.values())
     for name in sorted(live.keys() | now.namespaces.keys()):
         boundaries = now.namespaces.get(name, ())
+        if before.is_unread(name) or now.is_unread(name):
+            continue
         if before.namespaces.get(name, ()) != boundaries:
             continue
         recorded = live.get(name, [])

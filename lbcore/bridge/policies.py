@@ -6,17 +6,22 @@ be used is for the balancer to say, which names the policies that it left out. S
 ClustersBase and NamespacesBase; NamespaceIsolationData, AutoFailoverPolicyData, FailureDomain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from lbcore.bridge.answers import MAX_CHARS, Unreadable, as_object, parse_object
 from lbcore.wire import fields
 from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.kinds.mirror_commands import ObservePolicies
+from lbcore.wire.kinds.mirror_commands import ObservePolicies, read_isolation
 from lbcore.wire.messages import RejectReason
 
+Value = TypeVar("Value")
+Readable: TypeAlias = tuple[Mapping[str, Value], Mapping[str, str]]
+"""Name → value of what can be used, and name → reason of what can't."""
+
 _MAX_BROKERS = 100_000
+_DIGITS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +41,35 @@ class PulsarPolicies:
         return ObservePolicies(isolation=self.isolation, anti_affinity=self.groups)
 
 
-def parse_isolation(raw: bytes) -> Mapping[str, Mapping[str, Any]] | Unreadable:
+def parse_isolation(raw: bytes) -> Readable[Mapping[str, Any]] | Unreadable:
     """A cluster's isolation policies by name, as `ObservePolicies` has them."""
-    found = parse_object(raw)
-    if isinstance(found, Unreadable):
-        return found
-    try:
-        return {name: _policy(as_object(found[name])) for name in sorted(found)}
-    except FieldRefusal as refusal:
-        return Unreadable(detail=refusal.detail)
+    return _each(raw, _policy)
 
 
-def parse_domains(raw: bytes) -> Mapping[str, str] | Unreadable:
+def parse_domains(raw: bytes) -> Readable[str] | Unreadable:
     """Broker → its failure domain; the first by name, where there are two."""
+    found = _each(raw, lambda domain: _names(domain, "brokers"))
+    if isinstance(found, Unreadable):
+        return found
+    domains, unreadable = found
+    return {
+        broker: domain for domain in sorted(domains, reverse=True) for broker in domains[domain]
+    }, unreadable
+
+
+def _each(raw: bytes, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Value] | Unreadable:
+    """Each member of an object by itself: one that can't be read hides no other."""
     found = parse_object(raw)
     if isinstance(found, Unreadable):
         return found
-    try:
-        return {
-            broker: domain
-            for domain in sorted(found, reverse=True)
-            for broker in _names(as_object(found[domain]), "brokers")
-        }
-    except FieldRefusal as refusal:
-        return Unreadable(detail=refusal.detail)
+    values: dict[str, Value] = {}
+    unreadable: dict[str, str] = {}
+    for name in sorted(found):
+        try:
+            values[name] = read(as_object(found[name]))
+        except FieldRefusal as refusal:  # noqa: PERF203 one that fails hides no other
+            unreadable[name] = refusal.detail
+    return values, unreadable
 
 
 def parse_group(raw: bytes) -> str | Unreadable:
@@ -75,13 +85,14 @@ def parse_group(raw: bytes) -> str | Unreadable:
 def _policy(found: Mapping[str, Any]) -> dict[str, Any]:
     failover = fields.mapping(found, "auto_failover_policy")
     given = fields.mapping(failover, "parameters")
-    return {
+    read = {
         "namespaces": _names(found, "namespaces"),
         "primary": _names(found, "primary"),
         "secondary": _names(found, "secondary"),
         "min_limit": _whole(given, "min_limit"),
         "usage_threshold_percent": float(_whole(given, "usage_threshold")),
     }
+    return read_isolation(read)  # as the balancer reads the command, which refuses it as a whole
 
 
 def _names(found: Mapping[str, Any], name: str) -> list[str]:
@@ -91,7 +102,7 @@ def _names(found: Mapping[str, Any], name: str) -> list[str]:
 
 def _whole(given: Mapping[str, Any], name: str) -> int:
     text = str(given.get(name, ""))
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         raise FieldRefusal(
             RejectReason.WRONG_TYPE, f"{name} must be a whole number, got {text[:40]!r}"
         )

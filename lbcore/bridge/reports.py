@@ -30,10 +30,11 @@ from lbcore.wire.messages import (
     Heartbeat,
     TopicLoad,
 )
+from lbcore.wire.pulsar import PulsarReport
 
 Report = BrokerLoad | BundleLoad | Heartbeat | TopicLoad
 
-_FULL = 100.0
+_FULL, _UNKNOWN = 100.0, -1.0
 _NEVER_MS = -(1 << 62)
 _NEAR = 0.5
 """A bundle at half of a split limit may be split soon: its topics are reported."""
@@ -77,8 +78,9 @@ class Told:
     topics: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def measured_modular(load: BrokerLoad, bundles: BundleLoad) -> Measured:
+def measured_modular(report: PulsarReport) -> Measured:
     """Of a load report of the modular manager."""
+    load, bundles = report.load, report.bundles
     kept = [at for at, name in enumerate(bundles.names) if _is_kept(name)]
     names = tuple(bundles.names[at] for at in kept)
     return Measured(load=load, names=names, stats=bundles.stats[kept])
@@ -91,8 +93,8 @@ def measured_extensible(
     totals = table.stats.sum(axis=0) if len(table.bundles) else np.zeros(len(BUNDLE_COLUMNS))
     load = BrokerLoad(
         envelope=envelope,
-        usage=gauges.percent,
-        limit=np.full(len(gauges.percent), _FULL),
+        usage=np.nan_to_num(gauges.percent),
+        limit=np.where(np.isnan(gauges.percent), _UNKNOWN, _FULL),
         traffic=totals[: len(TRAFFIC)].copy(),
         topic_count=int(totals[_TOPICS]),
         bundle_count=len(table.bundles),

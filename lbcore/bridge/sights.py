@@ -18,6 +18,20 @@ from lbcore.model.spread import are_on_too_few
 _OWNERS = 2
 """So many say that they own it, or have died with it: one too many, and not by chance."""
 
+_NAMED = 20
+"""So many of one kind are named; the rest is counted."""
+
+FAILURES = (
+    "html_page",
+    "no_answer",
+    "not_allowed",
+    "other_broker",
+    "refused",
+    "server_error",
+    "unreadable",
+)
+"""The kinds of failure to read something of Pulsar, as metrics count them."""
+
 
 class Trouble(Enum):
     """What is wrong; also the label of metrics."""
@@ -26,10 +40,12 @@ class Trouble(Enum):
     DOUBLED = "doubled"
     EXPIRING = "expiring"
     EXPIRING_SOON = "expiring_soon"
+    MISREPORTING = "misreporting"
     NARROW = "narrow"
     POISON = "poison"
     STUCK = "stuck"
     UNLISTED = "unlisted"
+    UNREAD = "unread"
     UNRESPONSIVE = "unresponsive"
     UNSERVED = "unserved"
 
@@ -55,7 +71,9 @@ class Inquiry:
     are not active; moving: bundle → the step that our records have it in. asked_for: bundles that
     exist and had clients when last reported. lookups: of bundles that were looked up. partitions:
     bundle → partitioned topic → how many of its partitions are loaded there. certificates: whose
-    (a broker, or the bridge itself) → until when it is good, ms since 1970.
+    (a broker, or the bridge itself) → until when it is good, ms since 1970. unread: what Pulsar
+    does not answer, or not so that it can be used → why. unreported: broker → the fields of its
+    load that can't be used.
     """
 
     listed: frozenset[str]
@@ -66,6 +84,8 @@ class Inquiry:
     lookups: Mapping[str, Looked] = field(default_factory=dict)
     partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     certificates: Mapping[str, int] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unreported: Mapping[str, str] = field(default_factory=dict)
 
     def is_unclear(self, sight: "Sight") -> bool:
         """Whether some broker that the sight is of has not answered."""
@@ -150,6 +170,8 @@ def sights(memory: Memory, seen: Inquiry, crowd: int, now_ms: int) -> Iterable[S
     yield from _poison(memory, crowd)
     yield from _narrow(seen, claims)
     yield from _expiring(seen, now_ms)
+    yield from _named(Trouble.UNREAD, seen.unread)
+    yield from _named(Trouble.MISREPORTING, seen.unreported)
 
 
 def _doubled(claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
@@ -238,6 +260,15 @@ def _expiring(seen: Inquiry, now_ms: int) -> Iterable[Sight]:
         near = judge_end(ends_ms, now_ms)
         if near is not CertificateEnd.FAR:
             yield _sight(Trouble(near.value), whose, end_words(ends_ms))
+
+
+def _named(trouble: Trouble, reasons: Mapping[str, str]) -> Iterable[Sight]:
+    """The first by name, and how many more: an instance may refuse thousands of namespaces."""
+    named = sorted(reasons)
+    for subject in named[:_NAMED]:
+        yield _sight(trouble, subject, reasons[subject])
+    if len(named) > _NAMED:
+        yield _sight(trouble, "others", f"{len(named) - _NAMED} more, {named[_NAMED]} first")
 
 
 def _sight(trouble: Trouble, subject: str, evidence: str, *witnesses: str) -> Sight:

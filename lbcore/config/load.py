@@ -5,7 +5,6 @@ each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster.
 mappings come from `jobs.adapters.processes.settings`. Source: ours.
 """
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,8 @@ from lbcore.config.tree import (
     is_per_cluster,
     value_of,
 )
-from lbcore.config.values import ConfigError, Problem, as_written, check_value
+from lbcore.config.values import ConfigError, Problem, as_written, check_value, shown_value
+from lbcore.model.nearest import nearest
 
 _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
 
@@ -216,7 +216,7 @@ def _tables(
         if isinstance(table, Mapping):
             yield name, table
         else:
-            detail = f"{table!r} stands outside of a section: write it as section.name"
+            detail = f"{shown_value(table)} stands outside of a section: write it as section.name"
             problems.append(Problem(key=f"{prefix}{name}", detail=detail))
 
 
@@ -226,12 +226,12 @@ def _unknown(key: str, prefix: str = "") -> Problem:
         advice = f"that is Pulsar's name, here it is {_PULSAR_KEYS[name]}"
     else:
         same = [known for known in SETTINGS if known.rpartition(".")[2] == name]
-        near = same or difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.6)
-        advice = f"did you mean {near[0]}?" if near else "`ballast config show` lists all"
+        near = same[0] if same else nearest(key, tuple(SETTINGS))
+        advice = f"did you mean {near}?" if near else "`ballast config show` lists all"
     return Problem(key=prefix + key, detail=f"there is no such setting; {advice}")
 
 
 def _unknown_section(prefix: str, section: str) -> Problem:
-    near = difflib.get_close_matches(section, SECTIONS, n=1)
-    advice = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(SECTIONS)}"
+    near = nearest(section, tuple(SECTIONS))
+    advice = f"did you mean [{near}]?" if near else f"there are {', '.join(SECTIONS)}"
     return Problem(key=prefix + section, detail=f"there is no such section; {advice}")

@@ -32,23 +32,17 @@ class Pipeline:
         minimum=1,
         maximum=4_096,
         doc="Groups into which a cluster's brokers are hashed; each costs some ms a batch."
-        " As many as cores, for many small clusters 1. Fixed for the life of a checkpoint.",
+        " As many as executors' cores, for many small clusters 1. On a Spark cluster the state has"
+        " as many partitions as groups or clusters, whichever are more. A change rebuilds the"
+        " state from the tables.",
     )
     trigger_ms: int = setting(
         1_000,
         unit="ms",
         minimum=50,
         maximum=60_000,
-        doc="Shortest time between the starts of two micro-batches.",
-    )
-    rest_ms: int = setting(
-        2_500,
-        unit="ms",
-        minimum=0,
-        maximum=60_000,
-        dynamic=True,
-        doc="At rest, and until something comes that can't wait, a batch follows by so much later"
-        " than trigger_ms, which saves CPU; no cycle and no death is seen later. 0 = never.",
+        doc="Shortest time between the starts of two micro-batches. 3000 saves CPU in a small"
+        " cluster.",
     )
     max_offsets_per_trigger: int = setting(
         20_000,
@@ -56,6 +50,23 @@ class Pipeline:
         minimum=100,
         maximum=10_000_000,
         doc="Most messages of one micro-batch; bounds the memory and time of catching up.",
+    )
+    max_bytes_per_trigger: int = setting(
+        67_108_864,
+        unit="bytes",
+        minimum=1_048_576,
+        maximum=1_073_741_824,
+        doc="Most bytes of one micro-batch, not compressed. It may have one batch of Kafka"
+        " beyond that.",
+    )
+    rejected_bytes_per_day: int = setting(
+        104_857_600,
+        unit="bytes",
+        minimum=1_048_576,
+        maximum=1_099_511_627_776,
+        dynamic=True,
+        doc="Most bytes of rejected messages that a cluster keeps a day, a 24th of it at once."
+        " Those beyond are counted. Of one message 16 kB are kept.",
     )
     decision_interval_ms: int = setting(
         10_000,

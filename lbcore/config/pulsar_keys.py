@@ -6,11 +6,21 @@ Source: Pulsar 4.0.8, ServiceConfiguration and conf/broker.conf (java.util.Prope
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lbcore.config.catalogue import Entry
 from lbcore.config.filters import EXTENSIBLE, MODULAR
+from lbcore.config.java_values import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LONG,
+    is_blank,
+    parse_boolean,
+    parse_number,
+    trim,
+)
 from lbcore.config.setting import UNSET, pulsar_value
 from lbcore.config.splitting import SHORT_TERM
 from lbcore.config.strategies import (
@@ -22,7 +32,14 @@ from lbcore.config.strategies import (
     short_name,
 )
 from lbcore.config.tree import SETTINGS, Config, changed
-from lbcore.config.values import ConfigError, Problem, as_written, check_value, from_text
+from lbcore.config.values import (
+    ConfigError,
+    Problem,
+    as_written,
+    check_value,
+    from_text,
+    shown_value,
+)
 
 
 class WithoutEffect(NamedTuple):
@@ -95,9 +112,34 @@ CLASSES = {
 }
 """Settings whose value is a class in Pulsar → our name of each class."""
 
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_JAVA_RANGES = {INT: "-2147483648 to 2147483647", LONG: "64 bits"}
+_DOUBLES = frozenset(
+    {
+        "loadBalancerBandwidthInResourceWeight",
+        "loadBalancerBandwidthOutResourceWeight",
+        "loadBalancerBandwithInResourceWeight",
+        "loadBalancerBandwithOutResourceWeight",
+        "loadBalancerBrokerLoadTargetStd",
+        "loadBalancerBundleUnloadMinThroughputThreshold",
+        "loadBalancerCPUResourceWeight",
+        "loadBalancerDirectMemoryResourceWeight",
+        "loadBalancerHistoryResourcePercentage",
+        "loadBalancerMemoryResourceWeight",
+        "loadBalancerMsgRateDifferenceShedderThreshold",
+        "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
+        "maxUnloadPercentage",
+    }
+)
+_LONGS = frozenset(
+    {
+        "loadBalanceSheddingDelayInSeconds",
+        "loadBalancerBrokerLoadDataTTLInSeconds",
+        "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
+        "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
+        "loadBalancerSheddingGracePeriodMinutes",
+        "namespaceBundleUnloadingTimeoutMs",
+    }
+)
 
 
 def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
@@ -170,9 +212,11 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     `config.load.with_dynamic` refuses it. Raises ConfigError, for a key of AT_START as well.
     """
     changes: dict[str, Any] = {}
-    late = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
-    if late:
-        raise ConfigError(tuple(late))
+    wrong = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
+    empty = [key for key, value in values.items() if value == "" and key not in SETTINGS]
+    wrong += [Problem(key=key, detail="it has no value: give one, or reset it") for key in empty]
+    if wrong:
+        raise ConfigError(tuple(wrong))
     for key, value in values.items():
         if key in SETTINGS:
             is_text = isinstance(value, str)
@@ -196,67 +240,56 @@ def is_about_balancing(pulsar_key: str) -> bool:
     return _BALANCING.search(pulsar_key) is not None and pulsar_key not in WITHOUT_EFFECT
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of a Java properties text, e.g. broker.conf; the last of equals wins.
-
-    Comments (#, !), continued lines, =, : and blanks as separators, and escapes are read as
-    java.util.Properties reads them.
-    """
-    pairs = (_KEY.fullmatch(line) for line in _logical_lines(text))
-    return {_unescape(pair[1]): _unescape(pair[2]).strip() for pair in pairs if pair is not None}
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        line = pending + line
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            pending = line[:-1]
-            continue
-        pending = ""
-        yield line
-    if pending:
-        yield pending
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(
-        lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES.get(found[2], found[2]),
-        text,
-    )
+def java_kind(entry: Entry, pulsar_key: str) -> str:
+    """The type that a key has in Pulsar's ServiceConfiguration, "" for texts and lists of them."""
+    if entry.type is bool:
+        return BOOLEAN
+    if entry.type not in (int, float):
+        return ""
+    if pulsar_key in _DOUBLES:
+        return DOUBLE
+    return LONG if pulsar_key in _LONGS else INT
 
 
 def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> Any:
     """The setting's value under Pulsar: what its keys say, or Pulsar's default, or UNSET."""
-    given = {
-        key: _from_pulsar(entry, keys[key])
-        for key in entry.about.pulsar
-        if key in keys and keys[key] not in ("", None)
-    }
-    value = pulsar_value(entry.about, given)
-    if value is UNSET:
-        return value
-    name = next(iter(given), entry.key)
     try:
+        given = {
+            key: _from_pulsar(entry, key, keys[key])
+            for key in entry.about.pulsar
+            if key in keys and not _is_nothing(keys[key])
+        }
+        value = pulsar_value(entry.about, given)
+        if value is UNSET:
+            return value
+        name = next(iter(given), entry.key)
         return check_value(entry, _whole(entry, value), key=name)
     except ConfigError as error:
         problems.extend(error.problems)
         return UNSET
 
 
-def _from_pulsar(entry: Entry, value: Any) -> Any:
-    """The value in our type, in Pulsar's unit still."""
-    if entry.key in CLASSES and isinstance(value, str):
-        return short_name(value.strip(), CLASSES[entry.key])
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and is_blank(value))
+
+
+def _from_pulsar(entry: Entry, key: str, value: Any) -> Any:
+    """The value in our type, in Pulsar's unit still; a text as Java reads it."""
     if not isinstance(value, str):
         return value
-    is_number = entry.about.pulsar_factor is not None or entry.type in (int, float)
-    read = from_text(entry.type, value.strip())
-    return from_text(float, value.strip()) if is_number and isinstance(read, str) else read
+    if entry.key in CLASSES:
+        return short_name(trim(value), CLASSES[entry.key])
+    kind = java_kind(entry, key)
+    if not kind:
+        return from_text(entry.type, trim(value))
+    if kind == BOOLEAN:
+        return parse_boolean(value)
+    number = parse_number(value, kind)
+    if number is None:
+        wanted = f"whole number of {_JAVA_RANGES[kind]}" if kind != DOUBLE else "number like 0.5"
+        detail = f"{shown_value(value)} can't be used here: Java refuses it ({kind}); write a"
+        raise ConfigError((Problem(key=key, detail=f"{detail} {wanted}"),))
+    return number
 
 
 def _whole(entry: Entry, value: Any) -> Any:

@@ -42,11 +42,30 @@ LOAD_MANAGERS: Mapping[str, str] = {
 """Whose order of filters → Pulsar's class of load manager."""
 
 
-def short_name(name: str, classes: Mapping[str, str]) -> str:
-    """Our name of a strategy that is given by either name, with or without its Java package.
+_PACKAGE = "org.apache.pulsar.broker.loadbalance"
+_OF_EXTENSIONS: Mapping[str, str] = {
+    "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
+    "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
+    "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
+}
+_OF_BOTH = ("LeastResourceUsageWithWeight",)
 
-    A name that Pulsar doesn't have comes back as it is.
+
+def java_class(simple: str) -> str:
+    """The full name of one of Pulsar's classes of balancing."""
+    return _OF_EXTENSIONS.get(simple, f"{_PACKAGE}.impl.{simple}")
+
+
+def short_name(name: str, classes: Mapping[str, str]) -> str:
+    """Our name of a strategy that is given by either name, with or without Pulsar's package.
+
+    A name that Pulsar doesn't have comes back as it is: a class of the same simple name in another
+    package is somebody's own.
     """
-    simple = name.rpartition(".")[2]
-    found = (short for short, cls in classes.items() if simple and simple in (short, cls))
-    return next(found, name)
+    for short, simple in classes.items():
+        known = {short, simple, java_class(simple)}
+        if simple in _OF_BOTH:
+            known.add(f"{_PACKAGE}.impl.{simple}")
+        if name in known:
+            return short
+    return name

@@ -80,7 +80,7 @@ def _readable(key: str, text: str) -> Any:
     """The value, or UNSET for one that can't be used here."""
     try:
         return check_value(SETTINGS[key], json.loads(text))
-    except (ConfigError, KeyError, ValueError):
+    except (ConfigError, KeyError, ValueError, RecursionError):
         return UNSET
 
 

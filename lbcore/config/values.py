@@ -33,11 +33,13 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be used; `problems` has every reason, not only the first."""
+    """A configuration that can't be used; `problems` has every reason once, not only the first."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = problems
+        self.problems = tuple(
+            dict.fromkeys(problems)
+        )  # one key of Pulsar's may mean three settings
+        super().__init__("; ".join(map(str, self.problems)))
 
 
 def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
@@ -130,15 +132,17 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 def _refusal(key: str, value: Any, advice: str) -> ConfigError:
-    return ConfigError((Problem(key=key, detail=f"{_shown(value)} can't be used here: {advice}"),))
+    return ConfigError(
+        (Problem(key=key, detail=f"{shown_value(value)} can't be used here: {advice}"),)
+    )
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """The value as a sentence shows it, whatever it is: cut, and in characters that UTF-8 has."""
     if isinstance(value, int) and not -_MAX_INT64 <= value <= _MAX_INT64:
         return f"a whole number of {value.bit_length()} bits"
     try:
         text = repr(value)
-    except RecursionError:
-        text = f"a deeply nested {type(value).__name__}"
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        text = f"a {type(value).__name__} that is too large to be shown"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

@@ -8,7 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.held_words import HELD, OVER, held_status, held_words, is_believed
+from lbcore.balancer.decisions.held_words import (
+    HELD,
+    OVER,
+    breakdown_words,
+    held_status,
+    held_words,
+    is_believed,
+)
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -18,6 +25,7 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
+from lbcore.explain.noticed import silence_of
 from lbcore.explain.reasons import (
     gauge_of,
     gauge_words,
@@ -69,7 +77,17 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
 
 def newest_cycle(rows: ExplainRows) -> list[Row]:
     """The decisions of the newest cycle; what commands did after it bears its number, too."""
+    return _newest(rows, [r for r in rows.decisions if r["cycle"] and r["kind"] in _OF_CYCLES])
+
+
+def _newest_shedding(rows: ExplainRows) -> list[Row]:
+    """The decisions of the newest cycle that judged brokers: not all do, where rounds are rare."""
     cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in _OF_CYCLES]
+    judging = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
+    return _newest(rows, judging or cycles)
+
+
+def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
     if not cycles:
         return []
     newest = max(cycles, key=lambda row: int(row["at_ms"]))
@@ -83,8 +101,8 @@ _OF_CYCLES = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 def newest_gauge(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
-    """How far the broker was from giving in the newest cycle; None when it was not near."""
-    cycle = newest_cycle(rows)
+    """How far the broker was from giving when it was judged last; None = it was not near."""
+    cycle = _newest_shedding(rows)
     if not cycle:
         return None
     at_ms = cycle[0]["at_ms"]
@@ -104,7 +122,7 @@ def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:
 
 def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     """What would have to change for bundles to leave the broker."""
-    cycle = newest_cycle(rows)
+    cycle = _newest_shedding(rows)
     if not cycle:
         yield "no cycle is known: is the job running? `ballast status`"
         return
@@ -125,6 +143,7 @@ def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     held = newest_held(rows, broker)
     if held is not None:
         yield from held_words(held)
+        yield from breakdown_words(held)
         yield from _largest(rows, broker)
     elif gauge["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
         yield f"it is beyond its threshold, but {verdict_words(gauge['verdict'])}"
@@ -178,23 +197,28 @@ def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
     moves = [
         (row, _bundles_of(row))
         for row in rows.decisions
-        if row["kind"] in _MOVING and row["at_ms"] >= since_ms
+        if row["kind"] in _MOVING and row["at_ms"] >= since_ms and not is_refused(row)
     ]
     for column, way in (("source", "from it"), ("destination", "to it")):
         count, said = _by_kind((row, count) for row, count in moves if row[column] == broker)
         words = f"decisions moved {count_of(count, 'bundle')} {way} {span}"
         yield words + (f": {said}" if said else "")
-    count, said = _by_kind(
-        (row, count) for row, count in moves if not row["destination"] and row["source"] != broker
-    )
+    placed = {row["decision_id"]: row for row, _ in moves if not row["destination"]}
+    here = Counter(record["decision_id"] for record in rows.records if owner_of(record) == broker)
+    count, said = _by_kind((row, here[name]) for name, row in placed.items())
     if count:
-        yield f"placement chose the broker of {count_of(count, 'bundle')} more: {said}"
+        yield f"of the bundles that it has now, placement put {count:,} there {span}: {said}"
     outcomes = Counter(
         row["outcome"] for row in rows.effects if broker in (row["source"], row["destination"])
     )
     if outcomes:
         said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
         yield f"what became of its moves: {said}"
+
+
+def is_refused(decision: Row) -> bool:
+    """Whether nothing came of a decision, because `observe_only` or the bundle's record kept it."""
+    return bool(json.loads(decision["inputs"]).get("refused"))
 
 
 def _bundles_of(decision: Row) -> int:
@@ -234,7 +258,7 @@ def _candidate_words(rows: ExplainRows, broker: str) -> Iterable[str]:
         and row["verdict"] != "taken"
     )
     for verdict, count in sorted(lost.items()):
-        yield f"as taker passed over {count_of(count, 'time')}: {verdict_words(verdict)}"
+        yield f"as taker passed over at least {count_of(count, 'time')}: {verdict_words(verdict)}"
 
 
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
@@ -242,7 +266,11 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     held = newest_held(rows, broker)
     if held is not None:
         yield from (one.words for one in held_status([held], rows.at_ms))
+    silence = silence_of(rows.decisions, rows.at_ms)
+    yield from (words for words in silence.suspected if words.startswith(f"{broker} "))
     if row["state"] == "silent":
+        if broker in silence.dead:
+            yield silence.dead[broker]
         yield "it is taken for dead: its bundles go to others, it gives and takes nothing"
     drain = rows.rules("drain").get(broker)
     if drain is not None:

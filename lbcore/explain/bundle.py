@@ -162,8 +162,8 @@ def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
 
 
 def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
-    """Which brokers its policies leave it; namespaces and brokers are regular expressions."""
-    for name, value in rows.rules("isolation").items():
+    """Which brokers its policies leave it: the first isolation policy by name that matches it."""
+    for name, value in sorted(rows.rules("isolation").items()):
         policy = IsolationPolicy.from_json(name, value)
         if matches_any(policy.namespaces, namespace):
             words = f"isolation policy {name}: only brokers like {', '.join(policy.primary)}"
@@ -171,6 +171,7 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
                 words += f", or {', '.join(policy.secondary)}"
                 words += f" with fewer than {policy.min_limit} of these"
             yield words
+            break
     group = rows.rules("anti_affinity").get(namespace, {}).get("group", "")
     if group:
         yield f"anti-affinity group {group}: kept apart from its other namespaces"

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.balancer.decisions.held_words import HELD, OVER, held_words
+from lbcore.balancer.decisions.restraint import OBSERVE_ONLY
+from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
+from lbcore.explain.noticed import silence_words
 from lbcore.explain.reasons import REPAIRS, skip_words
 
 _CAUSES: Mapping[str, str] = {
@@ -55,12 +58,19 @@ def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)
     if inputs.get("refused"):
-        yield f"it was not carried out: the bundle's record refused it ({inputs['refused']})"
+        yield f"it was not carried out: {refusal_words(inputs['refused'])}"
     if "source_usage_expected" in inputs:
         yield _expected(decision, inputs)
     for effect in rows.effects:
         if effect["decision_id"] == decision["decision_id"]:
             yield effect_words(effect)
+
+
+def refusal_words(refused: str) -> str:
+    """Why a decision was not carried out."""
+    if refused == OBSERVE_ONLY:
+        return "cluster.observe_only is on"
+    return f"the bundle's record refused it ({refused})"
 
 
 def _what(decision: Row) -> str:
@@ -76,18 +86,20 @@ def _what(decision: Row) -> str:
 def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """The numbers that decided, as far as there are words for them."""
     if "level" in inputs:
+        partner, score = _partner(inputs)
         yield (
-            f"{decision['source']} had {number(inputs['score'])} and {decision['destination']} "
-            f"{number(inputs['score_of_destination'])}, the fair level is "
+            f"{decision['source']} had {number(inputs['score'])} and {partner} "
+            f"{number(score)}, the fair level is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
             f"counted) or {number(inputs['hits_high_needed'])} hits "
             f"{number(inputs['threshold_high'])} away ({number(inputs['hits_high'])} counted)"
         )
     elif "difference" in inputs:
+        partner, score = _partner(inputs)
         yield (
-            f"{decision['source']} used {number(inputs['score'])} % and {decision['destination']} "
-            f"{number(inputs['score_of_destination'])} %: {number(inputs['difference'])} points "
+            f"{decision['source']} used {number(inputs['score'])} % and {partner} "
+            f"{number(score)} %: {number(inputs['difference'])} points "
             f"apart; it takes {number(inputs['hits_low_needed'])} hits from "
             f"{number(inputs['threshold_low'])} ({number(inputs['hits_low'])} counted) or "
             f"{number(inputs['hits_high_needed'])} from {number(inputs['threshold_high'])} "
@@ -109,6 +121,11 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
             f"{number(inputs['hits'])} reports in a row, {number(inputs.get('hits_needed', 0))} "
             "are needed"
         )
+    if inputs.get("partner", decision["destination"]) != decision["destination"]:
+        yield (
+            f"{inputs['partner']} may not take this bundle, or not now: placement chose "
+            f"{decision['destination'] or 'another broker'}"
+        )
     yield from _origin(decision, inputs)
     if "bundles" in inputs:
         yield f"it concerned {count_of(int(inputs['bundles']), 'bundle')}"
@@ -116,8 +133,18 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         yield skip_words(decision["reason"])
 
 
+def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
+    """The broker that the strategy compared the source with, and that broker's number."""
+    if "partner" in inputs:
+        return inputs["partner"], inputs["score_of_partner"]
+    # of a version that did not name it: it may be another one than the destination
+    return "the broker that it was paired with", inputs["score_of_destination"]
+
+
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """What called for it where balancing did not, and what became of a split."""
+    if decision["kind"] == SILENCE:
+        yield silence_words(decision, decision["at_ms"])
     if decision["kind"] in ("failover", "repair"):
         yield REPAIRS.get(decision["reason"], decision["reason"])
     if inputs.get("command_id"):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lbcore.balancer.decisions.held_words import HELD, held_status
-from lbcore.explain.broker import newest_cycle
+from lbcore.explain.broker import is_refused, newest_cycle
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.job_state import gaps
@@ -82,14 +82,21 @@ def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
 
 
 def _cycle_words(cycle: list[Row]) -> Iterable[str]:
-    reasons = Counter((row["kind"], row["strategy"], row["reason"]) for row in cycle)
+    refused = Counter(_label(row) for row in cycle if is_refused(row))
+    reasons = Counter(map(_label, cycle))
     for (kind, strategy, reason), count in sorted(reasons.items()):
         by = f" by {strategy}" if strategy else ""
         if kind == "skip":
             yield f"it moved nothing ({reason}{by}): {skip_words(reason)}"
         else:
-            yield f"{count} {kind}{by} ({reason})"
+            held = refused[kind, strategy, reason]
+            more = f", {held} of them not carried out" if held else ""
+            yield f"{count} {kind}{by} ({reason}){more}"
     yield from sorted({words for row in cycle for words in _code_words(row)})
+
+
+def _label(row: Row) -> tuple[str, str, str]:
+    return str(row["kind"]), str(row["strategy"]), str(row["reason"])
 
 
 def _code_words(row: Row) -> Iterable[str]:
@@ -109,9 +116,11 @@ def _candidate_words(rows: ExplainRows) -> Iterable[str]:
     since_ms = rows.at_ms - rows.window_ms
     recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
     kinds = Counter((row["kind"], row["reason"]) for row in recent)
+    refused = Counter((row["kind"], row["reason"]) for row in recent if is_refused(row))
     yield f"{count_of(rows.cycles(), 'cycle')} in the last {duration(rows.window_ms)}"
     for (kind, reason), count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
-        yield f"{count} {kind} ({reason})"
+        held = refused[kind, reason]
+        yield f"{count} {kind} ({reason})" + (f", {held} of them not carried out" if held else "")
     outcomes = Counter(row["outcome"] for row in rows.effects)
     if outcomes:
         said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
@@ -158,4 +167,6 @@ def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:
             where = f" at {row['broker']}" if row["broker"] else ""
             shown = number(row["number"])
             about = f" ({shown})" if shown != "-" else ""
-            yield f"{row['phase']}: {what}{where}{about}: {verdict_words(row['verdict'])}"
+            more = row["count"] - 1 if row["subject"] and row["broker"] else 0
+            also = f", and {count_of(more, 'other broker')}" if more else ""
+            yield f"{row['phase']}: {what}{where}{also}{about}: {verdict_words(row['verdict'])}"

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -86,9 +87,13 @@ class ExplainRows:
         return found[0] if found else None
 
     def cycles(self) -> int:
-        """How many cycles there were within the window."""
+        """How many cycles there were within the window; each writes a decision or a skip.
+
+        What commands and repairs decide between cycles bears the number of the cycle before.
+        """
         since_ms = self.at_ms - self.window_ms
-        return len({r["at_ms"] for r in self.decisions if r["cycle"] and r["at_ms"] >= since_ms})
+        numbers = [r["cycle"] for r in self.decisions if r["cycle"] and r["at_ms"] >= since_ms]
+        return sum(True for number, _ in groupby(numbers))
 
 
 def _by_name(row: Row) -> str:

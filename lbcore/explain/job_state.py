@@ -10,7 +10,7 @@ for a heartbeat and the slack); *without cycles* (it writes, but a cycle is over
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,7 @@ SLACK_MS = 5_000
 _HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
 _CYCLES_WRITTEN_PAST = 2
 """Commits after so many cycles that did not come show that it writes without them."""
+_STANDS = "nothing is decided, lookups go on"
 _CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
@@ -35,6 +36,25 @@ class JobWord(str, Enum):
     LATE = "late"
     WITHOUT_CYCLES = "without cycles"
     AT_WORK = "at work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSurroundings:
+    """Facts about the job that a reader finds beside the tables.
+
+    kafka: why Kafka does not answer the reader, with its address; "" = it does, or nobody asked.
+    log: where the job's log is, "" = not known. is_supervised: a local run runs, which starts the
+    job again by itself.
+    """
+
+    kafka: str = ""
+    log: str = ""
+    is_supervised: bool = False
+
+    @property
+    def read_log(self) -> str:
+        """`read PATH`, or where such a file is when this reader does not know."""
+        return f"read {self.log}" if self.log else "read the log of its process (journal, pod)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +71,12 @@ class JobState:
     heartbeat_ms: int
     cycle_ms: int
     hears_ticks: bool
+    around: JobSurroundings = field(default_factory=JobSurroundings)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether its newest rows are as old as a batch, so that they say what is so now."""
+        return self.word in (JobWord.AT_WORK, JobWord.WITHOUT_CYCLES)
 
     @property
     def is_stalled(self) -> bool:
@@ -60,11 +86,15 @@ class JobState:
     def why(self) -> str:
         """What is wrong in a sentence, "" = nothing."""
         if self.word is JobWord.NEVER_STARTED:
-            return "the streaming job has never written anything"
+            never = "the streaming job has never written anything"
+            return f"{self.around.kafka}: {never}" if self.around.kafka else never
         wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
         wrote += duration(self.heartbeat_ms)
+        if self.around.kafka:
+            so = "asked from this machine" if self.is_present else _STANDS
+            return f"{self.around.kafka}: {so} ({wrote})"
         if self.word is JobWord.AWAY:
-            return f"the streaming job is away: nothing is decided, lookups go on ({wrote})"
+            return f"the streaming job is away: {_STANDS} ({wrote})"
         if self.word is JobWord.LATE:
             return f"the streaming job is late: {wrote}"
         if self.word is JobWord.WITHOUT_CYCLES:
@@ -105,7 +135,12 @@ class CycleGap:
 
 
 def judge_job(
-    wrote_ago_ms: int, cycle_ago_ms: int, rhythm: Pipeline, *, hears_ticks: bool = True
+    wrote_ago_ms: int,
+    cycle_ago_ms: int,
+    rhythm: Pipeline,
+    *,
+    hears_ticks: bool = True,
+    around: JobSurroundings | None = None,
 ) -> JobState:
     """The job by the ages of its newest commit and cycle, ms, -1 = there was none."""
     return JobState(
@@ -115,6 +150,7 @@ def judge_job(
         heartbeat_ms=rhythm.heartbeat_commit_ms,
         cycle_ms=rhythm.decision_interval_ms,
         hears_ticks=hears_ticks,
+        around=around or JobSurroundings(),
     )
 
 
@@ -163,11 +199,30 @@ def _ago(age_ms: int) -> str:
 
 
 def job_alarms(job: JobState) -> Iterable[str]:
-    """What is wrong with the job, then what to do."""
-    if job.word is JobWord.AWAY:
-        silent = duration(job.wrote_ago_ms)
-        yield f"no heartbeat of the job for {silent}: read its log, start it again"
-    if job.word is JobWord.WITHOUT_CYCLES:
-        yield f"{job.why()}: read its log, start it again"
-    if not job.hears_ticks:
-        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
+    """What is wrong with the job, then what to do; first of all that Kafka does not answer."""
+    around = job.around
+    if around.kafka:
+        wrote = f"the job wrote {_ago(job.wrote_ago_ms)}"
+        yield (
+            f"{around.kafka}, asked from this machine; {wrote}: brokers can't report and nothing is"
+            " decided without Kafka; start it, or mend the way to it"
+        )
+    elif job.word is JobWord.AWAY:
+        yield f"no heartbeat of the job for {duration(job.wrote_ago_ms)}: {_start_again(around)}"
+    if job.word is JobWord.WITHOUT_CYCLES and not around.kafka:
+        yield f"{job.why()}: {_start_again(around)}"
+    if not job.hears_ticks and job.is_present and not around.kafka:
+        yield f"no ticks on broker-load: nobody is judged until they are back; {around.read_log}"
+
+
+def _start_again(around: JobSurroundings) -> str:
+    if around.is_supervised:
+        return f"the local run starts it again by itself when it has ended; {around.read_log}"
+    return f"{around.read_log}, start it again"
+
+
+def as_of(job: JobState, words: str) -> str:
+    """The words of rows, with their age where the job has written nothing for so long."""
+    if job.is_present or job.wrote_ago_ms < 0:
+        return words
+    return f"{words} (as of {duration(job.wrote_ago_ms)} ago)"

@@ -3,12 +3,20 @@
 Decides what of it is an alarm. Part of the status. Source: ours.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.unplaced import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT
+from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.state.rules import ISOLATION
 from lbcore.explain.explanation import Row
+from lbcore.model.times import duration, instant
+from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.shed.own import FAULTS
 
 RECENT_MS = 600_000
@@ -17,8 +25,100 @@ _LATELY_MS = 60_000
 """How far back a setting without candidates is told: its rows come once a cycle."""
 
 
-def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
-    """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions)."""
+_ADVICE = {
+    "isolation policies": "`ballast isolation list` shows them; widen one with `ballast isolation"
+    " set`, or start a broker that it admits",
+    "anti-affinity groups": "`ballast anti-affinity list` shows them; take a namespace out with"
+    " `ballast anti-affinity delete`, or start more brokers",
+    "silent brokers": "they wait until these are heard; start them, or mend their way to Kafka",
+}
+_ADVICE_OF_SETTINGS = (
+    "`ballast config set {0}=VALUE` with one that brokers meet, or `ballast config reset {0}` if a"
+    " command has changed it"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Brokers that are silent, in words. many: where half of them are or more, "" = not so many.
+
+    suspected: of each that may be dead, where not many are. dead: broker → when it was found dead,
+    and who got its bundles.
+    """
+
+    many: str = ""
+    suspected: tuple[str, ...] = ()
+    dead: Mapping[str, str] = field(default_factory=dict)
+
+
+def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
+    """The newest word on each broker. rows: as StatusRows.silence, in any order. O(n log n)."""
+    ordered = sorted(rows, key=lambda row: (int(row["at_ms"]), str(row["decision_id"])))
+    newest = {str(row["source"]): row for row in ordered if row["kind"] == SILENCE}
+    many = newest.pop("", None)
+    is_many = many is not None and many["reason"] == "Many"
+    suspected = [r for _, r in sorted(newest.items()) if r["reason"] == "Suspected"]
+    dead = {name: row for name, row in sorted(newest.items()) if row["reason"] == "Dead"}
+    return Silence(
+        many=silence_words(many, now_ms) if many is not None and is_many else "",
+        suspected=() if is_many else tuple(silence_words(row, now_ms) for row in suspected),
+        dead={name: _death_words(row, ordered) for name, row in dead.items()},
+    )
+
+
+def silence_words(row: Row, now_ms: int) -> str:
+    """A row of the kind `silence` as of now_ms: `broker-3 suspected: silent for 6 s, ...`."""
+    inputs = json.loads(row["inputs"])
+    silent = duration(
+        (int(inputs["silent_ms"]) + max(0, now_ms - int(row["at_ms"]))) // 1_000 * 1_000
+    )
+    if row["reason"] == "Many":
+        names = ", ".join(inputs["silent"][:3])
+        return (
+            f"{inputs['count']} of {inputs['brokers']} brokers are silent, such as {names}, for up"
+            f" to {silent}, and failover waits"
+        )
+    if row["reason"] == "Suspected":
+        end = duration(int(inputs["broker_timeout_ms"]))
+        return f"{row['source']} suspected: silent for {silent}, failover at {end}"
+    if row["reason"] == "Dead":
+        found = instant(int(row["at_ms"]))[11:19]
+        return (
+            f"{row['source']} found dead at {found} UTC after"
+            f" {duration(int(inputs['silent_ms']) // 1_000 * 1_000)} of silence"
+        )
+    return f"{row['source']} is heard again" if row["source"] else "most brokers are heard again"
+
+
+def _death_words(row: Row, rows: Iterable[Row]) -> str:
+    """And what became of its bundles since."""
+    since = [
+        json.loads(one["inputs"])
+        for one in rows
+        if one["kind"] == "failover"
+        and one["source"] == row["source"]
+        and one["at_ms"] >= row["at_ms"]
+    ]
+    return f"{silence_words(row, int(row['at_ms']))}, {moved_words(since)}"
+
+
+def moved_words(failovers: Iterable[Mapping[str, Any]]) -> str:
+    """`10 bundles moved to broker-1 (4), ...`. failovers: inputs of such decisions."""
+    moved, to = 0, Counter[str]()
+    for inputs in failovers:
+        moved += int(inputs["bundles"])
+        to.update(inputs.get("destinations", {}))
+    names = ", ".join(f"{name} ({count})" for name, count in sorted(to.items()))
+    return f"{moved} bundle{'' if moved == 1 else 's'} moved" + (f" to {names}" if names else "")
+
+
+def decided_alarms(
+    decisions: Iterable[Row], whole: Iterable[Row], written_ms: int
+) -> Iterable[str]:
+    """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions).
+
+    whole: those of kind NO_CANDIDATE, with their inputs, among others.
+    """
     recent = [row for row in decisions if row["at_ms"] >= written_ms - RECENT_MS]
     if any(row["kind"] == FAULT for row in recent):
         yield (
@@ -31,18 +131,48 @@ def decided_alarms(decisions: Iterable[Row], written_ms: int) -> Iterable[str]:
     }
     if wrong:
         yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
-    without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
-    for setting in sorted({str(row["reason"]) for row in without}):
-        yield (
-            f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
-            " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
-        )
+    without = [row for row in whole if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
+    yield from sorted(set(map(_no_candidate, without)))
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
     for name in sorted(name for name, reason in words.items() if reason == "Apart"):
         yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def _no_candidate(row: Row) -> str:
+    setting, inputs = str(row["reason"]), json.loads(row["inputs"])
+    if setting != ISOLATION_POLICIES or not inputs.get("namespaces"):
+        advice = _ADVICE.get(setting, _ADVICE_OF_SETTINGS.format(setting))
+        return (
+            f"no broker may take some bundles because of {setting}: {advice}; section"
+            " BallastNoCandidate of docs/runbook.md"
+        )
+    more = inputs["namespace_count"] - len(inputs["namespaces"])
+    whose = ", ".join(inputs["namespaces"]) + (f" and {more} more" if more else "")
+    if not inputs["policy"]:
+        return (
+            f"isolation policies reserve every broker, so none may take bundles of {whose}: start"
+            " a broker that no policy names as primary, or name fewer"
+        )
+    return (
+        f"isolation policy {inputs['policy']} admits no broker for bundles of {whose}: start a"
+        " broker that it names, or `ballast isolation set` it with patterns that match brokers"
+    )
+
+
+def policy_alarms(policies: Iterable[Row]) -> Iterable[str]:
+    """A sentence for each pattern of an isolation policy that can't be used. O(patterns).
+
+    policies: rows of the table, the newest of each name. Older versions and Pulsar take patterns
+    that can't be matched in linear time.
+    """
+    for row in sorted(policies, key=lambda row: str(row["name"])):
+        if row["kind"] == ISOLATION and row["is_set"]:
+            policy = IsolationPolicy.from_json(row["name"], json.loads(row["value"]))
+            for problem in policy.problems():
+                yield f"{problem}; it matches nobody until the policy is set without it"
 
 
 def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:

@@ -139,6 +139,7 @@ def gauge_of(candidate: Row) -> dict[str, Any]:
         "measure": detail.get("measure", ""),
         "number": candidate["number"],
         "levels": detail.get("levels", []),
+        **{name: detail[name] for name in ("movable", "takers", "refusal") if name in detail},
     }
 
 
@@ -157,7 +158,24 @@ def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
     if verdict not in ("", "too_few_hits", "below_threshold"):  # and here, for it had enough
         return f"{measured} {when}, beyond its threshold for long enough"
     verb = "needs" if when == "now" else "needed"
-    return f"{measured} {when}; {verb} {', or '.join(ways)}"
+    return f"{measured} {when}; {verb} {', or '.join(ways)}{_taker_words(gauge)}"
+
+
+def _taker_words(gauge: Mapping[str, Any]) -> str:
+    """What the hits lead to where the broker that it is compared with can't take its bundles."""
+    if "movable" not in gauge:  # of a version that did not write it
+        return ""
+    if not gauge["movable"]:
+        return "; but none of its bundles may move"
+    if not gauge["takers"]:
+        return "; but no other broker may take any of its bundles"
+    if not gauge["refusal"]:
+        return ""
+    others = f"{gauge['takers']} other broker" + ("" if gauge["takers"] == 1 else "s")
+    return (
+        f"; but {gauge['partner']} may take none of its bundles "
+        f"({verdict_words(gauge['refusal'])}), so they would go to one of {others}, if to any"
+    )
 
 
 def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:

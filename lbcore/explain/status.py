@@ -26,14 +26,22 @@ from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
     JobState,
+    JobSurroundings,
     JobWord,
+    as_of,
     gaps,
     job_alarms,
     judge_job,
     misses_ticks,
 )
 from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status, troubles_found
-from lbcore.explain.noticed import decided_alarms, rejected_alarms
+from lbcore.explain.noticed import (
+    Silence,
+    decided_alarms,
+    policy_alarms,
+    rejected_alarms,
+    silence_of,
+)
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
 from lbcore.explain.shadow_words import shadow_status
@@ -47,6 +55,7 @@ from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
 HISTORY_MS = 3_600_000
 """How far back times without cycles are told."""
 
+_DEATHS_SHOWN = 5
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
 
@@ -64,12 +73,15 @@ class ClusterPhase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
+    load: of load_history, held: decisions about hot brokers that give nothing and bundles that
+    nobody may take, with their inputs, and rejected: of the last RECENT_MS;
     decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
     at_rest: broker → how many bundles it owns beside those in `bundles`, which nothing is to be
     said of one by one.
     certificates: whose → until when it is good, ms since 1970, of those that no bridge tells of.
+    silence: of decisions those of the kinds `silence` and `failover`, whole, as recent. around:
+    what is known of the job beside the tables.
     """
 
     writer_ms: int | None
@@ -85,6 +97,8 @@ class StatusRows:
     mirror_commands: Sequence[Row] = ()
     shadows: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
+    silence: Sequence[Row] = ()
+    around: JobSurroundings = field(default_factory=JobSurroundings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +172,7 @@ class ClusterStatus:
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
     shadows: tuple[Row, ...] = ()
+    silence: Silence = field(default_factory=Silence)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -176,7 +191,9 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
     hears_ticks = not misses_ticks(rows.decisions)
-    job = judge_job(silent_ms, cycle_age_ms, config.pipeline, hears_ticks=hears_ticks)
+    job = judge_job(
+        silent_ms, cycle_age_ms, config.pipeline, hears_ticks=hears_ticks, around=rows.around
+    )
     draft = ClusterStatus(
         cluster=cluster,
         now_ms=now_ms,
@@ -204,6 +221,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
         shadows=shadow_status(rows.shadows),
+        silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
     )
     phase, why = _phase(draft, config)
     return replace(
@@ -311,6 +329,8 @@ def _stalled(status: ClusterStatus, config: Config) -> str:
         return "no broker is heard: records stay until one is"
     if status.job.is_stalled:
         return status.job.why()
+    if status.silence.many:
+        return status.silence.many
     stuck = _stuck(status, config)
     return f"{len(stuck)} bundles are in flight for longer than any timeout" if stuck else ""
 
@@ -335,6 +355,7 @@ def _progress(status: ClusterStatus) -> str:
     parts = [f"{_bundles(count)} in flight"] if count else []
     under_way = [drain.broker for drain in status.drains if not drain.is_done]
     parts += [f"draining {', '.join(under_way)}"] if under_way else []
+    parts += status.silence.suspected
     silent = [row for row in status.broker_rows if row.state == "silent" and row.bundles]
     parts += [
         f"{row.broker} is silent and nobody serves its {_bundles(row.bundles)}" for row in silent
@@ -349,9 +370,28 @@ def _bundles(count: int) -> str:
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
     """What somebody should look at: what is wrong, then what to do."""
     yield from job_alarms(status.job)
+    yield from (as_of(status.job, words) for words in _told_alarms(status, rows, config))
+    yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
+    soon = CertificateEnd.EXPIRING_SOON
+    yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
+
+
+def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
+    """What rows of the tables say: as old as the job's last commit."""
+    silence = status.silence
+    if silence.many:
+        yield (
+            f"{silence.many}: more likely their way to Kafka than they; read an agent's log,"
+            " section BallastManySilent of docs/runbook.md"
+        )
+    yield from (f"{words}: is it frozen or cut off?" for words in silence.suspected)
     silent = [row.broker for row in status.broker_rows if row.state == "silent"]
-    if silent:
-        yield f"silent: {', '.join(silent)}; start them, or `ballast broker forget` them"
+    lately = [broker for broker in silent if broker in silence.dead][:_DEATHS_SHOWN]
+    for broker in lately:
+        yield f"{silence.dead[broker]}: start it, or `ballast broker forget {broker}`"
+    others = [broker for broker in silent if broker not in lately]
+    if others:
+        yield f"silent: {', '.join(others)}; start them, or `ballast broker forget` them"
     if status.brake is not None:
         lost = ", ".join(status.brake.get("lost", ()))
         yield f"the brake is on since {lost} vanished: `ballast release-brake` when that is right"
@@ -366,13 +406,11 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
             f"the changed setting {key} is set aside and the file's value is in force ({why}):"
             f" `ballast config reset {key}`, or mend the file and start the job again"
         )
+    yield from policy_alarms(rows.policies)
     yield from plan_alarms(rows.policies)
     yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)
-    yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
-    soon = CertificateEnd.EXPIRING_SOON
-    yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
-    yield from decided_alarms(rows.decisions, rows.writer_ms or 0)
+    yield from decided_alarms(rows.decisions, rows.held, rows.writer_ms or 0)
     yield from rejected_alarms(rows.rejected)
 
 
@@ -397,4 +435,4 @@ def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterabl
     ]
     if free:
         such = min(row["bundle"] for row in free)
-        yield f"{len(free)} bundles have no owner, such as {such}: no broker may take it"
+        yield f"{len(free)} bundles have no owner: `ballast explain bundle {such}` says why"

@@ -297,7 +297,7 @@ LOAD_HISTORY = Table(
 
 REJECTED_REPORTS = Table(
     name="rejected_reports",
-    doc="Each message that could not be used, whole, with its reason.",
+    doc="Messages that could not be used, with their reason, and how many were not kept.",
     columns=(
         _column("cluster", "string", "cluster, or '' when it could not be told"),
         _column("topic", "string", "Kafka topic"),
@@ -306,7 +306,7 @@ REJECTED_REPORTS = Table(
         _column("timestamp_ms", "long", "Kafka's LogAppendTime"),
         _column("reason", "string", "reason, a closed set"),
         _column("detail", "string", "a sentence that says what is wrong"),
-        _column("raw", "binary", "the bytes as they came"),
+        _column("raw", "binary", "the bytes as they came, at most 16 kB"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),
     ),

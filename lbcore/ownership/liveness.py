@@ -62,11 +62,16 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What is known so far. dead: brokers judged dead and not heard of since."""
+    """What is known so far.
+
+    dead: brokers judged dead and not heard of since. all_silent_ms: the cluster's clock when every
+    broker was silent last.
+    """
 
     clocks: Mapping[int, PartitionClock] = field(default_factory=dict)
     seen: Mapping[str, LastSeen] = field(default_factory=dict)
     dead: frozenset[str] = frozenset()
+    all_silent_ms: int = NEVER
 
     @property
     def elapsed_ms(self) -> int:
@@ -137,15 +142,33 @@ class Liveness:
             return max(0, max(ticks, default=0) - last.clock_ms)
         return max(0, self.clocks[last.partition].tick_ms - last.clock_ms)
 
-    def judge(self, broker_timeout_ms: int) -> "Liveness":
-        """Who is dead: silent for longer than the timeout, while somebody else is not.
+    def unheard_ms(self, broker: str) -> int:
+        """Time since a watched broker was heard; at least `silence_ms`.
 
-        When everybody is silent nobody dies of it: more likely it is us. Who was dead stays so
-        until heard of again.
+        Unlike a silence it goes on while the broker's partition gets no ticks.
         """
-        silent = {name for name in self.seen if self.silence_ms(name) > broker_timeout_ms}
-        is_anybody_there = len(silent) < len(self.seen)
-        return replace(self, dead=frozenset(silent if is_anybody_there else silent & self.dead))
+        last = self.seen[broker]
+        if last.partition == ANYWHERE:
+            return self.silence_ms(broker)
+        clock = self.clocks[last.partition]
+        since_tick_ms = self.elapsed_ms - clock.ticked_at_ms
+        return max(self.silence_ms(broker), since_tick_ms + clock.tick_ms - last.clock_ms)
+
+    def judge(self, broker_timeout_ms: int, heard_ms: int = 0) -> "Liveness":
+        """Judge who is dead: silent for longer than the timeout, while somebody else is heard.
+
+        heard_ms: how long ago that may be, 0 = as long as the timeout. When nobody is heard nobody
+        dies of it: more likely it is us. When the first is heard again, the others have heard_ms
+        to be heard as well. Who was dead stays so until heard of again.
+        """
+        silence_ms = {name: self.silence_ms(name) for name in self.seen}
+        silent = {name for name, ms in silence_ms.items() if ms > broker_timeout_ms}
+        elapsed_ms, all_silent_ms = self.elapsed_ms, self.all_silent_ms
+        if silent and min(silence_ms.values()) > (heard_ms or broker_timeout_ms):
+            all_silent_ms = elapsed_ms
+        if elapsed_ms - all_silent_ms <= heard_ms:
+            silent &= self.dead
+        return replace(self, dead=frozenset(silent), all_silent_ms=all_silent_ms)
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -156,6 +179,7 @@ class Liveness:
             },
             "seen": {name: [last.partition, last.clock_ms] for name, last in self.seen.items()},
             "dead": sorted(self.dead),
+            "all_silent": self.all_silent_ms,
         }
 
     @classmethod
@@ -170,6 +194,7 @@ class Liveness:
                 name: LastSeen(partition=p, clock_ms=c) for name, (p, c) in plain["seen"].items()
             },
             dead=frozenset(plain["dead"]),
+            all_silent_ms=plain.get("all_silent", NEVER),
         )
 
 

@@ -3,7 +3,7 @@
 Decides nothing; it words what the phases decided and remembers the moves. Source: ours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -228,12 +228,32 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
             source=brokers[source],
             destination="" if is_plain else brokers[destination],
             expected=brokers[destination] if is_plain and destination >= 0 else "",
-            inputs={**inputs[origin], **_effect(draft, usage, bundle, source, destination)},
+            inputs={
+                **_scores(
+                    inputs[origin], brokers, draft.selections[origin].destination, destination
+                ),
+                **_effect(draft, usage, bundle, source, destination),
+            },
         )
         for bundle, source, destination, origin in zip(
             *(column.tolist() for column in columns), strict=True
         )
     ]
+
+
+def _scores(
+    numbers: Mapping[str, Any], brokers: Sequence[str], partner: int, destination: int
+) -> dict[str, Any]:
+    """The numbers of a selection with the name of the broker that its source was compared with.
+
+    The strategy's partner and the destination differ where a filter forbids the partner.
+    """
+    found = dict(numbers)
+    if partner >= 0 and "score_of_destination" in found:
+        found |= {"partner": brokers[partner], "score_of_partner": found["score_of_destination"]}
+        if partner != destination:
+            del found["score_of_destination"]
+    return found
 
 
 def _effect(

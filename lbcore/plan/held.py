@@ -7,8 +7,9 @@ it was. Source: ours; a cause is what is meant by "but for" it.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -69,7 +70,9 @@ class HeldBroker:
     """A hot broker that gives nothing. verdict: the strategy's word; usage, mean: 1.0 = 100 %.
 
     causes: each of which alone, lifted, lets it give; or, where is_joint, all of which together.
-    None: its bundles can't move whatever is set. bundles: that it has.
+    None: its bundles can't move whatever is set. bundles: that it has. free: of these, held by no
+    rule. blocked: names of rules, joined by " and " → the bundles that exactly these hold; with
+    `free` they add up to `bundles`.
     """
 
     broker: str
@@ -79,6 +82,8 @@ class HeldBroker:
     bundles: int
     causes: tuple[HoldingRule, ...]
     is_joint: bool = False
+    free: int = 0
+    blocked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,15 +181,18 @@ def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[Held
             break
         is_chosen = verdicts[name] not in _TOO_LITTLE
         causes, is_joint = search.causes(name, index[name], is_chosen=is_chosen)
+        blocked = search.blocked(index[name])
         found.append(
             HeldBroker(
                 broker=name,
                 verdict=verdicts[name],
                 usage=float(usage[index[name]]),
                 mean=mean,
-                bundles=int((asked.inputs.snapshot.bundles.owner == index[name]).sum()),
+                bundles=sum(blocked.values()),
                 causes=causes,
                 is_joint=is_joint,
+                free=blocked.pop("", 0),
+                blocked=blocked,
             )
         )
     return tuple(found)
@@ -224,6 +232,15 @@ class _Search:
         if alone:
             return self._named(alone, at), False
         return self._named(self._smallest_set(broker, (*every, *strategy)), at), True
+
+    def blocked(self, at: int) -> dict[str, int]:
+        """Rules that hold bundles of the broker together → how many; "" = no rule holds them."""
+        rows = np.flatnonzero(self._asked.inputs.snapshot.bundles.owner == at).tolist()
+        held = {name: rows_held.tolist() for name, rows_held in self._holds.items()}
+        counts = Counter(
+            " and ".join(n for n, is_held in held.items() if is_held[row]) for row in rows
+        )
+        return dict(sorted(counts.items()))
 
     def _named(self, rules: Iterable[str], at: int) -> tuple[HoldingRule, ...]:
         return tuple(self._cause(name, at) for name in rules)

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.filter.policies import Policies
+from lbcore.plan.filter.policies import Policies, broker_names
 from lbcore.plan.split.algorithms import TopicLoads
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -38,7 +38,8 @@ class BrokerTable:
     room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
     is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
     finds it out itself, what comes in is not read. is_flapping: started too often of late;
-    is_suspected: silent for longer than it should, and perhaps dead; None = nobody.
+    is_suspected: silent for longer than it should, and perhaps dead; None = nobody. web_urls: of
+    each its web services', which policies may name it by; None = not known.
     """
 
     names: tuple[str, ...]
@@ -58,6 +59,12 @@ class BrokerTable:
     is_flapping: Bools | None = None
     is_suspected: Bools | None = None
     room: Ints | None = None
+    web_urls: tuple[tuple[str, ...], ...] | None = None
+
+    def all_names(self) -> tuple[tuple[str, ...], ...]:
+        """The names by which policies may mean each broker."""
+        urls = self.web_urls or ((),) * len(self.names)
+        return tuple(broker_names(name, *of) for name, of in zip(self.names, urls, strict=True))
 
 
 class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out

@@ -129,11 +129,19 @@ class PlacementRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeRows:
-    """How far each broker is from giving something. verdicts: one a broker, "" = not judged."""
+    """How far each broker is from giving something. verdicts: one a broker, "" = not judged.
+
+    movable: int64[n], its bundles that may move. takers: int64[n], other brokers that filters admit
+    for any of these. refusals: why the broker that it is compared with may take none of them, a
+    filter's label, "" = it may take some, or there is no such broker.
+    """
 
     phase: str
     gauge: Gauge
     verdicts: Sequence[str]
+    movable: Ints
+    takers: Ints
+    refusals: Sequence[str]
 
 
 Part: TypeAlias = Columns | BrokerNumbers | PlacementRows | GaugeRows

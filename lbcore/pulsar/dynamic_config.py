@@ -9,34 +9,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbcore.config.catalogue import Entry
+from lbcore.config.filters import MODULAR
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
+from lbcore.config.strategies import TRANSFER, java_class
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
+from lbcore.config.values import ConfigError, Problem
 from lbcore.plan.registry import find_shedding, placement_strategy
 from lbcore.pulsar.errors import PRECONDITION_FAILED, PulsarError
 from lbcore.validation.dynamic import in_force
 
-_PACKAGE = "org.apache.pulsar.broker.loadbalance"
-_EXTENSIBLE = {
-    "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
-    "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
-    "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
-}
 _SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
+_PIPELINE = "filters.pipeline"
 
 
 def dynamic_names() -> list[str]:
-    """Pulsar's keys, each spelling, of the settings that may change while running; sorted."""
-    dynamic = (entry.about.pulsar for entry in SETTINGS.values() if entry.about.dynamic)
-    return sorted({key for keys in dynamic for key in keys} - AT_START.keys())
+    """The names, Pulsar's in each spelling and ours, that may change while running; sorted."""
+    dynamic = [entry for entry in SETTINGS.values() if entry.about.dynamic]
+    return sorted({key for entry in dynamic for key in (entry.key, *_pulsar_keys(entry))})
+
+
+def _pulsar_keys(entry: Entry) -> tuple[str, ...]:
+    """Pulsar's keys of a setting that a command may change, the preferred one first."""
+    return tuple(key for key in entry.about.pulsar if key not in AT_START)
 
 
 def check_dynamic(key: str, verb: str = "update") -> str:
     """The key itself; raises PulsarError 412 when it can't be changed while running.
 
-    Keys of ours ("shedding.strategy") may be changed too. verb: what was asked for.
+    verb: what was asked for.
     """
-    is_ours = key in SETTINGS and SETTINGS[key].about.dynamic
-    if not is_ours and key not in dynamic_names():
+    if key not in dynamic_names():
         raise PulsarError(PRECONDITION_FAILED, f"Can't {verb} non-dynamic configuration")
     return key
 
@@ -52,11 +54,21 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
 
     config: in force now. A shedding strategy that plans destinations takes its placement with it,
     and one that doesn't leaves no placement behind that only works with such a one: Pulsar's path
-    takes one key at a time, and half of the change would be refused. Raises ConfigError.
+    takes one key at a time, and half of the change would be refused. Raises ConfigError, also for
+    a class that Pulsar's manager of this configuration can't load.
     """
-    if named_by(key) != (_SHEDDING,):
+    if named_by(key) not in ((_SHEDDING,), (_PIPELINE,)):
         return {key: value}
     changes = resolve_changes({key: value})
+    now = {_SHEDDING: config.shedding.strategy, _PIPELINE: config.filters.pipeline, **changes}
+    if now[_SHEDDING] == TRANSFER and now[_PIPELINE] == MODULAR:
+        detail = (
+            "TransferShedder is none of the modular manager's, which can't load it: take another"
+            " shedder, or filters.pipeline = extensible; set that first"
+        )
+        raise ConfigError((Problem(key=key, detail=detail),))
+    if _SHEDDING not in changes:
+        return {key: value}
     shedding = find_shedding(changed(config, {_SHEDDING: str(changes[_SHEDDING])}))
     placement = placement_strategy(config.placement)
     if shedding is None or shedding.name == placement.name:
@@ -82,14 +94,18 @@ def resets_of(key: str, config: Config, settings: Mapping[str, Any]) -> tuple[st
 def overrides(settings: Mapping[str, Any]) -> dict[str, str]:
     """What has been changed while running. settings: by "section.name", as commands have set it.
 
-    Under the preferred spelling of Pulsar's key, or our own where Pulsar has none. Of several
+    Under the preferred spelling of Pulsar's key, or our own where Pulsar has none that a command
+    may change: each name that is listed can be deleted. Of several
     settings behind one key the first in the order of declaration speaks.
     """
     found: dict[str, str] = {}
     for entry in SETTINGS.values():
         if entry.key in settings:
-            name = entry.about.pulsar[0] if entry.about.pulsar else entry.key
-            found.setdefault(name, as_pulsar(entry, settings[entry.key]))
+            name = next(iter(_pulsar_keys(entry)), entry.key)
+            value = settings[entry.key]
+            found.setdefault(name, as_pulsar(entry, value) if name != entry.key else _text(value))
+    for key in sorted(settings.keys() - SETTINGS.keys()):  # set by a version that knew more
+        found[key] = _text(settings[key])
     return found
 
 
@@ -117,15 +133,11 @@ def as_pulsar(entry: Entry, value: Any) -> str:
     """
     classes = CLASSES.get(entry.key)
     if classes is not None and isinstance(value, str) and value in classes:
-        return _class_name(classes[value])
+        return java_class(classes[value])
     factor = entry.about.pulsar_factor
     if factor is not None and type(value) in (int, float):
         return _text(value / factor)
     return _text(value)
-
-
-def _class_name(simple: str) -> str:
-    return _EXTENSIBLE.get(simple, f"{_PACKAGE}.impl.{simple}")
 
 
 def _text(value: Any) -> str:

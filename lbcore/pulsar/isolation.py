@@ -5,15 +5,14 @@ Source: Pulsar 4.0.8, ClustersBase, NamespaceIsolationDataImpl, BrokerNamespaceI
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lbcore.plan.filter.isolation import hosts_matching
 from lbcore.plan.filter.policies import (
     MAX_USAGE_PERCENT,
     InvalidPolicyError,
     IsolationPolicy,
-    host_of,
+    matches_any,
 )
 from lbcore.pulsar.errors import BAD_REQUEST, NOT_FOUND, PulsarError
 from lbcore.wire.kinds.balancing_commands import SetIsolationPolicy
@@ -43,6 +42,8 @@ def _read_policy(name: str, body: Any) -> SetIsolationPolicy:
     policy = IsolationPolicy.from_json(name, body)
     if policy.min_limit < 0 or not 0 <= policy.usage_threshold_percent <= MAX_USAGE_PERCENT:
         raise ValueError(policy)
+    for problem in policy.problems():  # Pulsar takes these, and fails or hangs when it matches them
+        raise PulsarError(BAD_REQUEST, problem)
     return SetIsolationPolicy(
         policy=name,
         namespaces=policy.namespaces,
@@ -63,13 +64,18 @@ def find_policy(
     return policies[name]
 
 
-def broker_data(broker: str, policies: Mapping[str, IsolationPolicy]) -> dict[str, Any]:
-    """BrokerNamespaceIsolationData: the policies that name a broker; the last of them by name."""
+def broker_data(
+    broker: str, names: Sequence[str], policies: Mapping[str, IsolationPolicy]
+) -> dict[str, Any]:
+    """BrokerNamespaceIsolationData: the policies that name a broker; the last of them by name.
+
+    names: all by which a pattern may mean it.
+    """
     data: dict[str, Any] = {"brokerName": broker}
     patterns: list[str] = []
     is_primary = False
     for name, policy in sorted(policies.items()):
-        role = role_of(broker, policy)
+        role = role_of(names, policy)
         if role is not None:
             patterns += policy.namespaces
             is_primary = role == PRIMARY
@@ -77,20 +83,19 @@ def broker_data(broker: str, policies: Mapping[str, IsolationPolicy]) -> dict[st
     return {**data, "primary": is_primary, "namespaceRegex": patterns}
 
 
-def role_of(broker: str, policy: IsolationPolicy) -> str | None:
-    """What a broker is to a policy, by its host or its whole name: PRIMARY, SECONDARY or None."""
-    names = (host_of(broker), broker)
-    if hosts_matching(policy.primary, names).any():
+def role_of(names: Sequence[str], policy: IsolationPolicy) -> str | None:
+    """What a broker is to a policy, by any of its names: PRIMARY, SECONDARY or None."""
+    if matches_any(policy.primary, *names):
         return PRIMARY
-    return SECONDARY if hosts_matching(policy.secondary, names).any() else None
+    return SECONDARY if matches_any(policy.secondary, *names) else None
 
 
 def ownership_status(
-    namespace: str, broker: str, policies: Mapping[str, IsolationPolicy]
+    namespace: str, names: Sequence[str], policies: Mapping[str, IsolationPolicy]
 ) -> dict[str, Any]:
     """NamespaceOwnershipStatus of each bundle of a namespace that a broker owns."""
     policy = policy_of(namespace, policies)
-    role = role_of(broker, policy) if policy else None
+    role = role_of(names, policy) if policy else None
     return {
         "broker_assignment": role or SHARED,
         "is_controlled": policy is not None,
@@ -103,6 +108,6 @@ def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> Isolat
     matching = (
         policy
         for _, policy in sorted(policies.items())
-        if hosts_matching(policy.namespaces, (namespace,))[0]
+        if matches_any(policy.namespaces, namespace)
     )
     return next(matching, None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries, parse_range_leniently
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import FULL_LOWER, FULL_UPPER
+from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.pulsar.errors import BAD_REQUEST, CONFLICT, PRECONDITION_FAILED, PulsarError
 from lbcore.route.bundles import BundleRoute
 from lbcore.wire.kinds.namespace_commands import MAX_BUNDLES, CreateNamespace
@@ -153,12 +153,15 @@ def find_bundle(namespace: str, text: str, live: Sequence[BundleRoute]) -> Bundl
         asked = parse_range_leniently(text)
     except (InvalidRangeError, ValueError):
         raise PulsarError(PRECONDITION_FAILED, f"Invalid bundle range: {text}") from None
+    named = format_bundle(namespace, asked.lower, asked.upper)
     at = bisect_left(live, asked.lower, key=attrgetter("lower"))
     found = live[at] if at < len(live) else None
     if found is None or found.lower != asked.lower:
-        reason = f"Cannot find bundle {namespace}/{text} in the bundles list"
+        reason = f"Cannot find bundle {named} in the bundles list"
         raise PulsarError(PRECONDITION_FAILED, reason)
     if found.upper != asked.upper:
-        reason = f"Invalid upper boundary for bundle {namespace}/{text}"
+        reason = (
+            f"Invalid upper boundary for bundle {named}. Expected upper boundary of {found.bundle}"
+        )
         raise PulsarError(PRECONDITION_FAILED, reason)
     return found

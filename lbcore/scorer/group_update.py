@@ -91,7 +91,9 @@ class GroupUpdate:
     """One group's part of a micro-batch. brokers[i] started as incarnations[i] most lately.
 
     counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
-    the offset after the last row seen. faults: what was put aside, as `put_aside.told` says it.
+    the offset after the last row seen. not_kept: "TOPIC:REASON" → messages that were refused and
+    are not in `rejected`. read_bytes: of the keys and values that were read. faults: what was put
+    aside, as `put_aside.told` says it.
     """
 
     group: int
@@ -102,6 +104,8 @@ class GroupUpdate:
     bundles: tuple[BundleReport, ...] = ()
     placed: tuple[Placed, ...] = ()
     rejected: tuple[RejectedMessage, ...] = ()
+    not_kept: Mapping[str, int] = field(default_factory=dict)
+    read_bytes: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     faults: tuple[Mapping[str, Any], ...] = ()

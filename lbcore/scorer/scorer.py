@@ -17,7 +17,7 @@ import numpy as np
 
 from lbcore.machine import Care, Step
 from lbcore.put_aside import Fault, Guard, Guarded, Unguarded, told
-from lbcore.scorer.batch import ScorerBatch
+from lbcore.scorer.batch import PENDING_BYTES, ScorerBatch
 from lbcore.scorer.group_update import (
     TICK,
     Arrivals,
@@ -136,6 +136,7 @@ class BrokerScorer:
         for event in events:
             ends = batch.ends.setdefault(event.position.topic, {})
             known = ends.get(event.position.partition, 0)
+            batch.read_bytes += len(event.key or b"") + len(event.value or b"")
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         smoothed = partial(self._smooth_loads, batch)
@@ -282,6 +283,9 @@ class BrokerScorer:
         parts = {**(pending.parts if pending else {}), message.part: event}
         if len(parts) < message.parts:
             track.pending = PendingParts(seq=seq, parts=parts)
+            batch.pending_bytes += len(event.value or b"")
+            if batch.pending_bytes > PENDING_BYTES:
+                self._make_room(batch)
             return
         loads = [
             message if part == message.part else self._parse(parts[part]) for part in sorted(parts)
@@ -290,6 +294,16 @@ class BrokerScorer:
         track.seqs[Topic.BUNDLE_LOAD.value] = seq
         reported_ms = max(event.position.timestamp_ms for event in parts.values())
         self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
+
+    def _make_room(self, batch: ScorerBatch) -> None:
+        """Reject the parts of the broker that has most waiting; anybody may make up brokers."""
+        sizes = {name: track.pending_bytes for name, track in batch.before.items()}
+        sizes |= {name: track.pending_bytes for name, track in batch.tracks.items()}
+        track = batch.track(max(sorted(sizes), key=lambda name: sizes[name]))
+        if track is not None and track.pending is not None:
+            batch.pending_bytes -= track.pending_bytes
+            self._reject_incomplete(batch, track.pending)
+            track.pending = None
 
     def _complete(self, batch: ScorerBatch, loads: Sequence[BundleLoad], reported_ms: int) -> None:
         last = loads[-1].envelope
@@ -302,15 +316,15 @@ class BrokerScorer:
         )
 
     def _reject(self, batch: ScorerBatch, event: RawMessage, rejected: Rejected) -> None:
-        batch.counts["rejected"] += 1
-        batch.rejected.append(RejectedMessage(position=event.position, rejected=rejected))
+        batch.refuse(RejectedMessage(position=event.position, rejected=rejected))
 
     def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
         for part in sorted(pending.parts):
             event = pending.parts[part]
             detail = (
                 f"part {part} of report {pending.seq} waited for {_missing(pending, self._parse)} "
-                "when a newer report or start began; send all parts of a report before the next one"
+                "when a newer report or start began, or too many parts waited; send all parts of a "
+                "report before the next one"
             )
             rejected = Rejected(
                 reason=RejectReason.MISSING_PART,
@@ -346,6 +360,8 @@ class BrokerScorer:
             bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
             placed=tuple(batch.placed),
             rejected=tuple(batch.rejected),
+            not_kept=dict(sorted(batch.not_kept.items())),
+            read_bytes=batch.read_bytes,
             counts=dict(sorted(batch.counts.items())),
             ends=batch.ends,
             faults=tuple(batch.faults),

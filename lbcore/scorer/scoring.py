@@ -15,7 +15,7 @@ from lbcore.signals.arrays import with_rows
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import BrokerLoad, Floats, Message, Rejected, Topic
-from lbcore.wire.parse import parse_rows
+from lbcore.wire.parse import parse_rows, refused_by_source
 from lbcore.wire.rules import ParseRules
 
 
@@ -34,6 +34,8 @@ def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
     rules = ParseRules(clusters=clusters, limits=config.wire, loads=loads)
 
     def parse_raw(raw: RawMessage) -> Message | Rejected:
+        if raw.refusal:
+            return refused_by_source(raw.refusal, raw.key, raw.value, rules)
         topic = Topic(raw.position.topic[len(prefix) :])
         return parse_rows(topic, raw.key, raw.value, rules)
 

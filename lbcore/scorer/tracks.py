@@ -9,10 +9,11 @@ one after it does not: then that one was only a late echo. Used by `scorer`. Sou
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from lbcore import columns, packing
 from lbcore.machine import UnknownStateSchemaError
+from lbcore.plain import LEFT_OUT
 from lbcore.wire.messages import BrokerLoad, Envelope, Position
 
 STATE_SCHEMA = 2
@@ -33,11 +34,15 @@ class Start(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
-    """A message as Kafka gave it."""
+    """A message as Kafka gave it.
+
+    refusal: "REASON sentence" where the source could not read it; key and value are prefixes then.
+    """
 
     position: Position
     key: bytes | None
     value: bytes | None
+    refusal: Annotated[str, LEFT_OUT] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,11 @@ class PendingParts:
     seq: int
     parts: Mapping[int, RawMessage] = field(default_factory=dict)
 
+    @property
+    def bytes(self) -> int:
+        """The length of all values."""
+        return sum(len(event.value or b"") for event in self.parts.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTrack:
@@ -70,6 +80,11 @@ class BrokerTrack:
     seqs: Mapping[str, int] = field(default_factory=dict)
     smoothed: Smoothed | None = None
     pending: PendingParts | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits for other parts."""
+        return self.pending.bytes if self.pending else 0
 
 
 ScorerState: TypeAlias = Mapping[str, BrokerTrack]
@@ -96,6 +111,11 @@ class OpenTrack:
     smoothed: Smoothed | None = None
     pending: PendingParts | None = None
     loads: list[tuple[BrokerLoad, RawMessage]] = field(default_factory=list)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits for other parts."""
+        return self.pending.bytes if self.pending else 0
 
     @classmethod
     def of(cls, track: BrokerTrack) -> "OpenTrack":

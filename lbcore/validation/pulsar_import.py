@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lbcore.config.filters import EXTENSIBLE, MODULAR
+from lbcore.config.java_values import is_blank, trim
 from lbcore.config.pulsar_keys import (
     WITHOUT_EFFECT,
     WITHOUT_EFFECT_IN_MODULAR,
@@ -22,10 +23,11 @@ from lbcore.config.strategies import (
     PLACEMENT,
     SHEDDING,
     TRANSFER,
+    java_class,
     short_name,
 )
-from lbcore.config.tree import Config, changed
-from lbcore.config.values import Problem
+from lbcore.config.tree import SETTINGS, Config, changed
+from lbcore.config.values import Problem, shown_value
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.validation.check import check_config
 
@@ -57,6 +59,19 @@ _SINCE_5_0: Mapping[str, tuple[str, str]] = {
     "maxUnloadPercentage": ("0.2", "0.5"),
 }
 """Keys whose default is another one in 5.0.0: that of up to 5.0.0-M1, and that of 5.0.0."""
+
+_EVERY_BROKERS = (
+    "advertisedAddress",
+    "bindAddress",
+    "brokerServicePort",
+    "clusterName",
+    "configurationMetadataStoreUrl",
+    "configurationStoreServers",
+    "metadataStoreUrl",
+    "webServicePort",
+    "zookeeperServers",
+)
+"""Keys that are not about balancing, one of which every broker.conf has."""
 
 _NOTHING = ("", "[]", "None", "Optional.empty")
 """How a key without a value is written."""
@@ -90,8 +105,9 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
 
     Raises ConfigError for a value that can't be used.
     """
-    keys = {**keys, MANAGER: keys.get(MANAGER, "").strip() or LOAD_MANAGERS[MODULAR]}
-    strange = tuple(_unknown_classes(keys))
+    manager = trim(keys.get(MANAGER, "")) or java_class(LOAD_MANAGERS[MODULAR])
+    strange = tuple(_no_broker_conf(keys)) or tuple(_unknown_classes({**keys, MANAGER: manager}))
+    keys = {**keys, MANAGER: manager}
     if strange:
         return ImportedConfig(config=Config(), refused=strange)
     config, unknown = from_pulsar_keys(keys)
@@ -101,7 +117,7 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
     named = [key for key in unknown if is_about_balancing(key)]
     idle = {key: why for key, why in _without_effect_of(config).items() if key in keys}
-    differing = {key for key, why in idle.items() if not _is_default(why, keys[key])}
+    differing = {key for key, why in idle.items() if not _is_default(why, trim(keys[key]))}
     vain = {key: _vain(key, keys[key], why) for key, why in sorted(idle.items())}
     return ImportedConfig(
         config=config,
@@ -114,6 +130,7 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
         told=(
             *(problem for key, problem in vain.items() if key not in differing),
             *_replaced(keys, config),
+            *_loose_flags(keys),
         ),
         unrelated=len(set(unknown) - set(named) - set(idle)),
         ruled_by=ruled_by,
@@ -130,7 +147,7 @@ def _of_either_5_0(keys: Mapping[str, str], config: Config) -> Iterator[Problem]
     is_of_5_0 = any(key in keys for key in KEYS_SINCE_5_0)
     if config.filters.pipeline == EXTENSIBLE or not is_of_5_0:
         return
-    left_open = [key for key in _SINCE_5_0 if not keys.get(key, "").strip()]
+    left_open = [key for key in _SINCE_5_0 if is_blank(keys.get(key, ""))]
     if STRATEGY not in left_open:
         left_open = [key for key in left_open if key != PLACING]
     for key in left_open:
@@ -146,10 +163,38 @@ def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:
         (STRATEGY, SHEDDING, SHEDDING_STRATEGIES),
         (PLACING, PLACEMENT, PLACEMENT_STRATEGIES),
     ):
-        name = keys.get(key, "").strip()
-        if name and short_name(name, classes) not in known:
-            there = ", ".join(sorted(classes.values()))
-            yield Problem(key=key, detail=f"there is no {name} here: take one of {there}")
+        name = trim(keys.get(key, ""))
+        short = short_name(name, classes)
+        if not name or (short in known and "." in name):
+            continue
+        there = ", ".join(sorted(map(java_class, classes.values())))
+        why = (
+            f"there is no {shown_value(name)} here: Pulsar's own classes count by their full names"
+        )
+        if "," in name:
+            why = f"{shown_value(name)} is one class name for Pulsar, which has none such"
+        elif "." in name:
+            why = f"{shown_value(name)} is no class of Pulsar's, and what it does is not known here"
+        yield Problem(key=key, detail=f"{why}; take one of {there}")
+
+
+def _no_broker_conf(keys: Mapping[str, str]) -> Iterator[Problem]:
+    """A file that has nothing of a broker's settings would else be obeyed by doing nothing."""
+    known = {*_EVERY_BROKERS, *WITHOUT_EFFECT, *WITHOUT_EFFECT_IN_MODULAR, *KEYS_SINCE_4_2}
+    known |= {alias for entry in SETTINGS.values() for alias in entry.about.pulsar}
+    if known.isdisjoint(keys):
+        detail = f"it has none of Pulsar's keys among its {len(keys)}; name a broker.conf"
+        yield Problem(key="file", detail=detail)
+
+
+def _loose_flags(keys: Mapping[str, str]) -> Iterator[Problem]:
+    """Flags that are neither true nor false: Java reads them as false."""
+    flags = {alias for one in SETTINGS.values() if one.type is bool for alias in one.about.pulsar}
+    for key in sorted(flags & keys.keys()):
+        text = trim(keys[key])
+        if not is_blank(text) and text.lower() not in ("true", "false"):
+            detail = f"{shown_value(text)} counts as false: Java reads all but true so"
+            yield Problem(key=key, detail=detail)
 
 
 def _unloadable(config: Config) -> Iterator[Problem]:
@@ -165,12 +210,12 @@ def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
     """Strategies that the extensible manager does not take, though the file names them."""
     if config.filters.pipeline != EXTENSIBLE:
         return
-    shedding = short_name(keys.get(STRATEGY, "").strip(), SHEDDING)
+    shedding = short_name(trim(keys.get(STRATEGY, "")), SHEDDING)
     if shedding and shedding != TRANSFER:
         yield Problem(
             key=STRATEGY, detail="the extensible manager can't load it and takes TransferShedder"
         )
-    placement = short_name(keys.get(PLACING, "").strip(), PLACEMENT)
+    placement = short_name(trim(keys.get(PLACING, "")), PLACEMENT)
     if placement and placement != config.placement.strategy:
         yield Problem(
             key=PLACING, detail="the extensible manager always takes LeastResourceUsageWithWeight"

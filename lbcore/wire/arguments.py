@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from lbcore.model.bundles import InvalidRangeError, decode_boundary, explicit_boundaries
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.model.nearest import nearest
 from lbcore.wire import fields as wire
 from lbcore.wire.bundles import check_bundle
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import RejectReason
-from lbcore.wire.nearest import nearest
 from lbcore.wire.rules import MAX_INT64
 
 Arguments = TypeVar("Arguments")
@@ -26,6 +26,7 @@ Reader = Callable[[Mapping[str, Any], str], Any]
 MAX_CHARS = 4_096
 MAX_ITEMS = 100_000
 MAX_MOVES = 1_000
+MAX_SETTINGS = 1_000
 _PLAN_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _MAX_FLOAT = 1.7976931348623157e308
 
@@ -160,8 +161,9 @@ def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = wire.mapping(given, name)
     if not found:
         raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one setting")
-    if len(found) > MAX_ITEMS:
-        raise FieldRefusal(RejectReason.TOO_LARGE, f"{name} must have at most {MAX_ITEMS} settings")
+    if len(found) > MAX_SETTINGS:
+        detail = f"{name} must have at most {MAX_SETTINGS} settings"
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     for key in found:
         wire.nonempty({name: key}, name, MAX_CHARS)
         _check_setting(found, key)

@@ -89,7 +89,7 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
         envelope=envelope,
         usage=usage,
         limit=limit,
-        traffic=np.array([fields.number(message, field) for field in TRAFFIC]),
+        traffic=fields.flushed(np.array([fields.number(message, field) for field in TRAFFIC])),
         topic_count=fields.count(message, "numTopics"),
         bundle_count=fields.count(message, "numBundles"),
         consumer_count=fields.count(message, "numConsumers"),
@@ -107,6 +107,20 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
         ),
         is_draining=fields.flag(message, "draining", default=False),
     )
+
+
+def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
+    """Refuse a field of LOAD_FIELDS that is there and that `read_load` would refuse."""
+    if field in WIRE_NAMES:
+        _resource(message, field)
+    elif field in TRAFFIC:
+        fields.number(message, field)
+    elif field in COUNTS:
+        fields.count(message, field)
+    elif field == "advertisedListeners":
+        _listeners(message, max_chars)
+    else:
+        fields.text(message, field, max_chars)
 
 
 def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lbcore.model.nearest import nearest
 from lbcore.wire.arguments import read_arguments, written_arguments
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.kinds.balancing_commands import BALANCING_COMMANDS
@@ -21,7 +22,6 @@ from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import NAMESPACE_COMMANDS
 from lbcore.wire.messages import RejectReason
-from lbcore.wire.nearest import nearest
 
 _DECLARED = (
     *NAMESPACE_COMMANDS,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
-from lbcore.wire.rules import MAX_COUNT, MAX_INT64, MAX_NUMBER
+from lbcore.wire.rules import MAX_COUNT, MAX_INT64, MAX_NUMBER, MIN_TRAFFIC
 
 COUNT_COLUMNS = frozenset(BUNDLE_COLUMNS) - frozenset(TRAFFIC)
 """The columns of a table that hold whole numbers."""
@@ -233,7 +233,13 @@ def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]
         raise _first_refusal(columns, whole)
     if float in count_types and not bool(np.all(stats[counts] == np.floor(stats[counts]))):
         raise _first_refusal(columns, whole)
-    return np.ascontiguousarray(stats.T)
+    return flushed(np.ascontiguousarray(stats.T))
+
+
+def flushed(traffic: Floats) -> Floats:
+    """The same array, with 0 in place of traffic below MIN_TRAFFIC; writes into it."""
+    traffic[traffic < MIN_TRAFFIC] = 0.0
+    return traffic
 
 
 def _types(columns: Mapping[str, Sequence[Any]], chosen: Sequence[bool]) -> set[type]:

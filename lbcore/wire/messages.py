@@ -60,6 +60,8 @@ class RejectReason(str, Enum):
     KEY_MISMATCH = "key_mismatch"
     BAD_PART = "bad_part"
     MISSING_PART = "missing_part"
+    UNREADABLE = "unreadable"
+    NOT_KEPT = "not_kept"
     UNKNOWN_KIND = "unknown_kind"
     UNKNOWN_ARGUMENT = "unknown_argument"
     MALFORMED_NAMESPACE = "malformed_namespace"

@@ -81,6 +81,19 @@ def parse_rows(
     return replace(found, refused=refused_rows(sifted, strictly.cluster))
 
 
+def refused_by_source(
+    refusal: str, key: bytes | None, value: bytes | None, rules: ParseRules
+) -> Rejected:
+    """The refusal of a record that the source did not read whole. refusal: "REASON sentence"."""
+    reason, _, detail = refusal.partition(" ")
+    return Rejected(
+        reason=RejectReason(reason),
+        detail=detail,
+        raw=value or b"",
+        cluster=_cluster_of(key, rules),
+    )
+
+
 def _parse(topic: Topic, key: bytes | None, value: bytes | None, rules: ParseRules) -> Message:
     return _read(topic, key, _decode(value, rules), rules)
 

@@ -1,26 +1,32 @@
 """A real Pulsar broker's load report as the two messages that an agent would have sent.
 
-Decides what of a report is used and what a broker is called: host:port of its web service. Bundles
-that a broker keeps for watching itself are left out. The bridge and tests call it.
-Source: Pulsar 4.0.8, LocalBrokerData as /admin/v2/broker-stats/load-report answers it (modular
-manager; the extensible one answers 500, which is Rejected here).
+A field that can't be used (Java writes NaN as text, rates a little below 0, a limit of 1.8e308, or
+null) counts as not reported and is named; the rest of the report stands. Bundles that a broker
+keeps for watching itself are left out. Source: Pulsar 4.0.8, LocalBrokerData as
+/admin/v2/broker-stats/load-report answers it (modular manager; the extensible one answers 500,
+which is Rejected here).
 """
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from lbcore.model.monitoring import is_monitoring_namespace
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
-from lbcore.wire.broker_load import read_load
-from lbcore.wire.bundles import check_bundles
+from lbcore.wire.broker_load import COUNTS, URLS, VERSIONS, check_field, read_load
+from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
+    TRAFFIC,
     BrokerLoad,
     BundleLoad,
     Envelope,
+    Floats,
     Rejected,
     RejectReason,
 )
@@ -28,11 +34,61 @@ from lbcore.wire.rules import MAX_INT64
 
 MAX_REPORT_BYTES = 64 * 1_048_576
 MAX_CHARS = 4_096
+_ALWAYS = (*WIRE_NAMES, *TRAFFIC, *COUNTS, "lastUpdate")
+"""Fields that a LocalBrokerData of Pulsar 3.0 to 5.0 always has."""
+_OPTIONAL = (*URLS, *VERSIONS, "advertisedListeners")
+_SHARES = tuple(f"lastStats.{column}" for column in BUNDLE_COLUMNS)
+REPORT_FIELDS = (*_ALWAYS, *_OPTIONAL, "startTimestamp", "lastStats", *_SHARES)
+"""Every field that can be named as not reported."""
+_HTTP_URLS = ("brokerHttpUrl", "brokerHttpsUrl")
+_PORT = re.compile(r"(?:Optional\[)?(\d{1,5})\]?")
+_NO_MEASURES = (
+    "NoopLoadManager measures nothing: set loadManagerClassName to ModularLoadManagerImpl or"
+    " ExtensibleLoadManagerImpl on every broker, and restart them"
+)
+_SIMPLE = (
+    "it is one of SimpleLoadManagerImpl: set loadManagerClassName to ModularLoadManagerImpl or"
+    " ExtensibleLoadManagerImpl on every broker, and restart them"
+)
+_TOO_OLD = (
+    "startTimestamp is missing, as in reports of Pulsar before 3.0, which can't unload a bundle to"
+    " a chosen broker either: upgrade the brokers to Pulsar 3.0 or later"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarReport:
+    """What a load report says.
+
+    addresses: host:port of the web addresses that the broker says are its own. unreported: field →
+    why it counts as not reported; without startTimestamp the incarnation is "".
+    """
+
+    load: BrokerLoad
+    bundles: BundleLoad
+    addresses: frozenset[str]
+    unreported: Mapping[str, str]
+
+    def named(self, broker: str) -> "PulsarReport":
+        """The report under the name that Pulsar lists the broker by."""
+        envelope = replace(self.load.envelope, broker=broker)
+        return self._under(envelope)
+
+    def started(self, incarnation: str) -> "PulsarReport":
+        """The report of a broker whose start is known from elsewhere."""
+        return self._under(replace(self.load.envelope, incarnation=incarnation))
+
+    def _under(self, envelope: Envelope) -> "PulsarReport":
+        return replace(
+            self,
+            load=replace(self.load, envelope=envelope),
+            bundles=replace(self.bundles, envelope=envelope),
+        )
 
 
 def parse_pulsar_report(
     raw: bytes, cluster: str, loads: Callable[[str], Any] = json.loads
-) -> tuple[BrokerLoad, BundleLoad] | Rejected:
+) -> PulsarReport | Rejected:
     """The broker's load and all its bundles in one part, or why the report can't be used.
 
     The envelope's incarnation is startTimestamp; seq and reported_at_ms are lastUpdate, so a report
@@ -54,10 +110,31 @@ def broker_name(url: str) -> str:
     return place.rpartition("@")[2]
 
 
+def is_same_broker(addresses: Collection[str], names: Collection[str]) -> bool:
+    """True when one of the addresses, host:port, is one of the names."""
+    return not {one.lower() for one in addresses}.isdisjoint(one.lower() for one in names if one)
+
+
+def runtime_addresses(settings: Mapping[str, str], default: str = "") -> Mapping[str, str]:
+    """host:port → scheme of a broker's web addresses, by its configuration; {} = not told.
+
+    default: the host where the configuration names none.
+    """
+    host = settings.get("advertisedAddress", "").strip().removesuffix("null") or default
+    ports = {"http": settings.get("webServicePort"), "https": settings.get("webServicePortTls")}
+    return {
+        f"{host}:{found[1]}": scheme
+        for scheme, port in ports.items()
+        if host and (found := _PORT.fullmatch(port or ""))
+    }
+
+
 def _decode(raw: bytes, loads: Callable[[str], Any]) -> dict[str, Any]:
     if len(raw) > MAX_REPORT_BYTES:
         detail = f"the report has {len(raw)} bytes and the limit is {MAX_REPORT_BYTES}"
         raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+    if raw.strip() in (b"", b"null"):
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, f"there is none; {_NO_MEASURES}")
     try:
         decoded = loads(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -66,6 +143,8 @@ def _decode(raw: bytes, loads: Callable[[str], Any]) -> dict[str, Any]:
     if type(decoded) is not dict:
         detail = f"the report must be a JSON object, got {shown(decoded)}"
         raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+    if "systemResourceUsage" in decoded:
+        raise FieldRefusal(RejectReason.MISSING_FIELD, _SIMPLE)
     return _without_nulls(decoded)
 
 
@@ -74,45 +153,134 @@ def _without_nulls(report: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in report.items() if value is not None}
 
 
-def _read_report(report: dict[str, Any], cluster: str) -> tuple[BrokerLoad, BundleLoad]:
-    updated_at_ms = fields.integer(report, "lastUpdate")
+def _read_report(report: dict[str, Any], cluster: str) -> PulsarReport:
+    unreported: dict[str, str] = {}
+    _drop_unusable(report, unreported)
+    updated_at_ms = report["lastUpdate"]
     envelope = Envelope(
         cluster=cluster,
         broker=_read_broker(report),
-        incarnation=str(fields.integer(report, "startTimestamp", maximum=MAX_INT64)),
+        incarnation=_read_start(report, unreported),
         seq=updated_at_ms,
         reported_at_ms=updated_at_ms,
     )
-    listeners = fields.mapping(report, "advertisedListeners", {})
-    report["advertisedListeners"] = {
-        listener: _without_nulls(fields.mapping(listeners, listener)) for listener in listeners
-    }
+    bundles = _read_bundles(report, envelope, unreported)
+    for at, name in enumerate(TRAFFIC):  # what all its bundles carry stands for the broker's
+        report.setdefault(name, float(bundles.stats[:, at].sum()))
     for ours in ("labels", "draining"):  # no fields of Pulsar's
         report.pop(ours, None)
-    return read_load(report, envelope, MAX_CHARS), _read_bundles(report, envelope)
+    return PulsarReport(
+        load=read_load(report, envelope, MAX_CHARS),
+        bundles=bundles,
+        addresses=_addresses(report),
+        unreported=unreported,
+    )
+
+
+def _drop_unusable(report: dict[str, Any], unreported: dict[str, str]) -> None:
+    """Leave out what can't be used, and name it, and what a report always has."""
+    listeners = report.get("advertisedListeners")
+    if isinstance(listeners, Mapping):
+        report["advertisedListeners"] = {
+            name: _without_nulls(urls) if isinstance(urls, Mapping) else urls
+            for name, urls in listeners.items()
+        }
+    for name in (*_ALWAYS, *_OPTIONAL):
+        if name not in report:
+            if name in _ALWAYS:
+                unreported[name] = f"{name} is missing or null"
+            continue
+        try:
+            if name == "lastUpdate":
+                fields.integer(report, name)
+            else:
+                check_field(report, name, MAX_CHARS)
+        except FieldRefusal as refusal:
+            unreported[name] = refusal.detail
+            del report[name]
+    report.setdefault("lastUpdate", 0)
+    report["lastUpdate"] = int(report["lastUpdate"])
+
+
+def _read_start(report: Mapping[str, Any], unreported: dict[str, str]) -> str:
+    """startTimestamp; "" for one that is no time, Refusal without one."""
+    if "startTimestamp" not in report:
+        raise FieldRefusal(RejectReason.MISSING_FIELD, _TOO_OLD)
+    try:
+        return str(fields.integer(report, "startTimestamp", minimum=1, maximum=MAX_INT64))
+    except FieldRefusal as refusal:
+        unreported["startTimestamp"] = refusal.detail
+        return ""
 
 
 def _read_broker(report: Mapping[str, Any]) -> str:
     field = "webServiceUrl" if "webServiceUrl" in report else "webServiceUrlTls"
     if field not in report:
-        detail = "webServiceUrl is missing, so the broker has no name; is this a load report?"
+        detail = (
+            "webServiceUrl is missing, so the broker has no name; is this a load report? Ballast"
+            " reads those of ModularLoadManagerImpl, Pulsar 3.0 or later"
+        )
         raise FieldRefusal(RejectReason.MISSING_FIELD, detail)
     url = fields.text(report, field, MAX_CHARS)
     name = broker_name(url)
     return fields.name({f"host:port of {field}": name}, f"host:port of {field}", MAX_CHARS)
 
 
-def _read_bundles(report: Mapping[str, Any], envelope: Envelope) -> BundleLoad:
+def _addresses(report: Mapping[str, Any]) -> frozenset[str]:
+    """Those of its web service, of the internal listener and of all others."""
+    urls = [report.get(name, "") for name in ("webServiceUrl", "webServiceUrlTls")]
+    for listener in report.get("advertisedListeners", {}).values():
+        urls += [listener.get(name, "") for name in _HTTP_URLS]
+    return frozenset(filter(None, map(broker_name, urls)))
+
+
+def _read_bundles(
+    report: Mapping[str, Any], envelope: Envelope, unreported: dict[str, str]
+) -> BundleLoad:
     """Every bundle of lastStats but those that watch the broker, in the report's order."""
-    stats = fields.mapping(report, "lastStats")
-    names = tuple(name for name in stats if not is_monitoring_namespace(name.rpartition("/")[0]))
+    try:
+        stats = fields.mapping(report, "lastStats")
+    except FieldRefusal as refusal:
+        unreported["lastStats"] = refusal.detail
+        stats = {}
+    kept = {
+        name: row
+        for name, row in stats.items()
+        if not is_monitoring_namespace(name.rpartition("/")[0])
+    }
+    try:
+        names, table = _table(kept)
+    except FieldRefusal:
+        names, table = _table(_usable_rows(kept, unreported))
+    return BundleLoad(envelope=envelope, part=0, parts=1, names=names, stats=table)
+
+
+def _table(stats: Mapping[str, Any]) -> tuple[tuple[str, ...], Floats]:
+    names = tuple(stats)
     check_bundles(names)
     rows = [fields.mapping(stats, name) for name in names]
     columns = {field: [row.get(field, 0) for row in rows] for field in BUNDLE_COLUMNS}
-    return BundleLoad(
-        envelope=envelope,
-        part=0,
-        parts=1,
-        names=names,
-        stats=fields.table(columns, len(names), fields.COUNT_COLUMNS),
-    )
+    return names, fields.table(columns, len(names), fields.COUNT_COLUMNS)
+
+
+def _usable_rows(stats: Mapping[str, Any], unreported: dict[str, str]) -> dict[str, Any]:
+    """The rows without what can't be used: a column is 0 then, as it is where it is absent."""
+    found: dict[str, Any] = {}
+    for name, row in stats.items():
+        try:
+            check_bundle(name)
+            found[name] = dict(fields.mapping(stats, name))
+        except FieldRefusal as refusal:
+            unreported.setdefault("lastStats", refusal.detail)
+            continue
+        for column in set(BUNDLE_COLUMNS) & row.keys():
+            label = f"{column} of {name}"
+            try:
+                if column in fields.COUNT_COLUMNS:
+                    fields.count({label: row[column]}, label)
+                else:
+                    fields.number({label: row[column]}, label)
+            except FieldRefusal as refusal:
+                del found[name][column]
+                unreported.setdefault(f"lastStats.{column}", refusal.detail)
+    return found

@@ -21,6 +21,9 @@ sends them to the job that it waits for."""
 MAX_INT64 = 2**63 - 1
 MAX_COUNT = 2**53
 MAX_NUMBER = 1e18
+MIN_TRAFFIC = 1e-9
+"""Traffic below it is none: it is less than a message in 30 years, and what is divided by it
+overflows."""
 MIN_POSITIVE_LIMIT = 1e-9
 """Below it, usage / limit could leave single precision, in which Pulsar computes percentages."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.table_tail import log_path
+from jobs.adapters.delta.table_log import log_path
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from lbcore.model.tables import TABLES

@@ -31,8 +31,8 @@ import pyarrow as pa
 import pyarrow.fs as arrow_fs
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_log import log_path
 from jobs.adapters.delta.table_place import TablePlace, table_place
-from jobs.adapters.delta.table_tail import log_path
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s, table_path, table_properties

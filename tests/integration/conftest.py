@@ -39,7 +39,7 @@ def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 _LONGEST = (
     "test_job", "test_run_local", "test_serve_commands", "test_operating", "test_failover",
-    "test_pulsar_http", "test_rest", "test_plans", "test_fencing", "test_kafka_clients",
+    "test_pulsar_http", "test_plans", "test_fencing", "test_kafka_clients",
 )  # fmt: skip
 
 

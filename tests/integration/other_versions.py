@@ -45,10 +45,9 @@ def make_next_version(folder: Path) -> Path:
 
 
 def make_version_before(folder: Path) -> Path:
-    """Its checkpoints are laid out as layout 1 was: every chunk is an entry of its own."""
+    """In its checkpoints every chunk is an entry of its own, which the index says."""
     root = _copy(folder)
     spark = root / "jobs/adapters/spark"
-    _change(spark / "checkpoint.py", r"(?m)^LAYOUT = 2$", lambda _: "LAYOUT = 1")
     _change(spark / "spark_machine.py", r"(?m)^_SMALL_BYTES = .+$", lambda _: "_SMALL_BYTES = -1")
     return root
 

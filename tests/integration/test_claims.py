@@ -22,6 +22,7 @@ from jobs.adapters.spark.checkpoint import (
 )
 from tests.support.tables.claiming import LOST, WON, assert_says_so, ends, race, started
 from tests.support.tables.small_batches import batch, record, rows, sink_on
+from tests.support.tables.spark_checkpoint import write_checkpoint
 
 
 def test_of_jobs_that_claim_at_once_one_has_the_tables(tmp_path: Path) -> None:
@@ -81,9 +82,7 @@ def test_checkpoint_whose_job_lost_the_race_is_refused_later(tmp_path: Path) -> 
         layout=LAYOUT, code_version="c", config_version="f", scorer_groups=1, epoch=0, claim="mine"
     )
     checkpoint = state_dir / "checkpoints" / "epoch-0"
-    (checkpoint / "commits").mkdir(parents=True)
-    (checkpoint / "commits" / "0").touch()
-    (checkpoint / "metadata").touch()
+    write_checkpoint(checkpoint, begun=1, ended=1)
     write_manifest(state_dir, manifest, Resumption(checkpoint=checkpoint, reason=""))
     TableWriter(tables).claim("theirs")
     writer = TableWriter(tables)

@@ -41,6 +41,7 @@ from lbcore.model.tables import TABLES
 from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
 from tests.integration.test_crashed_upkeep import RECOVERY, crash_after
 from tests.support.tables.crashed_batches import CrashedError, Place, steps_of
+from tests.support.tables.spark_checkpoint import write_checkpoint
 from tests.support.worlds.rebuilt import promised
 from tests.support.worlds.world import CLUSTER
 
@@ -95,11 +96,7 @@ class Upgrade:
     def __post_init__(self) -> None:
         self.state_dir = self.place.root.with_name(f"{self.place.root.name}-state")
         folder = self.state_dir / "checkpoints" / "epoch-0"
-        begun = ("metadata", "offsets/0", "offsets/1", "commits/0")
-        for name in (*begun, "commits/1") if self.is_finished else begun:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
-        (folder / "metadata").write_text('{"id": "query"}')
+        write_checkpoint(folder, begun=2, ended=2 if self.is_finished else 1, query="query")
         epoch = max(
             DeltaTable(str(self.place.root / EVENTS)).transaction_version(EPOCH_APP) or 0, 0
         )

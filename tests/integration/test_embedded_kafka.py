@@ -11,9 +11,12 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
+from jobs.adapters.kafka.reach import KafkaWatch, kafka_trouble
 from jobs.console import CommandError
 from tests.integration.stack import wait_for
+from tests.support.processes.frozen import freeze
 
 _TOPIC = "kept"
 _PATIENCE_S = 60.0
@@ -49,6 +52,30 @@ def _consume(broker: EmbeddedKafka, expected: int) -> list[int]:
             seen.extend(int(record.value) for record in records)
     consumer.close()
     return sorted(seen)
+
+
+def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: EmbeddedKafka) -> None:
+    told: list[str] = []
+    address = KafkaAddress(bootstrap=kafka.bootstrap)
+    watch = KafkaWatch(address, "agent of b1", tell=told.append)
+    watch.look()
+    assert (watch.trouble, told) == ("", [])
+    freeze(kafka.pid)
+    try:
+        watch.look()
+        watch.look()
+    finally:
+        os.kill(kafka.pid, signal.SIGCONT)
+    assert watch.trouble == f"Kafka does not answer at {kafka.bootstrap} (no answer within 1 s)"
+    watch.look()
+    assert watch.trouble == ""
+    assert [kafka.bootstrap in line for line in told] == [True, True]  # once away, once back
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    gone = kafka_trouble(KafkaAddress(bootstrap=f"127.0.0.1:{port}"))
+    assert gone == f"Kafka does not answer at 127.0.0.1:{port} (Connection refused)"
+    one_of_two = KafkaAddress(bootstrap=f"127.0.0.1:{port},{kafka.bootstrap}")
+    assert kafka_trouble(one_of_two) == ""
 
 
 def test_embedded_kafka_keeps_data_over_stop_and_kill(kafka: EmbeddedKafka) -> None:
@@ -114,3 +141,21 @@ def test_embedded_kafka_with_bad_property_reports_its_last_words(tmp_path: Path)
 
 def test_read_properties_skips_comments_and_blank_lines() -> None:
     assert read_properties("# a=b\n\n c = d=e \n") == {"c": "d=e"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-é 🙂 q'u\"o %x #a",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("x" * 200, "a:b", "{x}", "$x*?")),
+    ],
+)
+def test_embedded_kafka_keeps_its_data_in_the_folder_that_was_named(
+    tmp_path: Path, name: str
+) -> None:
+    broker = EmbeddedKafka(tmp_path / name)
+    broker.start()
+    broker.stop()
+    assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)
+    assert (tmp_path / name / "data" / "meta.properties").exists()
+    assert (tmp_path / name / "logs" / "kafka.log").exists()

@@ -160,6 +160,30 @@ def _check_summary(summary: Mapping[str, Any]) -> None:
     assert summary["decision_to_lookup_ms"]["count"] > 0
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-é 🙂 q'u\"o %x #a",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("x" * 200, "a:b", "{x}", "$x*?;&")),
+    ],
+)
+def test_run_local_keeps_its_state_in_the_folder_that_was_named(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name / "state"
+    folder.parent.mkdir()
+    for _ in range(2):
+        run = _Run(folder, *_SIZE)
+        try:
+            run.wait_for("all bundles open", _is_open)
+            _ballast("sql", "who-has-what", "--state-dir", str(folder))
+            _ballast("explain", "cluster", "--state-dir", str(folder))
+        finally:
+            run.process.terminate()
+            run.process.wait(_STOP_S)
+    assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)
+    assert {"kafka", "tables", "job", "logs"} <= {path.name for path in folder.iterdir()}
+    assert (folder / "job" / "checkpoints" / "epoch-1" / "commits").is_dir()
+
+
 def test_run_local_killed_while_starting_leaves_no_process(start: Callable[..., _Run]) -> None:
     run = start(*_SIZE)
     deadline_s = time.monotonic() + _START_S

@@ -33,8 +33,6 @@ _SPARK = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.rolling.enabled": "false",
     "spark.eventLog.compress": "false",
-    # two tasks an operator, so that both executors have one
-    "spark.sql.shuffle.partitions": "2",
     **dict([KEEP_BATCHES.split("=")]),
 }
 
@@ -88,6 +86,23 @@ class SubmittedStack(Stack):
                     ] += 1
         return counted
 
+    def executors_with_rows(self) -> dict[str, Counter[str]]:
+        """Operator → executor → tasks that had rows to work on; three stages are a batch."""
+        counted: dict[str, Counter[str]] = {"scorer": Counter(), "balancer": Counter()}
+        (path,) = self.event_log.iterdir()
+        events = [json.loads(line) for line in path.read_text().splitlines()[:-1]]
+        operators: dict[int, str] = {}
+        for event in events:
+            if event["Event"] == "SparkListenerJobStart" and len(event["Stage IDs"]) == 3:
+                _, scorer, balancer = sorted(event["Stage IDs"])
+                operators |= {scorer: "scorer", balancer: "balancer"}
+            operator = operators.get(event.get("Stage ID", -1), "")
+            if operator and event["Event"] == "SparkListenerTaskEnd":
+                executor = event["Task Info"]["Executor ID"]
+                read = event["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"]
+                counted[operator][executor] += bool(read)
+        return counted
+
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubmittedStack]:
@@ -110,6 +125,9 @@ def test_executors_share_the_tasks(stack: SubmittedStack) -> None:
     by_executor = stack.executors_of_tasks()
     assert len(by_executor) == 2
     assert min(by_executor.values()) > 0.2 * sum(by_executor.values()), by_executor
+    scorers = stack.executors_with_rows()["scorer"]  # the balancer of one cluster is one key
+    assert len(scorers) == 2
+    assert min(scorers.values()) > 0.2 * sum(scorers.values()), scorers
 
 
 def test_a_killed_worker_ends_nothing_and_what_crashes_then_is_served_elsewhere(
@@ -142,3 +160,24 @@ def test_tables_equal_a_replay_in_one_process(stack: SubmittedStack) -> None:
     newest = {str(row["bundle"]): row["version_id"] for row in expected[OWNERSHIP_EVENTS.name]}
     current = stack.rows(BUNDLE_OWNERSHIP.name)
     assert {row["bundle"]: row["version_id"] for row in current} == newest
+
+
+def test_executors_share_both_operators_of_ten_clusters(tmp_path: Path) -> None:
+    """Ticks alone give each cluster rows in every batch."""
+    make_package(tmp_path / "package")
+    kafka = EmbeddedKafka(tmp_path / "kafka")
+    clusters = ",".join(f"cluster-{number}" for number in range(10))
+    settings = (f"pipeline.clusters={clusters}", "pipeline.scorer_groups=1")
+    with running_spark(tmp_path / "spark", workers=2) as spark:
+        package = tmp_path / "package"
+        stack = SubmittedStack(folder=tmp_path, kafka=kafka, package=package, spark=spark)
+        try:
+            kafka.start()
+            make_topics(kafka, stack.address("operator"))
+            stack.start_job("job", *(word for one in settings for word in ("--set", one)))
+            stack.wait_for_batches(50)  # a line a cluster
+            for operator, counts in stack.executors_with_rows().items():
+                assert len(counts) == 2, (operator, counts)
+                assert min(counts.values()) > 0.2 * sum(counts.values()), (operator, counts)
+        finally:
+            stack.stop_all()

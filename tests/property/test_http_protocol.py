@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.config import Config as ServerConfig
@@ -146,6 +147,21 @@ def test_bytes_of_any_kind_are_answered_with_an_error_or_not_at_all(pieces: list
     assert set(found) <= {b"400", b"408", b"431"}
 
 
-def test_host_in_the_target_is_the_one_that_counts() -> None:
-    text = b"GET http://evil.example:81/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    assert answer_to([text]).endswith(b"/x evil.example:81 ")
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        (b"http://evil.example:81/x", b"/x", b"evil.example:81"),
+        (b"http://127.0.0.1:8080/x", b"/x", b"127.0.0.1:8080"),
+        (b"http://[::1]:8080/x", b"/x", b"[::1]:8080"),
+        (b"http://[::1]/x", b"/x", b"[::1]"),
+        (b"HTTPS://[fd00::7]:1/x?y=z", b"/x", b"[fd00::7]:1"),
+        (b"http://localhost:8080", b"/", b"localhost:8080"),
+        (b"http://[::1]", b"/", b"[::1]"),
+        (b"http://[::1]?y=z", b"/", b"[::1]"),
+        (b"//evil.example/x", b"//evil.example/x", b"localhost"),
+        (b"/http://evil.example/x", b"/http://evil.example/x", b"localhost"),
+    ],
+)
+def test_host_in_the_target_is_the_one_that_counts(target: bytes, path: bytes, host: bytes) -> None:
+    text = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target
+    assert answer_to([text]).endswith(b"%b %b " % (path, host))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.model.hashing import HashFunction
@@ -129,3 +132,23 @@ def test_what_is_no_request_is_closed() -> None:
 
     asyncio.run(application()({"type": "websocket"}, receive, send))
     assert sent == [{"type": "websocket.close", "code": 1000}]
+
+
+def test_health_says_whether_kafka_answers_and_where() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    watch = KafkaWatch(KafkaAddress(bootstrap=address), "lookup service", tell=lambda _: None)
+    app = application(hooks=Hooks(kafka=watch))
+    assert json.loads(ask(app, b"/health")[1])["kafka"] == f"answers at {address}"
+    watch.look()
+    status, body = ask(app, b"/health")
+    trouble = f"Kafka does not answer at {address} (Connection refused)"
+    assert (status, json.loads(body)["kafka"]) == (200, trouble)
+    assert "kafka" not in json.loads(ask(application(), b"/health")[1])
+
+
+def test_metrics_of_a_service_that_knows_no_commit_have_no_age_of_it() -> None:
+    text = ask(application(), b"/metrics")[1].decode()
+    assert "ballast_snapshot_ready 1.0" in text
+    assert "ballast_writer_silent_seconds" not in text
+    assert " -1.0\n" not in text

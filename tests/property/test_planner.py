@@ -13,9 +13,12 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope
+from lbcore.plan.pending import placed_load
 from lbcore.plan.planner import plan
+from lbcore.plan.readings import readings_of
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
+from lbcore.wire.fields import flushed
 from tests.support.values.planning import Sections, cluster_of
 
 CYCLE_MS = 10_000
@@ -128,3 +131,34 @@ def test_plan_never_touches_what_it_must_not(cluster: Snapshot, config: Sections
         state = PlanState.from_row(json.loads(row))
         assert json.dumps(state.to_row()) == row
         cluster = after(cluster, decisions, cycle * CYCLE_MS + 5_000)
+
+
+TRAFFIC = (0.0, 5e-324, 1e-310, 1e-12, 1e-9, 1.0, 1e18)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), percent=st.sampled_from((0.0, 1e-30, 50.0, 1e29)))
+def test_expected_load_is_finite_whatever_traffic_is_reported(
+    data: st.DataObject, percent: float
+) -> None:
+    cluster = cluster_of({"b1": [1.0, 1.0], "b2": [1.0]})
+    brokers, bundles = len(cluster.brokers.names), len(cluster.bundles.names)
+    values = st.lists(st.sampled_from(TRAFFIC), min_size=4, max_size=4)
+    reported = flushed(np.array([data.draw(values) for _ in range(brokers)]))
+    short = flushed(np.array([data.draw(values) for _ in range(bundles)]))
+    cluster = replace(
+        cluster,
+        brokers=replace(
+            cluster.brokers,
+            traffic=reported,
+            percent=np.full_like(cluster.brokers.percent, percent),
+        ),
+        bundles=replace(cluster.bundles, short=short, long=short),
+    )
+    usage = cluster.brokers.percent[:, 0] / 100
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        added = placed_load(cluster, np.arange(bundles), np.zeros(bundles, dtype=np.int64))
+        readings = readings_of(cluster, usage, lags=True)
+    assert np.isfinite(added).all()
+    assert np.isfinite(readings.hot).all()
+    assert np.isfinite(readings.cold).all()

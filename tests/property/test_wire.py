@@ -29,6 +29,7 @@ from lbcore.wire.messages import (
 )
 from lbcore.wire.parse import READERS, parse
 from lbcore.wire.plain_text import plain_text
+from lbcore.wire.rules import MIN_TRAFFIC
 from tests.support.values.wire_messages import GOOD, RULES, STANDARD_RULES, content
 
 TOPICS = st.sampled_from(sorted(READERS))
@@ -56,7 +57,7 @@ JSON = st.recursive(
 )
 ENTITIES = st.text(alphabet="aB0-=:._", min_size=1, max_size=6)
 HASHES = st.integers(0, 2**32 - 1)
-NUMBERS = st.floats(0, 1e18)
+NUMBERS = st.floats(0, 1e18).map(lambda value: value if value >= MIN_TRAFFIC else 0.0)
 COUNTS = st.integers(0, 2**53)
 
 

@@ -29,5 +29,5 @@ def test_installed_wheel_assesses_and_attaches_where_there_is_nothing_else(
             assert cluster.pulsar.broker(2) in said
             if words[0] == "assess":
                 assert {one.name for one in there.folder.iterdir()} == {"ballast-assess.html"}
-        assert "Ballast observes only" in said
+        assert "Ballast is told to observe only" in said
         assert set(cluster.owners().values()) == {cluster.pulsar.broker(2)}

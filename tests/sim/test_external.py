@@ -191,13 +191,13 @@ def policy(*primary: str) -> dict[str, Any]:
 
 def test_policies_of_the_authority_stand_instead_of_ours_and_hold() -> None:
     world = mirrored(cluster__observe_only=False)
-    told = {"mine": policy("broker-1"), "broken": policy("(")}
+    told = {"mine": policy("broker-1"), "broken": {**policy("("), "namespaces": ["u/.*"]}}
     command = world.command("observe_policies", isolation=told, anti_affinity={NS: "g"})
     world.rates = {LEFT: 30_000.0, RIGHT: 30_000.0}
     world.run(MINUTES)
     found = result(world, command)
     assert (found["isolation"], found["anti_affinity"], list(found["unusable"])) == (
-        1,
+        2,
         1,
         ["broken"],
     )
@@ -206,7 +206,11 @@ def test_policies_of_the_authority_stand_instead_of_ours_and_hold() -> None:
     world.command("observe_policies", isolation={}, anti_affinity={})
     world.run(2_000)
     kept = {(row["kind"], row["name"]): row["is_set"] for row in world.other_rows["policies"]}
-    assert kept == {("isolation", "mine"): False, ("anti_affinity", NS): False}
+    assert kept == {
+        ("isolation", "mine"): False,
+        ("isolation", "broken"): False,
+        ("anti_affinity", NS): False,
+    }
 
 
 def test_observation_where_ballast_is_the_authority_is_refused() -> None:

@@ -1,11 +1,18 @@
 """What holds balancing back where it would do harm, in a cluster in virtual time."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import pytest
 
-from lbcore.balancer.intake.eligible_brokers import suspected
+from lbcore.balancer.intake.eligible_brokers import suspected, suspicion_ms
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.effects import Effect
 from lbcore.balancer.state.work import Work
+from lbcore.config.tree import Config
+from lbcore.machine import Step
+from lbcore.scorer.group_update import GroupUpdate
+from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.ruled_world import (
     HOUR_MS,
     decided,
@@ -13,7 +20,7 @@ from tests.support.worlds.ruled_world import (
     running,
     skewed,
 )
-from tests.support.worlds.world import is_settled
+from tests.support.worlds.world import World, is_settled
 
 
 def test_brake_engages_when_three_of_nine_vanish_and_failover_goes_on_after_a_while() -> None:
@@ -112,7 +119,7 @@ def test_broker_whose_heartbeats_are_rare_is_not_suspected_between_two() -> None
         assert not suspected(Work.on(world.state, world.config, "", world.now_ms))
 
 
-def test_where_most_brokers_are_silent_nobody_is_suspected() -> None:
+def test_new_bundles_go_to_the_brokers_that_are_heard_where_most_are_silent() -> None:
     world = running(9, 36)
     for name in sorted(world.brokers)[:5]:
         world.cut_off(name, is_cut_off=True)
@@ -120,7 +127,7 @@ def test_where_most_brokers_are_silent_nobody_is_suspected() -> None:
     world.command("create_namespace", namespace="t/more", bundles=18)
     world.run(3_000)
     more = [row for row in world.newest() if str(row["bundle"]).startswith("t/more")]
-    assert {row["destination"] for row in more} == {*world.brokers}
+    assert {row["destination"] for row in more} == {*sorted(world.brokers)[5:]}
 
 
 def test_bundle_that_moved_is_not_moved_again_within_its_cool_down() -> None:
@@ -165,3 +172,148 @@ def test_missing_ticks_raise_an_alarm() -> None:
     world.run(5_000)
     assert decided(world, "ticks", "Back")
     assert world.reports[-1]["alarms"] == []
+
+
+class HearingWorld(CheckedWorld):
+    """Checks in each batch that nothing is given to a broker that has been silent for too long."""
+
+    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
+        step = super().step_balancer(updates)
+        assert step.state is not None
+        most_ms = suspicion_ms(self.config)
+        for effect in step.effects:
+            for row in effect.rows if effect.kind == "ownership_events" else ():
+                if row["state"] in ("Assigning", "Releasing") and row["destination"]:
+                    assert step.state.liveness.silence_ms(row["destination"]) <= most_ms, row
+        return step
+
+    def freeze(self, names: Iterable[str], *, is_paused: bool = True) -> None:
+        """Stop the brokers' processes, or let them go on."""
+        for name in names:
+            self.pause(name, is_paused=is_paused)
+
+
+def hearing(brokers: int = 6, bundles: int = 60, seed: int = 5) -> HearingWorld:
+    """Such a world at rest, in which brokers do not beat as one."""
+    world = HearingWorld(Config(), brokers, seed=seed)
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/n", bundles=bundles)
+    world.run(25_000)
+    for name in sorted(world.brokers):
+        world.run(world.random.randrange(500, 3_500, 500))
+        world.start(name)
+    world.run(25_000)
+    assert is_settled(world)
+    return world
+
+
+def failed_over(world: World) -> set[str]:
+    return {str(row["bundle"]) for row in world.events if row["cause"] == "failover"}
+
+
+def test_frozen_fleet_is_an_alarm_within_two_heartbeats_and_nothing_moves() -> None:
+    world = hearing()
+    before = owners(world)
+    world.freeze(world.brokers)
+    world.run(2 * 3_000 + 1_500)  # and a tick, and a batch
+    assert "silence" in world.reports[-1]["alarms"]
+    world.run(60_000)
+    (*_, many) = decided(world, "silence", "Many")
+    assert '"count":6' in str(many["inputs"])
+    assert owners(world) == before
+    world.freeze(world.brokers, is_paused=False)
+    world.run(20_000)
+    assert owners(world) == before
+    assert decided(world, "silence", "Over")
+    assert "silence" not in world.reports[-1]["alarms"]
+
+
+@pytest.mark.parametrize("later_ms", [0, 2_000, 6_000, 9_000, 11_000])
+def test_fleet_that_freezes_beside_a_dead_broker_is_given_nothing(later_ms: int) -> None:
+    world = hearing()
+    world.kill("broker-0:8080")
+    world.run(later_ms)
+    world.freeze(sorted(world.brokers)[1:])
+    since = len(world.events)
+    world.run(60_000)
+    assert not [row for row in world.events[since:] if row["cause"] == "failover"]
+    assert world.reports[-1]["alarms"] == ["silence"]
+    world.freeze(sorted(world.brokers)[1:], is_paused=False)
+    world.run(40_000)
+    assert is_settled(world)
+    assert "broker-0:8080" not in owners(world).values()
+    lost = {row["bundle"] for row in world.events[since:] if row["cause"] == "failover"}
+    assert {row["source"] or "broker-0:8080" for row in world.events if row["bundle"] in lost}
+
+
+def test_half_of_the_brokers_cut_off_wait_until_judged_and_get_nothing() -> None:
+    world = hearing()
+    lost = sorted(world.brokers)[:3]  # a rack, cut off while its brokers serve on
+    for name in lost:
+        world.cut_off(name, is_cut_off=True)
+    world.run(2 * 3_000 + 1_500)
+    assert "silence" in world.reports[-1]["alarms"]
+    since = len(world.events)
+    world.run(60_000)
+    moved = world.events[since:]
+    assert {str(row["destination"]) for row in moved} <= {*sorted(world.brokers)[3:]}
+    assert not set(lost) & set(owners(world).values())
+
+
+@pytest.mark.parametrize("brokers", [2, 3, 6])
+def test_single_dead_broker_is_failed_over_as_soon_as_it_is_found_dead(brokers: int) -> None:
+    world = hearing(brokers)
+    world.kill("broker-0:8080")
+    while not decided(world, "silence", "Dead"):
+        world.run(500)
+    assert "broker-0:8080" not in owners(world).values()
+    suspected_row, dead = (
+        decided(world, "silence", reason)[-1] for reason in ("Suspected", "Dead")
+    )
+    assert suspected_row["source"] == dead["source"] == "broker-0:8080"
+    assert dead["at_ms"] - suspected_row["at_ms"] >= 8_000
+
+
+def test_dead_broker_waits_while_the_only_brokers_that_may_take_its_bundles_are_silent() -> None:
+    world = hearing()
+    first, second = "broker-0:8080", "broker-1:8080"
+    policy = {"policy": "two", "namespaces": ["t/n"], "primary": ["broker-[01].*"]}
+    world.command("set_isolation_policy", **policy)
+    world.command("unload_namespace", namespace="t/n")
+    world.run(60_000)
+    assert {*owners(world).values()} == {first, second}
+    world.kill(first)
+    world.run(4_000)
+    world.freeze([second])
+    since = len(world.events)
+    world.run(60_000)
+    assert not [row for row in world.events[since:] if row["destination"] == second]
+    assert any("no_candidate:silent brokers" in report["alarms"] for report in world.reports)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_given_to_the_silent_whatever_falls_silent(seed: int) -> None:
+    world = hearing(world_size := 3 + seed % 5, 30, seed)
+    names = sorted(world.brokers)
+    for _ in range(5):
+        some = world.random.sample(names, world.random.randint(1, world_size))
+        kind = world.random.choice(("freeze", "cut", "kill"))
+        for name in some:
+            if kind == "kill":
+                world.kill(name)
+            elif kind == "cut":
+                world.cut_off(name, is_cut_off=True)
+            else:
+                world.freeze([name])
+        world.run(world.random.randrange(1_000, 40_000, 500))
+        world.command("create_namespace", namespace=f"t/{world.now_ms}", bundles=6)
+        world.run(world.random.randrange(1_000, 20_000, 500))
+        for name in some:
+            if kind == "kill":
+                world.start(name)
+            elif kind == "cut":
+                world.cut_off(name, is_cut_off=False)
+            else:
+                world.freeze([name], is_paused=False)
+    world.run(90_000)
+    assert is_settled(world)

@@ -138,20 +138,144 @@ def test_load_is_that_of_the_newest_minute(engine: SqlEngine, world: World) -> N
     assert last["floor_adjusted"] <= last["imbalance"]
 
 
-def test_writing_and_other_statements_are_refused(engine: SqlEngine, tmp_path: Path) -> None:
+WRITING = (
+    "COPY (SELECT 1) TO '{there}'",
+    "/* /* */ SELECT */ COPY (SELECT 1) TO '{there}' STORED AS CSV",
+    "/* /* nested */ SELECT 1 -- */ COPY pins TO '{there}'\n*/ COPY (SELECT 1) TO '{there}'",
+    "SELECT 1; COPY (SELECT 1) TO '{there}'",
+    "ANALYZE COPY (SELECT 1) TO '{there}'",
+    "FORMAT INDENT COPY (SELECT 1) TO '{there}'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{there}'",
+    "PREPARE later AS COPY (SELECT 1) TO '{there}'",
+    "CREATE EXTERNAL TABLE there (a INT) STORED AS CSV LOCATION '{there}'",
+    "SELECT 1 AS a INTO copied",
+    "SELECT * FROM (SELECT 1 AS a INTO copied)",
+    "WITH one AS (SELECT 1 AS a INTO copied) SELECT * FROM one",
+    "SELECT (SELECT 1 AS a INTO copied)",
+    "INSERT INTO pins SELECT * FROM pins",
+    "WITH one AS (SELECT * FROM pins) INSERT INTO pins SELECT * FROM one",
+    "WITH one AS (INSERT INTO pins SELECT * FROM pins) SELECT * FROM one",
+    "EXPLAIN ANALYZE INSERT INTO pins SELECT * FROM pins",
+    "UPDATE pins SET cluster = 'x'",
+    "DELETE FROM pins",
+    "TRUNCATE TABLE pins",
+    "MERGE INTO pins USING pins s ON pins.cluster = s.cluster WHEN MATCHED THEN DELETE",
+    "-- SELECT\nDROP VIEW moves",
+    "SELECT 1; DROP VIEW moves",
+    "CREATE VIEW moves AS SELECT 1",
+    "CREATE OR REPLACE TABLE pins AS SELECT 1",
+    "CREATE FUNCTION f(INT) RETURNS INT RETURN $1",
+    "SET datafusion.execution.batch_size = 1",
+)
+
+
+@pytest.mark.parametrize("text", WRITING)
+def test_statement_that_would_do_more_than_read_is_refused(
+    engine: SqlEngine, tmp_path: Path, text: str
+) -> None:
     there = tmp_path / "copy.csv"
-    for text in (
-        f"COPY (SELECT 1) TO '{there}'",
-        "INSERT INTO pins SELECT * FROM pins",
-        "-- SELECT\nDROP VIEW moves",
-        "EXPLAIN ANALYZE INSERT INTO pins SELECT * FROM pins",
-        "SELECT 1; DROP VIEW moves",
-        "SELECT nothing FROM moves",
-    ):
+    before = engine.query("SELECT count(*) AS n FROM pins").to_pylist()
+    with pytest.raises(MisuseError):
+        engine.query(text.format(there=there))
+    assert not list(tmp_path.iterdir())
+    for gone in ("copied", "there"):
+        with pytest.raises(MisuseError, match=r"."):
+            engine.query(f"SELECT * FROM {gone}")  # noqa: S608 (names of this test)
+    assert engine.query("SELECT count(*) AS n FROM pins").to_pylist() == before
+
+
+def test_files_of_the_machine_are_no_tables(engine: SqlEngine, tmp_path: Path) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("a,b\n1,2\n")
+    for source in (f"'{file}'", f'"{file}"', f"read_csv('{file}')", f"'file://{file}'"):
         with pytest.raises(MisuseError):
+            engine.query(f"SELECT * FROM {source}")  # noqa: S608 (names of this test)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/* all */ (SELECT count(*) AS n FROM moves)",
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 1) TABLE_ALL",
+        "SELECT count(*) AS n FROM moves;",
+        "VALUES (1)",
+        "SELECT 'INSERT INTO pins', '\n Dml: \n CopyTo: ' AS \"COPY\nDml\"",
+        "SELECT count(*) AS n FROM brokers b JOIN pins p ON p.cluster = b.cluster",
+        "SELECT count(*) FROM brokers WHERE broker IN (SELECT to_broker FROM moves)",
+        "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY broker) AS n FROM brokers)",
+    ],
+)
+def test_statement_that_reads_is_answered(engine: SqlEngine, text: str) -> None:
+    assert engine.query(text.replace("TABLE_ALL", "SELECT * FROM n")).num_rows == 1
+
+
+def test_wrong_statement_is_told_with_what_is_wrong(engine: SqlEngine) -> None:
+    for text, why in (
+        ("SELECT nothing FROM moves", "nothing"),
+        ("SELECT 1 / 0", "Divide by zero"),
+        ("SELECT CAST('x' AS INT)", "Cannot cast"),
+        ("SELECT", "Expected"),
+        ("", "Expected"),
+        ("SELECT " + "(" * 5_000 + "1" + ")" * 5_000, "RecursionLimitExceeded"),
+    ):
+        with pytest.raises(MisuseError) as caught:
             engine.query(text)
-    assert not there.exists()
-    assert engine.query("/* all */ (SELECT count(*) AS n FROM moves)").num_rows == 1
+        assert why in caught.value.why
+
+
+VALUES = (
+    ("CAST(1.20 AS DECIMAL(10, 2))", "1.20"),
+    ("CAST(12345678901234567890 AS DECIMAL(60, 3))", "12345678901234567890.000"),
+    ("named_struct('a', 1, 'b', make_array(CAST(0.5 AS DECIMAL(3, 1))))", {"a": 1, "b": ["0.5"]}),
+    ("named_struct('a', 1, 'a', 2)", {"a": 1, "a_2": 2}),
+    ("map(['a', 'b'], [1, NULL])", {"a": 1, "b": None}),
+    ("map([1], [INTERVAL '1' DAY])", {"1": "P1D"}),
+    ("make_array(1, NULL)", [1, None]),
+    ("arrow_cast([1], 'LargeList(Int64)')", [1]),
+    ("arrow_cast([1], 'FixedSizeList(1, Int64)')", [1]),
+    ("arrow_cast([1], 'ListView(Int64)')", [1]),
+    ("INTERVAL '1' YEAR", "P12M"),
+    ("INTERVAL '2 days -1.5 seconds'", "P2DT-1.5S"),
+    ("INTERVAL '0' DAY", "PT0S"),
+    ("arrow_cast(1, 'Duration(Nanosecond)')", "PT0.000000001S"),
+    ("arrow_cast(-1500, 'Duration(Millisecond)')", "PT-1.5S"),
+    ("arrow_cast(1, 'Timestamp(Second, None)')", "1970-01-01T00:00:01"),
+    ("arrow_cast(1, 'Timestamp(Nanosecond, None)')", "1970-01-01T00:00:00.000000001"),
+    ("arrow_cast(0, 'Timestamp(Second, Some(\"Europe/Berlin\"))')", "1970-01-01T00:00:00+00:00"),
+    ("arrow_cast(0, 'Timestamp(Second, Some(\"Nowhere/X\"))')", "1970-01-01T00:00:00+00:00"),
+    ("arrow_cast(9223372036854775, 'Timestamp(Second, None)')", "9223372036854775 s since 1970"),
+    ("make_array(arrow_cast(1, 'Timestamp(Second, None)'))", ["1970-01-01T00:00:01"]),
+    ("CAST('2026-01-02' AS DATE)", "2026-01-02"),
+    ("arrow_cast(86400000, 'Date64')", "1970-01-02"),
+    ("arrow_cast(99999999, 'Date32')", "99999999 days since 1970"),
+    ("arrow_cast(3723000000001, 'Time64(Nanosecond)')", "01:02:03.000000001"),
+    ("arrow_cast('a', 'Dictionary(Int32, Utf8)')", "a"),
+    ("arrow_cast('x', 'RunEndEncoded(\"run_ends\": non-null Int32, \"values\": Utf8)')", "x"),
+    ("arrow_cast(1.5, 'Float16')", 1.5),
+    ("CAST('NaN' AS DOUBLE)", None),
+    ("18446744073709551615", 18_446_744_073_709_551_615),
+    ("X'00ff'", "0x00ff"),
+    ("arrow_cast('a', 'LargeBinary')", "a"),
+    ("true", True),
+    ("NULL", None),
+)
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES, ids=[text for text, _ in VALUES])
+def test_value_of_any_type_is_printed(
+    root: Path, capsys: pytest.CaptureFixture[str], text: str, value: Any
+) -> None:
+    statement = ["sql", f"SELECT {text} AS v", "--tables", str(root)]
+    assert main([*statement, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"v": value}]
+    assert main(statement) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_columns_of_one_name_are_told_apart(engine: SqlEngine) -> None:
+    found = engine.query("SELECT a.broker, b.broker FROM brokers a JOIN brokers b USING (cluster)")
+    assert found.column_names == ["broker", "broker_2"]
+    assert len(plain_rows(found)[0]) == 2
 
 
 def test_verb_answers_ready_queries_and_own_ones(

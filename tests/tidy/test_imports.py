@@ -17,7 +17,7 @@ from tests.tidy.source_files import (
 )
 
 _CORE = python_files("lbcore")
-_ALLOWED = {"lbcore", "numpy", "mmh3"}
+_ALLOWED = {"lbcore", "numpy", "mmh3", "re2"}
 _IMPURE = {
     "asyncio", "glob", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets",
     "shutil", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",

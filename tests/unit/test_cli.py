@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import re
 import sys
 import types
 from collections.abc import Callable
 
 import pytest
 
-from jobs import cli
+from jobs import VERSION, cli
 from jobs.console import CommandError, MisuseError, answer
 from jobs.verbs import VERBS, Verb
 
@@ -37,9 +38,70 @@ def _answer_size(args: argparse.Namespace) -> int:
     return 0
 
 
-def test_cli_without_verb_is_misuse_and_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == 2
-    assert "next: `ballast --help` says more" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]])
+def test_cli_without_verb_shows_its_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in VERBS)
+
+
+@pytest.mark.parametrize("words", [["help", "explain"], ["-h", "explain"], ["explain", "-h"]])
+def test_cli_help_of_a_verb_may_be_asked_in_every_way(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 0
+    assert "ballast explain" in capsys.readouterr().out
+
+
+def test_cli_help_of_what_is_no_verb_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help", "no-such-verb"]) == 2
+    assert "no-such-verb" in capsys.readouterr().err
+    assert cli.main(["help", "drain"]) == 2
+    assert "`ballast broker drain`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-V"]])
+def test_cli_says_its_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out == f"ballast {VERSION}\n"
+    assert cli.main([*words, "--json"]) == cli.main(["--json", *words]) == 0
+    assert set(capsys.readouterr().out.splitlines()) == {f'{{"ballast": "{VERSION}"}}'}
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--nothing"], ["--json", "no-such-verb"]])
+def test_cli_misuse_says_why_to_the_end(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert not re.search(r"there are\W*$", capsys.readouterr().err, re.MULTILINE)
+
+
+def test_cli_takes_json_before_the_verb(verb: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    verb(_answer_size)
+    assert cli.main(["--json", "probe", "--size", "4"]) == 0
+    assert capsys.readouterr().out == '{"size": 4}\n'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bundle", "--tables", "T", "N"],
+        ["--tables", "T", "bundle", "N"],
+        ["bundle", "N", "--tables", "T"],
+        ["--json", "bundle", "--tables", "T", "N"],
+        ["bundle", "--tables=T", "--", "N"],
+    ],
+)
+def test_word_that_may_be_left_out_may_stand_behind_options(words: list[str]) -> None:
+    args = cli.verb_parser("explain", VERBS["explain"]).parse_args(words)
+    assert (args.kind, args.name, str(args.tables)) == ("bundle", "N", "T")
+
+
+def test_word_may_be_left_out_before_options() -> None:
+    args = cli.verb_parser("explain", VERBS["explain"]).parse_args(["cluster", "--tables", "T"])
+    assert (args.kind, args.name) == ("cluster", "")
 
 
 def test_cli_unknown_verb_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from jobs.adapters.delta.table_mending import sync_commits
 from jobs.adapters.delta.table_place import TablePlace, store_errors
 from jobs.adapters.delta.table_writer import NO_CLEANING
 from jobs.adapters.delta.tables import arrow_schema, ensure_table, table_path, with_all_columns
@@ -45,6 +46,7 @@ def append_rows(root: TablePlace, table: Table, rows: Sequence[dict[str, Any]]) 
 
 def _append(root: TablePlace, table: Table, added: pa.Table) -> int:
     handle = ensure_table(root, table)
+    before = handle.version()
     with store_errors(handle.table_uri):
         write_deltalake(
             handle,
@@ -52,6 +54,7 @@ def _append(root: TablePlace, table: Table, added: pa.Table) -> int:
             mode="append",
             post_commithook_properties=NO_CLEANING,
         )
+    sync_commits(table_path(root, table.name), before, handle.version())
     return handle.version()
 
 

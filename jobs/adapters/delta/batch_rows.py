@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.console import CommandError
+from jobs.whole_file import sync_file, sync_folder
 
 REST = "rest"
 """In the metadata of a commit of events: the file of the rows that follow it in other tables."""
@@ -52,6 +53,9 @@ def write_batch_rows(
     if isinstance(folder, Path):
         folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(data)
+    if isinstance(folder, Path):
+        sync_file(folder / name)
+        sync_folder(folder)
     return {"file": name, "bytes": len(data), "crc32": zlib.crc32(data)}
 
 
@@ -83,7 +87,7 @@ def remove_batch_rows(events: TablePlace, epoch: int, last: Mapping[str, Any]) -
     needed = last.get(REST, {}).get("file")
     past = [
         file
-        for file in (events / FOLDER).glob(f"*{_SUFFIX}")
+        for file in (events / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
         if file.name != needed and int(file.stem.partition("-")[0]) < epoch
     ]
     for file in past:

@@ -14,8 +14,15 @@ from urllib.parse import unquote
 
 METADATA_KEY = "ballast"
 """In commitInfo of the job's commits: what each says of its batch, as JSON."""
+CLAIM_KEY = "ballast_claim"
+"""In commitInfo of a commit by which a job claimed the table: the id of the claim."""
+VERSIONS = "versions"
+"""In what a commit of events says of its batch: table → the version that it had by then."""
 HISTORY_KEY = "ballast_history"
 """In commitInfo of a commit that took rows past their time away, and nothing else."""
+
+_FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
+"""By delta-rs's names: of a write or delete, an OPTIMIZE, a MERGE."""
 
 
 class CorruptLogError(ValueError):
@@ -27,7 +34,8 @@ class WriterCommit:
     """What the job says of itself in each of its commits; now_ms is the batch's time.
 
     code_version: digest of the code that decided, "" = not told. committed_ms: when it was
-    committed by the clock of the job's machine, 0 = not told.
+    committed by the clock of the job's machine, 0 = not told. versions: that other tables had
+    reached by then, all of them durable.
     """
 
     query_id: str
@@ -36,6 +44,7 @@ class WriterCommit:
     writer_epoch: int
     code_version: str = ""
     committed_ms: int = 0
+    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +56,7 @@ class Commit:
     needs_reload: rows were taken away, or the table's schema, properties or protocol changed:
     adding rows is not enough. info: what its writer says of it (commitInfo). writer: None in
     commits that are not the job's. digest: of the log's file, by which the same commit is known
-    again.
+    again. files: all data files that it adds, with their bytes. transactions: of applications.
     """
 
     version: int
@@ -56,15 +65,36 @@ class Commit:
     writer: WriterCommit | None
     info: Mapping[str, Any] = field(default_factory=dict)
     digest: bytes = b""
+    files: tuple[tuple[str, int], ...] = ()
+    transactions: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse_commit(version: int, text: bytes) -> Commit:
     """The commit that a file of the log is. Raises CorruptLogError for no list of JSON actions."""
+    if not text.strip():
+        raise CorruptLogError(f"commit {version} is empty")
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return _commit_of(version, actions, hashlib.sha256(text).digest())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        found = _commit_of(version, actions, hashlib.sha256(text).digest())
+        is_cut = _is_cut(found)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptLogError(f"commit {version} is no list of Delta actions: {error!r}") from error
+    if is_cut:
+        raise CorruptLogError(f"commit {version} lacks its last lines")
+    return found
+
+
+def _is_cut(commit: Commit) -> bool:
+    """Whether lines are missing at the end, which delta-rs would not notice.
+
+    The job's commits end with their application transaction; others say how many files they add.
+    """
+    has_transaction = CLAIM_KEY in commit.info or (
+        commit.writer is not None and commit.writer.batch_id >= 0
+    )
+    metrics = commit.info.get("operationMetrics") or {}
+    files = max((int(metrics.get(name) or 0) for name in _FILES_ADDED), default=0)
+    return (has_transaction and not commit.transactions) or len(commit.files) < files
 
 
 def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) -> Commit:
@@ -77,6 +107,8 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
     ]
     kinds = {kind for action in actions for kind in action}
     added = [action for kind, action in changing if kind == "add"]
+    files = (action["add"] for action in actions if "add" in action)
+    transactions = (action["txn"] for action in actions if "txn" in action)
     infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
     info: Mapping[str, Any] = next(infos, {})
     return Commit(
@@ -88,6 +120,8 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
         writer=_writer_of(info),
         info=info,
         digest=digest,
+        files=tuple((unquote(file["path"]), int(file["size"])) for file in files),
+        transactions={str(one["appId"]): int(one["version"]) for one in transactions},
     )
 
 
@@ -97,10 +131,11 @@ def _writer_of(info: Mapping[str, Any]) -> WriterCommit | None:
         return None
     said = json.loads(said) if isinstance(said, str) else said
     return WriterCommit(
-        query_id=str(said["query_id"]),
-        batch_id=int(said["batch_id"]),
-        now_ms=int(said["now_ms"]),
-        writer_epoch=int(said["writer_epoch"]),
+        query_id=str(said.get("query_id", "")),
+        batch_id=int(said.get("batch_id", -1)),
+        now_ms=int(said.get("now_ms", 0)),
+        writer_epoch=int(said.get("writer_epoch", -1)),
         code_version=str(said.get("code_version", "")),
         committed_ms=int(said.get("committed_at_ms", 0)),
+        versions={str(name): int(one) for name, one in said.get(VERSIONS, {}).items()},
     )

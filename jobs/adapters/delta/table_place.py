@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.fs as arrow_fs
 from deltalake.exceptions import DeltaError
 
-from jobs.console import CommandError
+from jobs.adapters.processes.preflight import check_folder
+from jobs.console import CommandError, MisuseError
 
 _SCHEMES = ("s3", "s3a")
 _CONNECT_TIMEOUT_S = 5
@@ -168,14 +169,23 @@ def table_place(where: str | Path | StorePath) -> TablePlace:
         return where
     found = urlsplit(where) if "://" in where else None
     if found is None:
-        return Path(where)
+        return usable_folder(where)
     if found.scheme == "file":
-        return Path(unquote(found.path))
+        return usable_folder(unquote(found.path, errors="surrogateescape"))
     if found.scheme not in _SCHEMES or not found.netloc:
         raise ArgumentTypeError(
             f"tables can be in a folder or under s3://bucket/prefix, not in {where}"
         )
     return StorePath(f"s3://{found.netloc}{found.path}".rstrip("/"))
+
+
+def usable_folder(where: str) -> Path:
+    """Return the folder that a word of the command line names; raises ArgumentTypeError."""
+    try:
+        check_folder(Path(where))
+    except MisuseError as error:
+        raise ArgumentTypeError(f"{error.what}: {error.why}") from None
+    return Path(where)
 
 
 def is_store(place: str | TablePlace) -> bool:

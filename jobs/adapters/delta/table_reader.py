@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jobs.adapters.delta.archived_rows import WholeTable, open_whole
 from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.table_mending import check_complete
 from jobs.adapters.delta.table_past import PastRows, rows_at
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_scan import oldest_ms, open_delta, rows_in
@@ -96,6 +97,7 @@ class TableReader:
                 next_step="start it (`ballast run-local`), or name the folder with --tables or"
                 " --state-dir",
             )
+        check_complete(root)
 
     @property
     def _events(self) -> TablePlace:

@@ -14,13 +14,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
-from jobs.adapters.delta.table_place import TablePlace, delta_options, store_errors
+from jobs.adapters.delta.table_log import open_on_disk, telling_damage
+from jobs.adapters.delta.table_place import (
+    TablePlace,
+    delta_options,
+    store_errors,
+    table_place,
+)
 
 _AT_ONCE = 1_000
 
 
 def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTable:
-    """A table at a version, None = the newest; raises StoreError, TableNotFoundError."""
+    """A table at a version, None = the newest that is whole.
+
+    Raises StoreError, DamagedTableError, TableNotFoundError.
+    """
+    folder = table_place(place)
+    if isinstance(folder, Path):
+        return open_on_disk(folder, version)
     with store_errors(place):
         return DeltaTable(str(place), version=version, storage_options=delta_options(place))
 
@@ -31,11 +43,12 @@ def scan(
     """The rows that meet an SQL condition, None = all; statistics let files be skipped.
 
     columns: None = all. delta-rs's own read_all would hold all threads up until the store answers.
-    Raises OSError, DeltaError, ArrowException for a table that can't be read.
+    Raises DamagedTableError, OSError, DeltaError, ArrowException for one that can't be read.
     """
     wanted = None if columns is None else list(columns)
-    found = table.scan(columns=wanted, predicate=condition)
-    return _plain(pa.RecordBatchReader.from_stream(found).read_all())
+    with telling_damage(table):
+        found = table.scan(columns=wanted, predicate=condition)
+        return _plain(pa.RecordBatchReader.from_stream(found).read_all())
 
 
 def read_file(file: TablePlace, columns: Iterable[str], cluster: str = "") -> pa.Table:
@@ -84,14 +97,20 @@ class SqlTables:
 
     def __init__(self) -> None:
         self._builder = QueryBuilder()
+        self._handles: list[DeltaTable] = []
 
     def add(self, name: str, table: DeltaTable) -> None:
         """Give a table a name."""
         self._builder.register(name, table)
+        self._handles.append(table)
 
     def run(self, statement: str) -> pa.Table:
-        """The rows of a statement. Raises DeltaError, ArrowException, ValueError."""
-        return pa.table(self._builder.execute(statement).read_all())
+        """The rows of a statement.
+
+        Raises DamagedTableError, DeltaError, ArrowException, ValueError.
+        """
+        with telling_damage(*self._handles):
+            return pa.table(self._builder.execute(statement).read_all())
 
 
 def _plain(rows: pa.Table) -> pa.Table:

@@ -10,7 +10,6 @@ Used by every reader that keeps something of a table, or looks back. Source: our
 clean-up removes from the oldest on and never what is past the newest checkpoint.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import count, islice
@@ -20,9 +19,19 @@ from typing import TypeAlias
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.commits import Commit, CorruptLogError, WriterCommit, parse_commit
+from jobs.adapters.delta.commits import Commit, WriterCommit
+from jobs.adapters.delta.table_log import (
+    checkpoint_hint,
+    commit_path,
+    damaged,
+    file_mark,
+    has_commit,
+    hinted_version,
+    log_path,
+    read_commit,
+    torn_commit,
+)
 from jobs.adapters.delta.table_place import (
-    StoreError,
     StorePath,
     TablePlace,
     delta_options,
@@ -31,6 +40,7 @@ from jobs.adapters.delta.table_place import (
 )
 from jobs.adapters.delta.table_scan import open_delta, read_file
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.console import first_line
 
 _STORE_LOOK_MS = 10_000
 _Mark: TypeAlias = tuple[int, int, int]
@@ -71,14 +81,14 @@ class TableTail:
         self._checked_hint = b""
         self._look_ms = _STORE_LOOK_MS if is_store(path) else 0
         self._look_due_ms = 0
-        last = _read_commit(path, self.version)
+        last = read_commit(path, self.version)
         self._digest = b"" if last is None else last.digest
         self._mark = _mark_of(path, self.version)
 
     def new_commits(self) -> Sequence[Commit]:
         """What came after `version`, which moves on to the newest; none in between is left out.
 
-        Raises LostError; CorruptLogError, OSError, DeltaError for a log that can't be read. After
+        Raises LostError; DamagedTableError, OSError, DeltaError for a log that can't be read. After
         any of them the reader begins with a new tail.
         """
         found = list(commits_from(self.path, self.version + 1))
@@ -106,7 +116,7 @@ class TableTail:
         mark = _mark_of(self.path, self.version)
         if mark is not None and mark == self._mark:
             return True
-        there = _read_commit(self.path, self.version)
+        there = read_commit(self.path, self.version)
         if there is None or not self._digest:
             return self._has_same_id()
         self._mark = mark
@@ -114,10 +124,10 @@ class TableTail:
 
     def _has_same_id(self) -> bool:
         """As the table says; asked once for each of its checkpoints, because it opens the table."""
-        hint = _checkpoint_hint(self.path)
+        hint = checkpoint_hint(self.path)
         if hint and hint == self._checked_hint:
             return True
-        if not hint and not _has_commit(self.path, self.version + 1):
+        if not hint and not has_commit(self.path, self.version + 1):
             return True  # nothing is left to go on from, which `_is_cut` tells
         if str(open_delta(self.path).metadata().id) != self._table_id:
             return False
@@ -131,13 +141,16 @@ def read_added(
     """The new rows of one cluster in a commit, "" = of all, file by file.
 
     Raises LostError when a file is gone, which a later version has joined with others, OSError,
-    ArrowException for one that can't be read.
+    DamagedTableError for one that can't be read.
     """
     wanted = tuple(columns)
     try:
         return [read_file(path / name, wanted, cluster) for name in commit.added]
     except FileNotFoundError:
         raise LostError(ReloadReason.UNREADABLE) from None
+    except pa.ArrowException as error:
+        cause = f"names a data file that is damaged: {first_line(error)}"
+        raise damaged(path, commit_path(path, commit.version), cause) from error
 
 
 # -- going through a log
@@ -146,10 +159,10 @@ def read_added(
 def commits_from(table: TablePlace, first: int, *, step: int = 1) -> Iterator[Commit]:
     """The commits from a version on, back from it with step -1, up to one that the log has not.
 
-    Raises CorruptLogError, OSError.
+    Raises DamagedTableError, OSError.
     """
     for version in count(first, step):
-        commit = _read_commit(table, version)
+        commit = read_commit(table, version)
         if commit is None:
             return
         yield commit
@@ -197,17 +210,13 @@ def is_newest(table: Path, version: int) -> bool:
 
     There is no next commit, and no checkpoint past it, before which commits may be cleaned away.
     """
-    return not _has_commit(table, version + 1) and checkpoint_version(table) <= version
+    return not has_commit(table, version + 1) and checkpoint_version(table) <= version
 
 
 def newest_version(table: TablePlace) -> int:
-    """The newest version in the log, -1 without any; walks from the newest checkpoint on."""
-    version = max(checkpoint_version(table), 0)
-    if is_store(table) or not _has_commit(table, version):  # a store lists 1,000 in one request
-        return max(_listed(table), default=-1)
-    while _has_commit(table, version + 1):
-        version += 1
-    return version
+    """The newest whole version in the log, -1 without any."""
+    version = max(_listed(table), default=-1)
+    return version - 1 if version > 0 and torn_commit(table, version) else version
 
 
 def oldest_version(table: TablePlace) -> int:
@@ -221,12 +230,7 @@ def _listed(table: TablePlace) -> list[int]:
 
 def checkpoint_version(table: TablePlace) -> int:
     """The version of the newest checkpoint, -1 without one (or with one that can't be read)."""
-    try:
-        return int(json.loads(_checkpoint_hint(table))["version"])
-    except StoreError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError):
-        return -1
+    return hinted_version(checkpoint_hint(table))
 
 
 def written_ms(table: TablePlace, version: int) -> int:
@@ -234,41 +238,8 @@ def written_ms(table: TablePlace, version: int) -> int:
 
     Of a store, which tells whole seconds, the end of that second.
     """
-    file = _commit_path(table, version)
+    file = commit_path(table, version)
     return file.stat().st_mtime_ns // 1_000_000 if isinstance(file, Path) else file.modified_ms()
-
-
-def log_path(table: TablePlace) -> TablePlace:
-    """The folder of a table's log."""
-    return table / "_delta_log"
-
-
-def _read_commit(table: TablePlace, version: int) -> Commit | None:
-    """None when there is no such file. Raises CorruptLogError."""
-    try:
-        text = _commit_path(table, version).read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        return parse_commit(version, text)
-    except CorruptLogError as error:
-        raise CorruptLogError(f"{table}: {error}") from error
-
-
-def _commit_path(table: TablePlace, version: int) -> TablePlace:
-    return log_path(table) / f"{version:020d}.json"
-
-
-def _has_commit(table: TablePlace, version: int) -> bool:
-    return _commit_path(table, version).exists()
-
-
-def _checkpoint_hint(table: TablePlace) -> bytes:
-    """What the log says of its newest checkpoint, as it is written; b"" when it says nothing."""
-    try:
-        return (log_path(table) / "_last_checkpoint").read_bytes()
-    except FileNotFoundError:
-        return b""
 
 
 def _is_cut(table: TablePlace, version: int) -> bool:
@@ -278,18 +249,17 @@ def _is_cut(table: TablePlace, version: int) -> bool:
     the checkpoint's own. A commit that comes while this is asked is no cut.
     """
     checkpoint = checkpoint_version(table)
-    is_gone = checkpoint != version and not _has_commit(table, version)
-    went_on = checkpoint > version or _has_commit(table, version + 2)
-    return (went_on or is_gone) and not _has_commit(table, version + 1)
+    is_gone = checkpoint != version and not has_commit(table, version)
+    went_on = checkpoint > version or has_commit(table, version + 2)
+    return (went_on or is_gone) and not has_commit(table, version + 1)
 
 
 def _mark_of(table: TablePlace, version: int) -> _Mark | None:
     """None in a store, where the object is read instead, and for a file that is not there."""
-    path = _commit_path(table, version)
+    path = commit_path(table, version)
     if not isinstance(path, Path):
         return None
     try:
-        status = path.stat()
+        return file_mark(path)
     except FileNotFoundError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

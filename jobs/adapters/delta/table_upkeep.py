@@ -20,6 +20,8 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.rows import literal, of_cluster
+from jobs.adapters.delta.table_mending import sync_checkpoint
+from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_scan import file_sizes, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s
@@ -111,6 +113,7 @@ class TableUpkeep:
         """One table, whatever time it is. Raises FencedError when it is another job's now."""
         started_s = time.monotonic()
         table = self.writer.refreshed(name)
+        before = table.version()
         done: dict[str, Any] = {"event": "upkeep", "table": name}
         try:
             done["rows_expired"] = (
@@ -123,11 +126,15 @@ class TableUpkeep:
         except CommitFailedError as error:
             done["given_up"] = str(error)
         table = self.writer.refreshed(name)
+        self.writer.sync(name, before)
+        before = table.version()
         table.create_checkpoint()
+        sync_checkpoint(table_place(table.table_uri))  # what is cleaned now stands there alone
         table.cleanup_metadata()
         done["files_removed"] = self._remove_files(table, name)
         if name == OWNERSHIP_EVENTS.name:
             done["files_removed"] += self.writer.remove_past_rests()
+        self.writer.sync(name, before)
         done["files"] = len(table.file_uris())
         done["took_ms"] = round((time.monotonic() - started_s) * 1_000)
         return done

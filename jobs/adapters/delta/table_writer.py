@@ -26,7 +26,7 @@ from jobs.adapters.delta.batch_rows import (
     remove_batch_rows,
     write_batch_rows,
 )
-from jobs.adapters.delta.commits import METADATA_KEY, Commit
+from jobs.adapters.delta.commits import CLAIM_KEY, METADATA_KEY, VERSIONS, Commit
 from jobs.adapters.delta.current_rows import (
     CurrentRows,
     commit_current,
@@ -34,6 +34,7 @@ from jobs.adapters.delta.current_rows import (
     read_current,
     with_changes,
 )
+from jobs.adapters.delta.table_mending import mend_tables, sync_commits
 from jobs.adapters.delta.table_place import TablePlace, store_errors, table_place
 from jobs.adapters.delta.table_tail import commits_from, newest_version
 from jobs.adapters.delta.tables import (
@@ -45,7 +46,6 @@ from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 
 EPOCH_APP = "writer_epoch"
-CLAIM_KEY = "ballast_claim"
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
 
@@ -83,9 +83,11 @@ class TableWriter:
     """The tables under one root, to be written by one job once it has claimed them.
 
     epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
+    is_mended: a power cut had torn newest commits, which were moved aside.
     """
 
     def __init__(self, root: str | TablePlace) -> None:
+        self.is_mended = mend_tables(table_place(root))
         self._tables = ensure_tables(root)
         self._query_id = ""
         self._rest: Mapping[str, Any] = {}
@@ -146,6 +148,7 @@ class TableWriter:
                     self._commit(name, table, with_all_columns(table, rows), properties)
             except CommitFailedError:
                 continue
+            self.sync(name, known.version)
             if table.version() == known.version + 1:  # ours, and nothing else
                 values = {**known.values, app_id: batch_id}
                 self._read[name] = _Transactions(version=table.version(), values=values)
@@ -162,6 +165,25 @@ class TableWriter:
         last = self._rest or (self.last_commit() or {}).get(REST, {})
         self._rest = write_batch_rows(self._place(), self.epoch, last, owed)
         return {REST: self._rest}
+
+    def versions(self) -> dict[str, Any]:
+        """What a commit of events is to say of the other tables: how far they have come."""
+        return {VERSIONS: {name: one.version() for name, one in sorted(self._tables.items())}}
+
+    def write_owed(self) -> None:
+        """Write what the last batch owes and a torn commit has lost; again does no harm."""
+        last = self.last_commit()
+        if last is None:
+            return
+        self.use_query(last["query_id"])
+        for name, rows in self.rest_of(last).items():
+            if name in self._tables and len(rows):
+                self.write(name, rows, last["batch_id"], last)
+
+    def sync(self, name: str, after: int) -> None:
+        """Bring a table's commits after a version down to the disk."""
+        table = self._tables[name]
+        sync_commits(table_place(table.table_uri), after, table.version())
 
     def rest_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
         """Table, or kind of effect → the rows that follow a commit of events."""
@@ -185,9 +207,11 @@ class TableWriter:
         )
         properties = CommitProperties(custom_metadata={METADATA_KEY: about}, max_commit_retries=0)
         with store_errors(table.table_uri):
+            before = table.version()
             table.restore(
                 version, commit_properties=properties, post_commithook_properties=NO_CLEANING
             )
+        self.sync(name, before)
 
     def version(self, name: str) -> int:
         """The version of a table, as far as this writer has seen it."""
@@ -234,7 +258,7 @@ class TableWriter:
         )
         for _ in range(_ATTEMPTS):
             refresh(table)
-            newest = self._transaction(name, EPOCH_APP)
+            before, newest = table.version(), self._transaction(name, EPOCH_APP)
             if newest >= self.epoch:
                 raise FencedError(_taken(name, newest, self.epoch))
             try:
@@ -242,6 +266,7 @@ class TableWriter:
                     _append(table, _no_rows(table), properties)
             except CommitFailedError:
                 continue
+            self.sync(name, before)
             return
         raise TableBusyError(f"table {name}: {_ATTEMPTS} claims")
 

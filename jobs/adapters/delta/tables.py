@@ -17,6 +17,8 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
+from jobs.adapters.delta.table_log import check_writable, telling_damage
+from jobs.adapters.delta.table_mending import sync_commits
 from jobs.adapters.delta.table_place import (
     TablePlace,
     delta_options,
@@ -111,7 +113,7 @@ def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
 
     May be repeated, interrupted and called by two at once: what somebody left undone is done now. A
     table of an older version gets the nullable columns that it lacks, in which its rows are null.
-    Raises TableSchemaError when a table of that name has other columns.
+    Raises TableSchemaError when a table of that name has other columns, DamagedTableError.
     """
     path = table_path(root, table.name)
     for _ in range(_ATTEMPTS - 1):
@@ -121,13 +123,17 @@ def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
 
 
 def _ensured(path: TablePlace, table: Table) -> DeltaTable:
-    if not is_delta(path):
+    is_new = not is_delta(path)
+    if is_new:
         _create(path, table)
+    check_writable(path)
     handle = open_delta(path)
+    before = -1 if is_new else handle.version()
     missing = check_columns(handle, table)
     if missing:
         handle.alter.add_columns(missing)
     _add_missing_constraints(handle, table)
+    sync_commits(path, before, handle.version())
     return handle
 
 
@@ -149,12 +155,14 @@ def refresh(table: DeltaTable) -> None:
 
     delta-rs lists the whole log for that, some 20 µs a file and commit. On a local file system the
     next commit is looked for by its name first: there is none, and no checkpoint past this version
-    (before which commits may have been cleaned away), means that nothing is new.
+    (before which commits may have been cleaned away), means that nothing is new. Raises
+    DamagedTableError, also for a newest commit that is torn: nothing may be written after it.
     """
     path = table_place(table.table_uri)
     if isinstance(path, Path) and is_newest(path, table.version()):
         return
-    with store_errors(table.table_uri):
+    check_writable(path)
+    with store_errors(table.table_uri), telling_damage(path):
         table.update_incremental()
 
 

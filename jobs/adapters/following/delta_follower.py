@@ -22,6 +22,8 @@ from jobs.adapters.delta.rows import (
     hashes_of,
     routes_of,
 )
+from jobs.adapters.delta.table_log import check_newest
+from jobs.adapters.delta.table_mending import check_complete
 from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_tail import (
     LostError,
@@ -36,6 +38,7 @@ from jobs.adapters.following.unread_rows import UnreadRows
 from jobs.adapters.following.view import Changes, FollowCounts, View
 from jobs.adapters.following.whole_records import read_records
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.console import in_one_line
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regressions
@@ -138,6 +141,11 @@ class DeltaFollower:
             return False
         self._reload_reason = reason
         started_ms = boot_ms()
+        names = (BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name)
+        check_complete(self._root, names)
+        if self.view is not None:  # it has what comes before a commit that is torn
+            for name in names:
+                check_newest(table_path(self._root, name))
         ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
         events = open_table(self._root, OWNERSHIP_EVENTS.name)
         brokers = open_table(self._root, BROKERS.name)
@@ -316,7 +324,7 @@ class DeltaFollower:
     def _fail(self, error: Exception) -> None:
         self.counts.errors += 1
         reason = self._reload_reason or ReloadReason.UNREADABLE
-        self._note(f"tables can't be read, answers get older: {type(error).__name__}: {error}")
+        self._note(f"tables can't be read, answers get older: {in_one_line(error)}")
         self._tables = None
         self._schedule_reload(reason)
 

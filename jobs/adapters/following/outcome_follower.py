@@ -23,6 +23,7 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
 from jobs.adapters.delta.tables import open_table, table_path
+from jobs.console import in_one_line
 from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
 from lbcore.balancer.tasks.identity import identity_of
 from lbcore.model.tables import COMMANDS
@@ -146,7 +147,7 @@ class OutcomeFollower:
             try:
                 self._poll()
             except Exception as error:  # noqa: BLE001 the outermost loop: look again, tell later
-                self.last_error = f"{type(error).__name__}: {error}"
+                self.last_error = in_one_line(error)
                 self._tail, pause_s = None, _AGAIN_S
             else:
                 self.last_error = ""

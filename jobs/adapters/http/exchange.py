@@ -44,7 +44,7 @@ class HttpQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came back. location: where to ask instead, "" for nowhere.
+    """What came back. location: where to ask instead, "" for nowhere; kind: its Content-Type.
 
     certificate_ends_ms: of the server's certificate, 0 = it has shown none.
     """
@@ -52,6 +52,7 @@ class Answered:
     status: int
     content: bytes
     location: str = ""
+    kind: str = ""
     certificate_ends_ms: int = 0
 
 
@@ -82,6 +83,7 @@ def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) ->
                 status=response.status,
                 content=read_at_most(response, bytes_max),
                 location=response.getheader("Location") or "",
+                kind=response.getheader("Content-Type") or "",
                 certificate_ends_ms=ends_ms,
             )
     finally:

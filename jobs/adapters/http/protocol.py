@@ -338,13 +338,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _name_authority(self) -> None:
         """Let a target's own authority be the host, as RFC 9112, 3.2.2 says."""
-        if self.url.startswith(b"/"):
+        target = httptools.parse_url(self.url)
+        if not target.host:
             return
-        host = httptools.parse_url(self.url).host
-        if not host:
-            return
-        port = httptools.parse_url(self.url).port
-        authority = host if port is None else b"%s:%d" % (host, port)
+        host = b"[%s]" % target.host if b":" in target.host else target.host
+        authority = host if target.port is None else b"%s:%d" % (host, target.port)
+        query = b"" if target.query is None else b"?" + target.query
+        self.url = (target.path or b"/") + query
         self.headers[:] = [
             (name, authority if name == b"host" else value) for name, value in self.headers
         ]

@@ -1,13 +1,14 @@
-"""When Kafka took the newest message of `broker-load`, by its own clock.
+"""Time of the newest message of `broker-load`, by Kafka's clock.
 
-Decides nothing. The job sends a tick a second there, so this is Kafka's clock to a second or two.
-Source: ours.
+The job sends a tick a second there, so this is Kafka's clock to a second or two. It stands in the
+header of a batch, so nothing that anybody sent is inflated.
 """
 
-from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.raw_fetch import RawFetcher, connection_text, latest_offsets
+from jobs.adapters.kafka.record_batches import split_batches
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 
@@ -19,16 +20,7 @@ def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
     """
     topic = address.topic_name(Topic.BROKER_LOAD)
     try:
-        consumer = KafkaConsumer(
-            group_id=None,
-            enable_auto_commit=False,
-            allow_auto_create_topics=False,
-            **{**address.client_options("doctor"), "bootstrap_timeout_ms": timeout_ms},
-        )
-        try:
-            return _newest(consumer, topic, timeout_ms)
-        finally:
-            consumer.close()
+        return _newest(connection_text(address, bootstrap_timeout_ms=timeout_ms), topic)
     except KafkaError as cause:
         raise CommandError(
             f"{topic} can't be read",
@@ -37,15 +29,19 @@ def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
         ) from None
 
 
-def _newest(consumer: KafkaConsumer, topic: str, timeout_ms: int) -> int | None:
-    parts = [TopicPartition(topic, n) for n in sorted(consumer.partitions_for_topic(topic) or ())]
-    ends = consumer.end_offsets(parts, timeout_ms=timeout_ms) if parts else {}
-    filled = [part for part in parts if ends[part] > 0]
-    if not filled:
+def _newest(connection: str, topic: str) -> int | None:
+    ends = latest_offsets(connection, [topic])
+    wanted = {place: end - 1 for place, end in ends.items() if end > 0}
+    if not wanted:
         return None
-    consumer.assign(filled)
-    for part in filled:
-        consumer.seek(part, ends[part] - 1)
-    batches = consumer.poll(timeout_ms=timeout_ms)
-    times = [record.timestamp for batch in batches.values() for record in batch]
+    fetcher = RawFetcher(connection, (topic,))
+    try:
+        found = fetcher.fetch(wanted)
+    finally:
+        fetcher.close()
+    times = [
+        batch.newest_ms
+        for place, part in found.items()
+        for batch in split_batches(part.log, wanted[place])
+    ]
     return max(times, default=None)

@@ -6,18 +6,15 @@ stand in conf/kafka/embedded.properties. Source: ours; KRaft combined mode as Ka
 """
 
 import base64
-import contextlib
 import json
 import shutil
-import socket
-import ssl
-import struct
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.adapters.kafka.reach import ask_kafka
 from jobs.adapters.processes import shipped
 from jobs.adapters.processes.class_archive import KAFKA, archive_words
 from jobs.adapters.processes.jars_at_need import have_jars
@@ -30,7 +27,6 @@ from jobs.console import CommandError
 CONF = shipped.CONF / "kafka"
 _HOST = "127.0.0.1"
 _DISK_BYTES = 500_000_000
-_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +101,7 @@ class EmbeddedKafka:
         check_disk(self.folder, _DISK_BYTES)
         for port in (self.port, self.controller_port):
             self._check_port(port)
-        lines = [f"{key}={value}" for key, value in sorted(self._properties().items())]
-        self._config_path.write_text("\n".join(lines) + "\n")
+        self._config_path.write_text(write_properties(self._properties()), encoding="ascii")
         shutil.rmtree(self._temporary, ignore_errors=True)  # what one that was killed left
         self._temporary.mkdir()
         if not (self.folder / "data" / "meta.properties").exists():
@@ -126,24 +121,8 @@ class EmbeddedKafka:
 
     def answers(self) -> bool:
         """Whether it answers an ApiVersions request, the first of every Kafka client, in 1 s."""
-        try:
-            with self._connect() as connection:
-                connection.sendall(_API_VERSIONS_REQUEST)
-                return len(connection.recv(8)) > 0
-        except OSError:
-            return False
-
-    def _connect(self) -> socket.socket:
-        connection = socket.create_connection((_HOST, self.port), timeout=1)
-        if "SSL" not in self.options.security_protocol:
-            return connection
-        context = ssl.create_default_context()  # asks whether it lives, trusts it with nothing
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(connection)
-            wrapped = context.wrap_socket(connection)
-            stack.pop_all()
-        return wrapped
+        is_encrypted = "SSL" in self.options.security_protocol
+        return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
 
     @property
     def _temporary(self) -> Path:
@@ -229,6 +208,28 @@ def read_properties(text: str) -> dict[str, str]:
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(entries: Mapping[str, str]) -> str:
+    """Return a Java properties file, sorted; java.util.Properties reads Latin-1 and escapes."""
+    return "".join(
+        f"{_java_escaped(key, ' =:#!')}={_java_escaped(value)}\n"
+        for key, value in sorted(entries.items())
+    )
+
+
+def _java_escaped(text: str, separators: str = "") -> str:
+    """Return text for a properties file: backslashes doubled, what is not ASCII as UTF-16 units."""
+    parts = []
+    for at, char in enumerate(text):
+        if char == "\\" or char in separators or (char == " " and not at):
+            parts.append(f"\\{char}")
+        elif char.isascii() and char.isprintable():
+            parts.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass")
+            parts += [f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)]
+    return "".join(parts)
 
 
 def _new_cluster_id() -> str:

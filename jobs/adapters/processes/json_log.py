@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.adapters.processes.sparing_log import LEFT_OUT, SparingHandler
+from jobs.console import json_line
 
 _LEVEL_OF_OTHERS = logging.WARNING
 _TEXT_MAX_CHARS = 4_096
@@ -34,7 +35,8 @@ class JsonFormatter(logging.Formatter):
             line["stack"] = self.formatException(record.exc_info)[-_STACK_MAX_CHARS:]
         if hasattr(record, LEFT_OUT):
             line[LEFT_OUT] = getattr(record, LEFT_OUT)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        return text if text.isprintable() else json_line(line, sort_keys=False, default=str)
 
 
 def _bounded(value: Any) -> Any:

@@ -72,8 +72,8 @@ class OrderedEnd:
     def _force(self) -> None:
         time.sleep(self.limit_s)
         if self._failure:
-            note(self._failure)
-        note(str(self._late()))
+            note(*self._failure.split("\n"))
+        note(*self._late().lines())
         faulthandler.dump_traceback(file=sys.stderr)
         for number, then_s in ((signal.SIGQUIT, _STACKS_S), (signal.SIGKILL, 0.0)):
             for child in self.children:

@@ -4,16 +4,21 @@ Decides nothing: each check passes silently or raises CommandError with the next
 library only. Source: ours.
 """
 
+import os
+import re
 import secrets
 import shutil
 import socket
 import sys
 from pathlib import Path
 
-from jobs.console import CommandError
+from jobs.console import CommandError, MisuseError
 
 OLDEST_PYTHON = (3, 10)
 _MB = 1_000_000
+_PORT_MAX = 65_535
+_ODD = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]|^,\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_NAME_MAX_BYTES, _PATH_MAX_BYTES = 255, 3_000
 _LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 
@@ -41,8 +46,38 @@ def check_disk(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def check_port(port: int, user: str) -> None:
-    """Raise when something else listens on the loopback port that `user` needs."""
+def check_folder(folder: Path) -> None:
+    """Raise MisuseError for a folder whose name no part of the stack but Python can use.
+
+    delta-rs reads a percent sign with two digits and a backslash as another folder, and ends the
+    process at [ ] | ^ or a control character; Kafka takes a comma for the end of a folder's name.
+    """
+    place = os.path.abspath(folder)  # noqa: PTH100 (Path has nothing that leaves links as they are)
+    odd = _ODD.search(place)
+    why = f"its name has {odd[0]!r}, and delta-rs or Kafka would use another folder" if odd else ""
+    longest = max(len(os.fsencode(part)) for part in Path(place).parts)
+    if longest > _NAME_MAX_BYTES or len(os.fsencode(place)) > _PATH_MAX_BYTES:
+        why = f"a part of it has {longest} bytes, all {len(os.fsencode(place))}"
+        why += f"; {_NAME_MAX_BYTES} and {_PATH_MAX_BYTES} are the most"
+    if why:
+        raise MisuseError(
+            f"{place} can't hold state or tables",
+            why=why,
+            next_step="name another folder, without \\ [ ] | ^ , control characters and %41",
+        )
+
+
+def check_port(port: int, user: str, otherwise: str = "choose another port") -> None:
+    """Raise when something else listens on the loopback port that `user` needs.
+
+    otherwise: what can be done instead of ending what listens there.
+    """
+    if not 1 <= port <= _PORT_MAX:
+        raise CommandError(
+            f"{port} is no port for {user}",
+            why=f"a port is a number from 1 to {_PORT_MAX}",
+            next_step=otherwise,
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -52,7 +87,7 @@ def check_port(port: int, user: str) -> None:
                 f"port {port}, which {user} needs, is taken",
                 why=str(cause),
                 next_step=f"end the process that listens on it (see `ss -ltnp 'sport = :{port}'`), "
-                "or choose another port",
+                f"or {otherwise}",
             ) from None
 
 

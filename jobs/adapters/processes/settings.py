@@ -7,6 +7,7 @@ Source: ours.
 """
 
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,8 @@ from typing import Any
 
 from jobs.adapters.processes.own_strategies import with_own
 from jobs.adapters.processes.shipped import CONF, shipped
-from jobs.console import CommandError, MisuseError
+from jobs.console import CAUSE_BREAK, CommandError, MisuseError, cause_words
+from jobs.whole_file import read_text_file
 from lbcore.config.load import differences, parse_assignments, parse_config
 from lbcore.config.render import render_value
 from lbcore.config.tree import SETTINGS, Config
@@ -26,6 +28,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found]
+
+_NUMBER = re.compile(r"[0-9_]+")
+_OPENING, _CLOSING = re.compile(r"[\[{]"), re.compile(r"[\]}]")
 
 BASE = "base"
 OVERLAYS_VARIABLE = "BALLAST_CONF"
@@ -111,8 +116,8 @@ def read_secret(name: str, environment: Mapping[str, str] | None = None) -> str:
     if not path:
         return variables.get(name, "")
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as cause:
+        return read_text_file(Path(path)).rstrip("\r\n")
+    except (OSError, ValueError) as cause:
         raise CommandError(
             f"the secret {name} can't be read",
             why=str(cause),
@@ -123,16 +128,40 @@ def read_secret(name: str, environment: Mapping[str, str] | None = None) -> str:
 def read_toml(path: Path) -> Mapping[str, Any]:
     """The content of a TOML file; raises MisuseError that says where it is wrong."""
     try:
-        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as cause:
+        text = read_text_file(path)
+    except (OSError, ValueError) as cause:
         raise MisuseError(
-            f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
+            f"{path} can't be read",
+            why=cause_words(cause),
+            next_step="correct the path, its rights or its encoding",
         ) from None
+    try:
+        content: Mapping[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as cause:
-        raise MisuseError(
-            f"{path} is not TOML", why=str(cause), next_step="correct the line that it names"
-        ) from None
-    return content
+        why = str(cause)
+    except ValueError:  # Python's bound on the digits of a number
+        why = f"line {_longest_number(text)} has a number of more digits than any setting takes"
+    except RecursionError:
+        why = f"line {_deepest_line(text)} has lists or tables that are nested too deeply"
+    else:
+        return content
+    raise MisuseError(f"{path} is not TOML", why=why, next_step="correct the line that it names")
+
+
+def _longest_number(text: str) -> int:
+    found = max(_NUMBER.finditer(text), key=lambda one: len(one[0]))
+    return text.count("\n", 0, found.start()) + 1
+
+
+def _deepest_line(text: str) -> int:
+    """Return the first line at whose end, or within which, the most brackets are open."""
+    deepest, at, depth = 0, 1, 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        opened = len(_OPENING.findall(line))
+        if depth + opened > deepest:
+            deepest, at = depth + opened, number
+        depth += opened - len(_CLOSING.findall(line))
+    return at
 
 
 def _apply(path: Path, config: Config) -> Config:
@@ -158,6 +187,6 @@ def _overlay_path(overlay: str, conf: Path) -> Path:
 def _misuse(what: str, error: ConfigError) -> MisuseError:
     return MisuseError(
         what,
-        why="\n      ".join(map(str, error.problems)),
+        why=CAUSE_BREAK.join(map(str, error.problems)),
         next_step="correct them; `ballast config show` lists every setting with its range",
     )

@@ -3,8 +3,9 @@
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
 brokers), a file with the rows of all that follows, the events, whose commit names that file and
 with which the batch becomes true, all other tables and the records for Kafka side by side, so that
-brokers act on what is durable, and soon. Repeating a batch writes nothing twice; effects that
-differ from what a table already has of the same batch stop the job. Source: ours.
+brokers act on what is durable, and soon: the writer syncs each commit before it returns. Repeating
+a batch writes nothing twice; effects that differ from what a table already has of the same batch
+stop the job. Source: ours.
 """
 
 import hashlib
@@ -27,7 +28,6 @@ from jobs.adapters.spark.batch_log import lines_of
 from jobs.adapters.spark.last_batch import LastBatch
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.report import REST_MS
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
@@ -137,8 +137,6 @@ class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
     ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
-    rests_ms: cluster → by how much more than trigger_ms its next batch may follow, as its last
-    report said.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
     watch: is told of each batch when it is written. tell: takes what shards tell each other. last:
@@ -156,7 +154,6 @@ class BatchSink:
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     batch_ms: int = 0
-    rests_ms: dict[str, int] = field(default_factory=dict)
     _committed_ms: int = 0
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -229,7 +226,6 @@ class BatchSink:
 
     def _advance(self, reports: Sequence[Mapping[str, Any]]) -> None:
         for report in reports:
-            self.rests_ms[report["cluster"]] = report.get(REST_MS, 0)
             for topic, ends in report["ends"].items():
                 known = self.ends.setdefault(topic, {})
                 for partition, end in ends.items():
@@ -294,7 +290,8 @@ class BatchSink:
         rest = [name for name in wanted if name not in (*FIRST, EVENTS)]
         if EVENTS in wanted:
             owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
-            written[EVENTS] = write(EVENTS, {**about, **self.writer.keep_rest(owed)})
+            said = {**about, **self.writer.versions(), **self.writer.keep_rest(owed)}
+            written[EVENTS] = write(EVENTS, said)
             self._committed_ms = about["now_ms"]
             self.passed("events_committed")
         others = [name for name in rest if name != COMMANDS.name]

@@ -7,17 +7,22 @@ nobody, and is decided by whoever comes. So it is when a cluster comes back that
 before, for what the checkpoint knows of that one is old; one that is new, or is served no more,
 needs nothing. One that belongs to something else (other clusters altogether, another Kafka, tables
 that another job has taken over or that were restored) is refused: a person must say which of the
-two is right. Nothing is ever deleted here. Source: ours.
+two is right. So is a damaged manifest, unless the tables prove that they are this folder's; a
+damaged checkpoint is rebuilt from the tables, and kept until two others have followed it.
 """
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, get_origin
 
 import lbcore
 from jobs.adapters.processes.code_digest import code_digest, python_files
+from jobs.adapters.spark.checkpoint_damage import find_damage, numbered, state_partitions
 from jobs.console import CommandError
 from jobs.whole_file import write_whole
 
@@ -26,12 +31,14 @@ _FOLDER = "checkpoints"
 _SET_ASIDE = "set-aside"
 _RESTORED = "restored"
 _SEEN = "events-version"
+_UNUSED_MAX = 2
+"""Checkpoints that are kept beside the one in use: a damaged one can be looked at."""
 
-LAYOUT = 2
-"""Of what Spark's state store holds, see `spark_machine`. In 1 every chunk had its own entry."""
+LAYOUT = 3
+"""Of Spark's state store, see `spark_machine`, and of the source's offsets, see `kafka_source`.
 
-READABLE_LAYOUTS = (1, 2)
-"""From a checkpoint with another one no start goes on."""
+In 1 every chunk had its own entry, in 2 the source was Spark's own. From a checkpoint with another
+one no start goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +49,8 @@ class Manifest:
     Spark's state store. topics: name → Kafka's id. epoch: the writer's, of the job that used it
     last. claim: the id of its claim of the tables, "" once it is known to have succeeded. own:
     strategies that are not Ballast's → which code. origins: digest of who set which setting, which
-    a repeated batch may have to tell again. What an older manifest doesn't say is empty, and
-    fits everything but the layout.
+    a repeated batch may have to tell again. partitions: of the state. What an older manifest
+    doesn't say is empty, and fits everything but the layout.
     """
 
     code_version: str
@@ -59,14 +66,19 @@ class Manifest:
     claim: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
     origins: str = ""
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """Where to go on. reason: why the state is rebuilt, "" when the checkpoint goes on."""
+    """Where to go on. reason: why the state is rebuilt, "" when the checkpoint goes on.
+
+    is_damaged: the reason is damage, which somebody should look into.
+    """
 
     checkpoint: Path
     reason: str
+    is_damaged: bool = False
 
     @property
     def is_rebuilt(self) -> bool:
@@ -99,6 +111,35 @@ class CheckpointMismatchError(CommandError):
         )
 
 
+class DamagedStateError(CommandError):
+    """A file of the state folder is damaged, and the tables don't prove that they are its own."""
+
+    def __init__(self, path: Path, fault: str) -> None:
+        super().__init__(
+            f"{path} is damaged: {fault}",
+            why="it says to which tables and Kafka the checkpoint beside it belongs, and the"
+            " tables don't prove that they are these",
+            next_step="make sure of --tables and --bootstrap, then"
+            f" `ballast state rebuild --state-dir {path.parent}` and start the job again: it"
+            " rebuilds its state from the tables (--restored where they came from a backup)",
+        )
+        self.reason = f"{path.name} is damaged: {fault}"
+
+
+class DamagedCheckpointError(CommandError):
+    """Spark can't read a checkpoint, and says so when its query has begun."""
+
+    def __init__(self, checkpoint: Path, cause: str) -> None:
+        state_dir = checkpoint.parent.parent
+        super().__init__(
+            f"Spark can't read the checkpoint {checkpoint}",
+            why=f"the checkpoint is damaged: {cause}",
+            next_step="the state was rebuilt from the tables once, and the new checkpoint can't be"
+            f" read either: look at the disk of {state_dir}; `ballast state rebuild --state-dir"
+            f" {state_dir}` and a start begin with a new one again",
+        )
+
+
 def code_version() -> str:
     """Digest of the code whose decisions a repeated batch must repeat: all of lbcore."""
     return code_digest(python_files(Path(lbcore.__file__).parent))[:16]
@@ -110,7 +151,8 @@ class ClaimedTables:
 
     epoch: the newest that any job has claimed, -1 for none; claimed_by: gives the id of that claim.
     events_version: of `ownership_events`, None where it is not known. knows: whether they have
-    anything of a cluster. has_batch: or of a batch, by its number and its query's id.
+    anything of a cluster. has_batch: or of a batch, by its number and its query's id. last_commit:
+    what the newest commit of events says.
     """
 
     epoch: int
@@ -118,6 +160,7 @@ class ClaimedTables:
     events_version: int | None = None
     knows: Callable[[str], bool] = lambda _: False
     has_batch: Callable[[int, str], bool] = lambda *_: True
+    last_commit: Callable[[], Mapping[str, Any] | None] = lambda: None
 
 
 def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables) -> Resumption:
@@ -126,20 +169,52 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
     present: as things are now; its `epoch` is the one that this job is about to claim, its
     `checkpoint` is not looked at. Writes nothing; raises CheckpointMismatchError.
     """
-    last = read_manifest(state_dir)
-    reason = _distrust(state_dir, last, present, tables)
-    if last is not None:
+    damage = _own_damage(state_dir, present, tables)
+    last = None if damage else read_manifest(state_dir)
+    if last is None:
+        reason = damage or "no checkpoint yet"
+    else:
+        checkpoint = state_dir / _FOLDER / last.checkpoint
+        damage = _damage(checkpoint, tables) if numbered(checkpoint / "commits") else ""
+        reason = _distrust(state_dir, last, present, tables, is_damaged=bool(damage))
         reason = reason or _returning(last, present, tables.knows)
         _check_version(state_dir, tables.events_version)
         if not reason:
             _check_claim(state_dir, last, tables)
-    name = f"epoch-{present.epoch}" if reason or last is None else last.checkpoint
-    return Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason)
+            reason = damage
+        if not reason:
+            return Resumption(checkpoint=checkpoint, reason="")
+    is_damaged = bool(damage) and reason == damage
+    return new_checkpoint(state_dir, present.epoch, reason, is_damaged=is_damaged)
+
+
+def new_checkpoint(
+    state_dir: Path, epoch: int, reason: str, *, is_damaged: bool = False
+) -> Resumption:
+    """A checkpoint that is not there yet, for a state that comes from the tables."""
+    name = f"epoch-{epoch}"
+    while (state_dir / _FOLDER / name).exists():
+        name += "-again"
+    return Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason, is_damaged=is_damaged)
+
+
+def remove_old_checkpoints(state_dir: Path, current: Path) -> list[str]:
+    """Remove checkpoints that nothing goes on from, but for the newest two; their names."""
+    folder = state_dir / _FOLDER
+    others = [path for path in folder.iterdir() if path != current] if folder.is_dir() else []
+    others.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
+    gone = others[: max(0, len(others) - _UNUSED_MAX)]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True)
+    return [path.name for path in gone]
 
 
 def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int) -> None:
     """Refuse to wait for a checkpoint that could not be gone on from, while its job still works."""
-    last = read_manifest(state_dir)
+    try:
+        last = read_manifest(state_dir)
+    except DamagedStateError:
+        return  # looked at again when the folder is free, by when its job may have written it
     if last is not None:
         present = replace(last, clusters=clusters, state_schema=state_schema)
         _check_mismatches(state_dir, last, present)
@@ -168,14 +243,26 @@ def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -
 
 
 def read_manifest(state_dir: Path) -> Manifest | None:
-    """The manifest, be it of an older version; None when there is none."""
+    """The manifest, be it of an older version; None when there is none.
+
+    Raises DamagedStateError.
+    """
     path = state_dir / _MANIFEST
-    if not path.exists():
+    try:
+        found = json.loads(path.read_text())
+        known = {one.name: one for one in fields(Manifest)}
+        values = {name: value for name, value in found.items() if name in known}
+        manifest = Manifest(**{**values, "clusters": tuple(values.get("clusters", ()))})
+    except FileNotFoundError:
         return None
-    found = json.loads(path.read_text())
-    known = {one.name for one in fields(Manifest)}
-    values = {name: value for name, value in found.items() if name in known}
-    return Manifest(**{**values, "clusters": tuple(values.get("clusters", ()))})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        is_empty = path.is_file() and not path.stat().st_size
+        raise DamagedStateError(path, "it is empty" if is_empty else f"{error}") from error
+    for name, one in known.items():
+        kind: Any = get_origin(one.type) or one.type
+        if not isinstance(getattr(manifest, name), kind):
+            raise DamagedStateError(path, f"{name} has a value of another type")
+    return manifest
 
 
 def set_aside(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
@@ -216,7 +303,7 @@ def query_id(checkpoint: Path) -> str:
 
 def newest_begun(checkpoint: Path) -> int:
     """The newest batch that Spark has begun; -1 when there is none."""
-    return max(_numbers(checkpoint / "offsets"), default=-1)
+    return max(numbered(checkpoint / "offsets"), default=-1)
 
 
 def is_ended(checkpoint: Path, batch_id: int) -> bool:
@@ -231,13 +318,11 @@ def unfinished_batch(checkpoint: Path) -> int | None:
 
 
 def _distrust(
-    state_dir: Path, last: Manifest | None, present: Manifest, tables: ClaimedTables
+    state_dir: Path, last: Manifest, present: Manifest, tables: ClaimedTables, *, is_damaged: bool
 ) -> str:
     """Why the checkpoint can't be used, "" when it can; raises when it must not be replaced."""
-    if last is None:
-        return "no checkpoint yet"
     checkpoint, claimed_epoch = state_dir / _FOLDER / last.checkpoint, tables.epoch
-    if not (checkpoint / "metadata").exists():
+    if not last.checkpoint or not checkpoint.is_dir():
         return "the checkpoint is gone"
     if claimed_epoch > last.epoch >= 0:
         why = (
@@ -245,7 +330,7 @@ def _distrust(
             f"checkpoint ends at {last.epoch}), so what it says of owners is out of date"
         )
         raise CheckpointMismatchError(state_dir, why)
-    if not _numbers(checkpoint / "commits"):
+    if not numbered(checkpoint / "commits"):
         return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
     unclaimed = 1 if last.claim else 0  # by a job that died between its manifest and its claim
     if claimed_epoch < last.epoch - unclaimed:
@@ -255,9 +340,72 @@ def _distrust(
         )
         raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
     _check_mismatches(state_dir, last, present)
-    unfinished = unfinished_batch(checkpoint)
+    unfinished = None if is_damaged else unfinished_batch(checkpoint)
     is_half_written = unfinished is not None and tables.has_batch(unfinished, query_id(checkpoint))
-    return _out_of_date(last, present, is_half_written=is_half_written)
+    made_with = last.partitions or state_partitions(checkpoint)
+    return _out_of_date(last, present, made_with, is_half_written=is_half_written)
+
+
+def _damage(checkpoint: Path, tables: ClaimedTables) -> str:
+    """Damage of a checkpoint that fits otherwise, "" when there is none.
+
+    One that ends before the tables do is an old copy: Spark would do its batches again, otherwise.
+    """
+    found = find_damage(checkpoint)
+    if found:
+        return f"the checkpoint is damaged: {checkpoint / found}"
+    last, newest = tables.last_commit(), newest_begun(checkpoint)
+    if last and last["query_id"] == query_id(checkpoint) and last["batch_id"] > newest:
+        return (
+            f"the checkpoint {checkpoint} is an old copy: it ends with batch {newest}, the tables"
+            f" have batch {last['batch_id']} of it"
+        )
+    return ""
+
+
+def _own_damage(state_dir: Path, present: Manifest, tables: ClaimedTables) -> str:
+    """Damage of the job's own files, "" when they are whole.
+
+    The tables must prove that they are those of a checkpoint in this folder, and of this Kafka:
+    else raises DamagedStateError.
+    """
+    checkpoints = sorted((state_dir / _FOLDER).glob("*/metadata"))
+    try:
+        _check_own_files(state_dir, is_used=bool(checkpoints))
+    except DamagedStateError as damaged:
+        last = tables.last_commit() or {}
+        queries = {_query_id_of(path) for path in checkpoints}
+        if last.get("query_id") not in queries or last.get("topics") != dict(present.topics):
+            raise
+        with suppress(DamagedStateError):
+            _check_version(state_dir, tables.events_version)
+        return damaged.reason
+    return ""
+
+
+def _check_own_files(state_dir: Path, *, is_used: bool) -> None:
+    """Raise DamagedStateError for the job's own files. is_used: there are checkpoints."""
+    if read_manifest(state_dir) is None and is_used:
+        raise DamagedStateError(state_dir / _MANIFEST, "it is missing, and checkpoints are not")
+    _seen_version(state_dir)
+
+
+def _query_id_of(metadata: Path) -> str | None:
+    try:
+        return query_id(metadata.parent)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _seen_version(state_dir: Path) -> int:
+    """The version of events that a batch's end was noted with; -1 when none was."""
+    path = state_dir / _SEEN
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return -1
+    except (OSError, ValueError) as error:
+        raise DamagedStateError(path, "it has no number") from error
 
 
 def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None:
@@ -272,8 +420,7 @@ def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None
 
 def _check_version(state_dir: Path, events_version: int | None) -> None:
     """Refuse tables that lack commits of finished batches, though no job has claimed them since."""
-    path = state_dir / _SEEN
-    seen = int(path.read_text()) if path.exists() else -1
+    seen = _seen_version(state_dir)
     if events_version is not None and events_version < seen:
         why = (
             f"the table ownership_events is at version {events_version}, this checkpoint has seen "
@@ -311,14 +458,19 @@ def _mismatches(last: Manifest, present: Manifest) -> Iterator[str]:
         )
 
 
-def _out_of_date(last: Manifest, present: Manifest, *, is_half_written: bool) -> str:
+def _out_of_date(
+    last: Manifest, present: Manifest, made_with: int, *, is_half_written: bool
+) -> str:
+    """made_with: the state partitions of the checkpoint; 0 = not known."""
     anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
-    if last.layout not in READABLE_LAYOUTS:
-        return "this version lays the state out otherwise"
+    if last.layout != LAYOUT:
+        return "this version reads Kafka or lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
+    if made_with != present.partitions and made_with and present.partitions:
+        return f"the number of state partitions was changed: {made_with} to {present.partitions}"
     if is_half_written and _repeats_by(last) != _repeats_by(present):
         return "a batch was left half written by other code or settings"
     return ""
@@ -334,9 +486,3 @@ def _returning(last: Manifest, present: Manifest, knows: Callable[[str], bool]) 
 def _repeats_by(manifest: Manifest) -> tuple[str, str, str]:
     """What must be as it was for a batch to be repeated alike."""
     return manifest.code_version, manifest.config_version, manifest.origins
-
-
-def _numbers(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())

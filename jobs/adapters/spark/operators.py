@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pandas as pd
 
+from jobs.adapters.spark.partitioning import plain_cluster
 from jobs.adapters.spark.spark_machine import NOW_MS, Key, Operator
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
@@ -19,7 +20,7 @@ from lbcore.scorer.scoring import make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
-INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
+INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "refusal")
 UPDATE_SCHEMA = f"cluster string, group_id int, {NOW_MS} long, blob binary"
 EFFECT_SCHEMA = "cluster string, kind string, blob binary"
 
@@ -28,7 +29,8 @@ def scorer_operator(config: Config) -> Operator:
     """BrokerScorer, keyed by (cluster, group)."""
 
     def make(key: Key) -> BrokerScorer:
-        return make_scorer(config, cluster=key[0], group=int(key[1]), loads=orjson.loads)
+        group = int(key[1]) % config.pipeline.scorer_groups
+        return make_scorer(config, cluster=plain_cluster(key[0]), group=group, loads=orjson.loads)
 
     return Operator(
         name="scorer",
@@ -43,7 +45,8 @@ def balancer_operator(config: Config) -> Operator:
     """ClusterBalancer, keyed by (cluster)."""
 
     def make(key: Key) -> ClusterBalancer:
-        return ClusterBalancer(cluster=key[0], config=config.for_cluster(key[0]))
+        cluster = plain_cluster(key[0])
+        return ClusterBalancer(cluster=cluster, config=config.for_cluster(cluster))
 
     return Operator(
         name="balancer",
@@ -67,8 +70,11 @@ def raw_messages(frame: pd.DataFrame) -> list[RawMessage]:
             ),
             key=None if key is None else bytes(key),
             value=None if value is None else bytes(value),
+            refusal=refusal,
         )
-        for topic, partition, offset, timestamp_ms, key, value in zip(*columns, strict=True)
+        for topic, partition, offset, timestamp_ms, key, value, refusal in zip(
+            *columns, strict=True
+        )
     ]
 
 
@@ -87,7 +93,7 @@ def _encode_effects(key: Key, effects: Sequence[Effect], now_ms: int) -> pd.Data
     del now_ms  # the sink reads it in the report
     wanted = [effect for effect in effects if effect.rows or effect.kind == REPORT]
     columns: dict[str, list[Any]] = {
-        "cluster": [key[0]] * len(wanted),
+        "cluster": [plain_cluster(key[0])] * len(wanted),
         "kind": [effect.kind for effect in wanted],
         "blob": [pack_effect(effect) for effect in wanted],
     }

@@ -20,7 +20,9 @@ STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA
 """The newest schema of the state that this version reads, and the one that it writes."""
 
 
-def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
+def present_manifest(
+    config: Config, place: KafkaPlace, epoch: int, partitions: int = 0
+) -> Manifest:
     """Under what this start works. epoch: the one that it is about to claim."""
     return Manifest(
         code_version=code_version(),
@@ -28,6 +30,7 @@ def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         scorer_groups=config.pipeline.scorer_groups,
         state_schema=STATE_SCHEMA,
         layout=LAYOUT,
+        partitions=partitions,
         clusters=tuple(config.pipeline.clusters),
         kafka_cluster=place.cluster_id,
         topics=place.topics,

@@ -132,6 +132,7 @@ def claimed_tables(writer: TableWriter) -> ClaimedTables:
         has_batch=lambda number, query: any(
             writer.has_batch(name, number, query) for name in (*FIRST, EVENTS)
         ),
+        last_commit=writer.last_commit,
     )
 
 

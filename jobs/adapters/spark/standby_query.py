@@ -21,8 +21,9 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.spark.fatal_errors import java_line
+from jobs.adapters.spark.kafka_source import LATEST
 from jobs.adapters.spark.stream import Beginning, start_query
-from jobs.console import first_line
 from lbcore.config.tree import Config
 
 NAME = "rehearsal"
@@ -52,14 +53,14 @@ class StandbyQuery:
         self,
         session: SparkSession,
         config: Config,
-        kafka: Mapping[str, str],
+        connection: str,
         *,
         folder: Path,
         log: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """kafka: options of Spark's source. folder: for what can be lost; log: for failures."""
+        """connection: from `connection_text`. folder: for what can be lost; log: for failures."""
         self._session, self._config = session, config
-        self._kafka, self._folder, self._log = kafka, folder, log
+        self._connection, self._folder, self._log = connection, folder, log
         self._own: Path | None = None
         self._batches = 0
         self._ending = threading.Event()
@@ -89,7 +90,7 @@ class StandbyQuery:
             except Exception as error:  # noqa: BLE001 (whatever it is, the standby still stands by)
                 if self._ending.is_set():
                     return
-                self._log({"event": NAME, "failed": first_line(error)})
+                self._log({"event": NAME, "failed": java_line(error)})
             finally:
                 self._tried.set()
             self._ending.wait(_AGAIN_S)
@@ -117,7 +118,7 @@ class StandbyQuery:
             self._config.pipeline, trigger_ms=trigger_ms, max_offsets_per_trigger=MESSAGES_MAX
         )
         beginning = Beginning(
-            kafka=self._kafka, checkpoint=checkpoint, starting_offsets="latest", states=()
+            connection=self._connection, checkpoint=checkpoint, starting_offsets=LATEST, states=()
         )
         self._batches = 0
         config = replace(self._config, pipeline=pipeline)

@@ -1,16 +1,17 @@
 """The job's state folder: one process at a time may use it.
 
-Decides nothing. The lock is the kernel's, so it ends with the process that holds it. Source: ours.
+The lock is the kernel's, so it ends with the process that holds it; the file has that process's id.
 """
 
 import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from jobs.console import CommandError
+from jobs.console import CommandError, cause_words
 
 _AGAIN_S = 0.02
 
@@ -21,8 +22,17 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
 
     until: wait for the lock instead, and give up when this is set: then the answer is False.
     """
-    state_dir.mkdir(parents=True, exist_ok=True)
-    with (state_dir / "lock").open("w") as lock:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        file = (state_dir / "lock").open("a")
+    except OSError as error:
+        raise CommandError(
+            f"the lock of the state folder can't be opened: {state_dir / 'lock'}",
+            why=cause_words(error),
+            next_step="give this user the right to write there, or move what is in the way; what"
+            " the lock file holds does not matter",
+        ) from error
+    with file as lock:
         is_held = _try(lock)
         while until is not None and not is_held and not until.wait(_AGAIN_S):
             is_held = _try(lock)
@@ -40,4 +50,7 @@ def _try(lock: IO[str]) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
     return True

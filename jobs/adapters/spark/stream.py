@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,8 +20,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.adapters.processes.class_archive import SPARK, archive_words
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.shipped import CONF
+from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
+from jobs.adapters.spark.partitioning import (
+    PARTITIONS,
+    ClusterKeys,
+    default_partitions,
+    spread_keys,
+)
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
+from jobs.console import CommandError
 from jobs.whole_file import write_whole
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
@@ -54,14 +62,13 @@ _LOCAL_DIR = "spark.local.dir"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _ALWAYS: Mapping[str, str] = {
-    # one task an operator, in one Python worker, which so always still holds the state: with
-    # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
-    # the life of a checkpoint, so on a cluster of many cores choose more at the first start
-    "spark.sql.shuffle.partitions": "1",
+    # of the balancer's query `partitioning` says more: one task an operator, in one Python worker,
+    # always still holds the state; of two, reading 100,000 bundles again costs 0.3 s a batch
+    PARTITIONS: "1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Kafka's password and key are options of the source, which a plan would show
+    # Kafka's password and key are in an option of the source, which a plan would show
     "spark.sql.redaction.options.regex": "(?i)url|jaas|ssl[.]keystore|password|secret",
     # the default one forks a process for each file: 581 ms a trigger against 166
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -99,10 +106,8 @@ def spark_session(
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         **_ALWAYS,
     }
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        submitted = dict(SparkConf().getAll())
-    else:
-        submitted = {}
+    submitted = _submitted()
+    if not _is_submitted():
         ours |= {
             "spark.master": master,
             "spark.jars": ",".join(map(str, jars)),
@@ -125,6 +130,37 @@ def spark_session(
     return session
 
 
+def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) -> int:
+    """The state partitions of a query: as it was told, else by groups, clusters and master.
+
+    Raises CommandError.
+    """
+    submitted = _submitted()
+    told = {**submitted, **settings}.get(PARTITIONS)
+    if told is None:
+        return default_partitions(config, submitted.get("spark.master", master))
+    if not told.isdigit() or not int(told):
+        raise CommandError(
+            f"{PARTITIONS} can't be {told}",
+            why="it is the number of tasks of each operator",
+            next_step="give a whole number from 1, or leave it out",
+        )
+    return int(told)
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told; nothing where it did not start this process."""
+    if not _is_submitted():
+        return {}
+    # before there is a session PySpark asks the JVM for its settings only when it is told of it
+    SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
+    return dict(SparkConf().getAll())
+
+
 def driver_options(more: Sequence[str]) -> str:
     """The options of the driver's Java, and more of them, as Spark takes them."""
     return shlex.join([*_DRIVER_OPTIONS, *more])
@@ -140,7 +176,7 @@ def worker_python(folder: Path) -> str:
     script = folder / "worker-python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     words = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
-    write_whole(script, words, mode=0o700)  # a standby writes it, too
+    write_whole(script, words, mode=0o700, is_durable=False)  # a standby writes it, too
     return str(script)
 
 
@@ -154,11 +190,11 @@ def jvm_id(session: SparkSession) -> int:
 class Beginning:
     """Where a query goes on.
 
-    kafka: options of Spark's Kafka source. starting_offsets: used by a new checkpoint only, like
-    states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
+    connection: how the source reaches Kafka, see `connection_text`. starting_offsets: used by a new
+    checkpoint only, like states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
     """
 
-    kafka: Mapping[str, str]
+    connection: str
     checkpoint: Path
     starting_offsets: str
     states: Sequence[tuple[str, str, bytes]]
@@ -173,8 +209,14 @@ def start_query(
     name: str = "balance_cluster",
 ) -> StreamingQuery:
     """Start the query. name: what Spark calls it, once at a time in a session."""
-    updates = _apply(_keyed(session, config, beginning), scorer_operator(config))
-    initial = session.createDataFrame(list(beginning.states), STATE_SCHEMA).groupBy("cluster")
+    keys = spread_keys(
+        config.pipeline.clusters,
+        config.pipeline.scorer_groups,
+        int(session.conf.get(PARTITIONS) or 1),
+    )
+    updates = _apply(_keyed(session, config, beginning, keys), scorer_operator(config))
+    states = [(keys[cluster].cluster, *chunk) for cluster, *chunk in beginning.states]
+    initial = session.createDataFrame(states, STATE_SCHEMA).groupBy("cluster")
     effects = _apply(updates.groupBy("cluster"), balancer_operator(config), initial)
     return (
         effects.writeStream.queryName(name)
@@ -193,18 +235,22 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
     return frame
 
 
-def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
+def _keyed(
+    session: SparkSession, config: Config, beginning: Beginning, keys: Mapping[str, ClusterKeys]
+) -> Any:
     """Kafka's rows by cluster and broker group; what names no cluster of ours goes to the first."""
-    names = [f"{config.pipeline.topic_prefix}{topic.value}" for topic in INPUT_TOPICS]
-    source = (
-        session.readStream.format("kafka")
-        .options(**beginning.kafka)
-        .option("subscribe", ",".join(names))
-        .option("startingOffsets", beginning.starting_offsets)
-        .option("maxOffsetsPerTrigger", config.pipeline.max_offsets_per_trigger)
-        .option("failOnDataLoss", "true")
-        .load()
+    pipeline = config.pipeline
+    options = SourceOptions(
+        connection=beginning.connection,
+        topics=tuple(f"{pipeline.topic_prefix}{topic.value}" for topic in INPUT_TOPICS),
+        starting=beginning.starting_offsets,
+        records=pipeline.max_offsets_per_trigger,
+        plain_bytes=pipeline.max_bytes_per_trigger,
+        tasks=pipeline.scorer_groups,
+        value_bytes=config.wire.max_message_bytes,
     )
+    session.dataSource.register(KafkaSource)
+    source = session.readStream.format(KafkaSource.name()).options(**options.as_text()).load()
     clusters = list(config.pipeline.clusters)
     named = F.substring_index(F.col("key").cast("string"), "/", 1)
     key_hash = F.crc32(F.coalesce(F.col("key"), F.lit(b"")))
@@ -214,10 +260,25 @@ def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
         "topic",
         "partition",
         "offset",
-        F.unix_millis("timestamp").alias("timestamp_ms"),
+        "timestamp_ms",
         "key",
         "value",
+        "refusal",
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
-    # a task for each of some 30 partitions costs more than what they hold
-    return rows.coalesce(config.pipeline.scorer_groups).groupBy("cluster", "group_id")
+    return _spread(rows, keys).groupBy("cluster", "group_id")
+
+
+def _spread(rows: DataFrame, keys: Mapping[str, ClusterKeys]) -> DataFrame:
+    """The rows with their keys in place of clusters and groups, where these differ."""
+    if all(one.is_plain(name) for name, one in keys.items()):
+        return rows
+    by_name = [(F.lit(name), one) for name, one in keys.items()]
+    groups = F.create_map(
+        *(part for name, one in by_name for part in (name, F.array(*map(F.lit, one.groups))))
+    )
+    clusters = F.create_map(*(part for name, one in by_name for part in (name, F.lit(one.cluster))))
+    cluster = F.col("cluster")
+    return rows.withColumns(
+        {"group_id": groups[cluster][F.col("group_id")], "cluster": clusters[cluster]}
+    )

@@ -17,10 +17,12 @@ from jobs.agent import (
     TopicsRead,
     new_incarnation,
 )
+from jobs.console import CommandError
 from jobs.lookup_client import Freshness, LookupClient, LookupResult, NotReadyError
 from lbcore.config.tree import Config
-from lbcore.model.bundles import Bundle
+from lbcore.model.bundles import Bundle, InvalidRangeError
 from lbcore.model.hashing import crc32
+from lbcore.model.names import InvalidNameError
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.snapshot import Snapshot
 from lbcore.route.snapshot import LookupOutcome
@@ -31,9 +33,12 @@ __all__ = [
     "Agent",
     "Bundle",
     "Callbacks",
+    "CommandError",
     "Config",
     "Freshness",
     "Identity",
+    "InvalidNameError",
+    "InvalidRangeError",
     "KafkaAddress",
     "LoadRead",
     "LookupClient",

@@ -19,9 +19,13 @@ export function amount(value, unit) { // a value of load with its unit
   return unit === "%" ? `${value.toFixed(0)} %` : `${short.format(value)} ${unit}`;
 }
 
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu; // marks of direction, line breaks, no width
+const escaped = (one) => `\\u{${one.codePointAt(0).toString(16)}}`;
+export const printable = (text) => `${text}`.replace(HIDDEN, escaped);
+
 export function make(tag, text, ...classes) {
   const element = document.createElement(tag);
-  if (text !== undefined) element.textContent = text;
+  if (text !== undefined) element.textContent = printable(text);
   element.classList.add(...classes.filter(Boolean));
   return element;
 }
@@ -128,7 +132,7 @@ export function bar(of100) { // the number stands beside it
 export function shape(tag, attributes, text) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== undefined) element.textContent = text;
+  if (text !== undefined) element.textContent = printable(text);
   return element;
 }
 

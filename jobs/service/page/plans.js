@@ -124,7 +124,9 @@ function progressWords(plan) {
     return `waits, ${leftMs > 0 ? `lapses in ${duration(leftMs)}` : "its time is over"}; ${by}`;
   }
   const answered = plan.answered_by ? ` by ${plan.answered_by}` : "";
-  return `${plan.station}${answered}, ${whole(plan.done)} of ${whole(plan.step_count)} done; ${by}`;
+  const skipped = plan.skipped ? `, ${whole(plan.skipped)} skipped` : "";
+  const done = `${whole(plan.done)} of ${whole(plan.step_count)} done${skipped}`;
+  return `${plan.station}${answered}, ${done}; ${by}`;
 }
 
 function drawSteps(plan) {

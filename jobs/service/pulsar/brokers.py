@@ -4,13 +4,19 @@ Decides who stands for what Ballast has not: the leader is the service that is a
 Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted text as JSON.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, HttpError, Reply, Request, json_reply
 from jobs.service.pulsar.asking import carry_out
-from jobs.service.pulsar.known import brokers, cluster_names, find_broker, isolation
+from jobs.service.pulsar.known import (
+    brokers,
+    cluster_names,
+    find_broker,
+    isolation,
+    names_by_broker,
+)
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.pulsar.clusters import internal_data, leader_data
@@ -60,21 +66,27 @@ async def get_owned(request: Request, context: AdminContext) -> Reply:
     if cluster not in cluster_names(context):
         raise _no_cluster(cluster)
     policies = await isolation(context)
-    return json_reply(Fields(_owned(broker, context.snapshot, policies)))
+    names = names_by_broker(context)[broker]
+    return json_reply(Fields(_owned((broker, names), context.snapshot, policies)))
 
 
 def _owned(
-    broker: str, snapshot: LookupSnapshot, policies: Mapping[str, IsolationPolicy]
+    broker: tuple[str, Sequence[str]],
+    snapshot: LookupSnapshot,
+    policies: Mapping[str, IsolationPolicy],
 ) -> Iterator[Maybe[tuple[str, Any]]]:
-    """Each bundle of a snapshot with its status, LEFT_OUT for others' bundles."""
+    """Each bundle of a snapshot with its status, LEFT_OUT for others' bundles.
+
+    broker: its name, and all by which policies may mean it.
+    """
     for name in snapshot.names:
         yield LEFT_OUT
         status = None
         for route in snapshot.namespaces[name].live:
-            if route.broker != broker:
+            if route.broker != broker[0]:
                 yield LEFT_OUT
                 continue
-            status = status or ownership_status(name, broker, policies)
+            status = status or ownership_status(name, broker[1], policies)
             yield route.bundle, status
 
 

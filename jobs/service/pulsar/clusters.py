@@ -10,13 +10,15 @@ from jobs.service.pulsar.asking import carry_out
 from jobs.service.pulsar.known import (
     brokers,
     cluster_names,
+    find_broker,
     find_tenant,
     isolation,
+    names_by_broker,
     namespace_names,
     tenant_names,
     was_isolated,
 )
-from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.clusters import cluster_data, no_cluster, read_tenant, tenant_data
 from lbcore.pulsar.errors import (
     CONFLICT,
@@ -198,10 +200,13 @@ async def delete_policy(request: Request, context: AdminContext) -> Reply:
 async def list_isolated_brokers(request: Request, context: AdminContext) -> Reply:
     """Each active broker with the policies that name it."""
     policies = await _policies(request, context, PRECONDITION_FAILED)
-    return json_reply(broker_data(name, policies) for name in brokers(context))
+    known = names_by_broker(context)
+    return json_reply(broker_data(name, names, policies) for name, names in known.items())
 
 
 async def get_isolated_broker(request: Request, context: AdminContext) -> Reply:
     """One broker with the policies that name it."""
     policies = await _policies(request, context, PRECONDITION_FAILED)
-    return json_reply(broker_data(request.params["broker"], policies))
+    broker = request.params["broker"]
+    names = names_by_broker(context).get(find_broker(broker, context) or "")
+    return json_reply(broker_data(broker, names or broker_names(broker), policies))

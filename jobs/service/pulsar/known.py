@@ -16,7 +16,7 @@ from jobs.service.exchange import Request
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import TopicName, tenant_of
 from lbcore.model.tables import BROKERS, TENANTS
-from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.errors import PulsarError, namespace_does_not_exist
 from lbcore.pulsar.names import broker_id, check_namespace, check_topic, domain_of
 from lbcore.route.bundles import BundleRoute, unborn
@@ -170,6 +170,14 @@ def find_broker(text: str, context: AdminContext) -> str | None:
         if asked in (broker_id(row["web_service_url"]), broker_id(row["web_service_url_tls"])):
             return name
     return None
+
+
+def names_by_broker(context: AdminContext) -> dict[str, tuple[str, ...]]:
+    """The names by which isolation policies may mean each broker that is there."""
+    return {
+        name: broker_names(name, row["web_service_url"], row["web_service_url_tls"])
+        for name, row in brokers(context).items()
+    }
 
 
 def cluster_names(context: AdminContext) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from jobs.service.routes import Route
 from jobs.service.v1.reading import Kept
 from jobs.service.v1.showing import about_service
 from lbcore.config.tree import Config
+from lbcore.explain.job_state import JobSurroundings
 
 _kept = Kept(1.2)
 
@@ -25,7 +26,7 @@ _kept = Kept(1.2)
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
     since_ms = request.whole("since_ms", 0)
-    read = partial(partial, _read, context.config)  # of a moment
+    read = partial(partial, _read, context.config, context.around)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}
     return await _kept.reply(context, read, more, since_ms)
 
@@ -37,8 +38,10 @@ def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
     return {"name": caller.name, "role": roles[-1] if roles else ""}
 
 
-def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
-    return read_overview(reader, started_with(reader, config), now_ms).to_json()
+def _read(
+    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
+) -> dict[str, Any]:
+    return read_overview(reader, started_with(reader, config), now_ms, around).to_json()
 
 
 OVERVIEW_ROUTES = (

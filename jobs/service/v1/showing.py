@@ -20,6 +20,7 @@ from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Handler, Route
 from jobs.service.v1.reading import Kept, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.route.slices import LEFT_OUT
@@ -35,12 +36,14 @@ _status = Kept(1.0)
 async def get_status(request: Request, context: AdminContext) -> Reply:
     """How the cluster is, and how old all that is."""
     del request
-    read = partial(partial, _read_status, context.config)  # of a moment
+    read = partial(partial, _read_status, context.config, context.around)  # of a moment
     return await _status.reply(context, read, {"service": about_service(context)})
 
 
-def _read_status(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
-    rows = read_status_rows(reader, now_ms, config.lookup)
+def _read_status(
+    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
+) -> dict[str, Any]:
+    rows = read_status_rows(reader, now_ms, config.lookup, around)
     return make_status(reader.cluster, rows, started_with(reader, config), now_ms).to_json()
 
 
@@ -52,6 +55,7 @@ def about_service(context: AdminContext) -> dict[str, Any]:
         "age_ms": context.age_ms,
         "writer_silent_ms": view.writer_silent_ms(wall_ms()),
         "can_command": context.commands is not None,
+        "kafka_trouble": context.around.kafka,
     }
 
 

@@ -117,12 +117,17 @@ def _keep(
 
 
 def _observe_policies(work: Work, command: Command, arguments: ObservePolicies) -> Outcome:
-    """All policies are replaced; one that can't be used here is left out, and named."""
+    """All policies are replaced; those that can't be used as they are, are named.
+
+    One with patterns that can't be matched is kept: these match nobody, so that nothing moves to a
+    broker that the policy may keep out.
+    """
     if not is_external(work):
         return refuse(_OURS)
     told = {name: _isolation(name, arguments.isolation[name]) for name in arguments.isolation}
     isolation = {name: one for name, one in told.items() if isinstance(one, IsolationPolicy)}
     unusable = {name: one for name, one in told.items() if isinstance(one, str)}
+    unusable |= {name: why for name, one in isolation.items() for why in one.problems()}
     work.change_rules(command, isolation=isolation, anti_affinity=dict(arguments.anti_affinity))
     counts = {"isolation": len(isolation), "anti_affinity": len(arguments.anti_affinity)}
     return Outcome(status=DONE, result={**counts, "unusable": unusable})

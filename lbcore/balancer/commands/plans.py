@@ -1,14 +1,15 @@
 """Commands about plans that wait for a person: propose, approve, reject.
 
-Decides whether each is possible now; `approvals` carries out what is approved. Part of `commands`.
-Source: ours.
+Each is refused when it is not possible now; `approvals` carries out what is approved. Part of
+`commands`.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbcore.balancer.commands.bundles import find_record
-from lbcore.balancer.decisions.approvals import answer, offer
+from lbcore.balancer.decisions.approvals import OBSERVED, answer, approve, blocked_steps, offer
+from lbcore.balancer.decisions.restraint import reason_to_stand_still
 from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.outcome import DONE, Outcome, refuse
 from lbcore.balancer.state.proposals import ProposedStep, Station
@@ -42,6 +43,7 @@ def _propose(work: Work, command: Command, arguments: ProposePlan) -> Outcome:
         "until_ms": proposal.until_ms,
         "before": proposal.before,
         "after": proposal.after,
+        **_told("blocked", blocked_steps(work, steps)),
     }
     return Outcome(status=DONE, result=result)
 
@@ -61,6 +63,7 @@ def _step(work: Work, bundle: str, broker: str, why: str) -> ProposedStep | Outc
         strategy="",
         reason="Proposed",
         inputs={"why": why},
+        version_id=record.version_id,
     )
 
 
@@ -76,9 +79,28 @@ def _approve(work: Work, command: Command, arguments: ApprovePlan) -> Outcome:
     problem = _reason_not_to_answer(work, arguments.plan, (Station.WAITS,))
     if problem:
         return refuse(problem)
+    if work.config.cluster.observe_only:
+        advice = "`ballast config set cluster.observe_only=false`, then approve it"
+        return refuse(
+            f"nothing of plan {arguments.plan} would be carried out: {OBSERVED}; {advice}"
+        )
     proposal = work.rules.proposals[arguments.plan]
-    answer(work, arguments.plan, Station.APPROVED, "", command)
-    return Outcome(status=DONE, result={"steps": len(proposal.steps)})
+    skipped = approve(work, arguments.plan, command)
+    stands_still, _ = reason_to_stand_still(work)
+    waits = {"waits": stands_still} if stands_still else {}
+    result = {"steps": len(proposal.steps), **_told("skipped", skipped), **waits}
+    return Outcome(status=DONE, result=result)
+
+
+_TOLD_MAX = 20
+
+
+def _told(name: str, reasons: Mapping[str, str]) -> dict[str, Any]:
+    """Return how many steps rules hold back, and why the first of them; {} where there are none."""
+    if not reasons:
+        return {}
+    shown = dict(sorted(reasons.items())[:_TOLD_MAX])
+    return {name: len(reasons), f"why_{name}": shown}
 
 
 def _reject(work: Work, command: Command, arguments: RejectPlan) -> Outcome:
@@ -88,8 +110,9 @@ def _reject(work: Work, command: Command, arguments: RejectPlan) -> Outcome:
     proposal = work.rules.proposals[arguments.plan]
     station = Station.REJECTED if proposal.station is Station.WAITS else Station.STOPPED
     answer(work, arguments.plan, station, arguments.reason, command)
-    done = len(proposal.steps) - len(proposal.left)
-    return Outcome(status=DONE, result={"done": done, "left": len(proposal.left)})
+    begun = len(proposal.steps) - len(proposal.left) - proposal.done - proposal.skipped
+    counts = {"done": proposal.done, "skipped": proposal.skipped, "begun": begun}
+    return Outcome(status=DONE, result={**counts, "left": len(proposal.left)})
 
 
 def _reason_not_to_answer(work: Work, name: str, stations: tuple[Station, ...]) -> str:

@@ -15,7 +15,7 @@ from lbcore.balancer.state.rules import EXCLUDED
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.usage import RULES, note_gone, reason_not_to_rule
 from lbcore.model.names import tenant_of
-from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
+from lbcore.plan.filter.policies import MAX_POLICIES, InvalidPolicyError, IsolationPolicy
 from lbcore.wire.kinds.balancing_commands import (
     DeleteAntiAffinityGroup,
     DeleteIsolationPolicy,
@@ -35,9 +35,11 @@ def _set_isolation(work: Work, command: Command, arguments: SetIsolationPolicy) 
             secondary=arguments.secondary,
             min_limit=arguments.min_limit,
             usage_threshold_percent=int(arguments.usage_threshold_percent),
-        )
+        ).checked()
     except InvalidPolicyError as error:
         return refuse(str(error))
+    if len(work.rules.isolation.keys() | {policy.name}) > MAX_POLICIES:
+        return refuse(f"there are {MAX_POLICIES} isolation policies, the most there may be")
     work.set_rule("isolation", policy.name, policy, command)
     return Outcome(status=DONE)
 

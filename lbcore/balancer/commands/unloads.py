@@ -13,7 +13,7 @@ from typing import Any
 
 from lbcore.balancer.commands.bundles import release
 from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
-from lbcore.balancer.state.outcome import ACCEPTED, AFTER, DONE, FAILED, Outcome
+from lbcore.balancer.state.outcome import ACCEPTED, AFTER, DONE, FAILED, Outcome, refuse
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import reason_not_to_change
 from lbcore.balancer.tasks.waiting import begin_wait, end_wait, fail_waiting, finish_command
@@ -21,20 +21,27 @@ from lbcore.ownership.records import Cause, State
 from lbcore.wire.messages import Command
 
 KIND = "unload_namespace"
+WHY_SKIPPED = "why_skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice:
-    """What became of a slice. result: of all slices until now; moving: bundle → who had it."""
+    """What became of a slice. result: of all slices until now; moving: bundle → who had it.
+
+    problem: why the first bundle stayed that has an owner, "" = none did.
+    """
 
     result: Mapping[str, Any]
     moving: Mapping[str, str]
+    problem: str = ""
 
 
 def begin_unload(work: Work, command: Command) -> Outcome:
     """Let the owners of the first slice give it up; the namespace must be there."""
     part = _release(work, command, {AFTER: ""}, max(_room(work), 0))
     is_under_way = part.moving or AFTER in part.result
+    if part.problem and not is_under_way:
+        return refuse(f"nothing of {_asked(command)[0]} can be unloaded now: {part.problem}")
     status = ACCEPTED if is_under_way else DONE
     return Outcome(status=status, result=part.result, moving=part.moving)
 
@@ -87,13 +94,19 @@ def _release(work: Work, command: Command, before: Mapping[str, Any], part: int)
     decision_id = work.next_decision()
     origin = work.origin(Cause.ADMIN, decision_id, command.command_id)
     moving: dict[str, str] = {}
+    problem = ""
     for row in rows:
         record = work.ledger.record_at(row)
-        had = record.destination
-        if record.state is State.OWNED and not release(work, record, origin, destination):
+        if record.state is not State.OWNED or record.destination == destination:
+            continue
+        had, refused = record.destination, release(work, record, origin, destination)
+        if not refused:
             moving[record.bundle] = had
+        problem = problem or (refused and f"{record.bundle} stays: {refused}")
     counts = {"bundles": len(moving), "skipped": len(rows) - len(moving)}
     result: dict[str, Any] = {key: n + int(before.get(key, 0)) for key, n in counts.items()}
+    if why := before.get(WHY_SKIPPED, problem):
+        result[WHY_SKIPPED] = why
     if len(rows) < len(rest):
         result[AFTER] = work.ledger.names[rows[-1]] if rows else before[AFTER]
     work.write_decision(
@@ -103,7 +116,7 @@ def _release(work: Work, command: Command, before: Mapping[str, Any], part: int)
         inputs={"command_id": command.command_id, "namespace": name, **counts},
         destination=destination,
     )
-    return _Slice(result=result, moving=moving)
+    return _Slice(result=result, moving=moving, problem=problem)
 
 
 def _room(work: Work) -> int:

@@ -1,10 +1,10 @@
 """Approvals: plans that a person is asked about, from the proposal to its end.
 
-Decides which of a cycle's decisions wait (`cluster.approval`), and follows each proposal: it lapses
-when nobody answers or when it would help no more; what is approved is carried out step by step,
-each held against the present first. While one is open, no cycle plans another. Failover, drains and
-pins never wait. Part of `balancer`; `commands.plans` answers people. Source: ours; Strimzi's
-rebalance proposals wait and are approved in the same way.
+`cluster.approval` says which of a cycle's decisions wait. A proposal lapses when nobody answers or
+when it would help no more. What is approved is carried out step by step: each is checked against
+the present and all rules first, and is done once its bundle is where it was to go. While one is
+open, no cycle plans another. Failover, drains and pins never wait. Part of `balancer`;
+`commands.plans` answers people. Strimzi's rebalance proposals wait and are approved likewise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,18 @@ from lbcore.balancer.decisions.carrying_out import carry_out
 from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
 from lbcore.balancer.decisions.restraint import (
     PLAN_WAITS,
+    is_only_observed,
     reason_not_to_balance,
     reason_to_stand_still,
+    reason_to_stay,
 )
-from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
-from lbcore.balancer.state.proposals import PlanProposal, ProposedStep, Station
+from lbcore.balancer.state.proposals import (
+    STEP_BEGUN,
+    STEP_DONE,
+    PlanProposal,
+    ProposedStep,
+    Station,
+)
 from lbcore.balancer.state.work import Work
 from lbcore.config.cluster import ASK, ASK_ABOVE, AUTO
 from lbcore.ownership.records import State
@@ -28,6 +35,7 @@ from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
 from lbcore.plan.draft import NOBODY, Moves
 from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.pending import move_of
 from lbcore.plan.phases.eligible import candidate_index
@@ -39,16 +47,21 @@ from lbcore.wire.messages import Command
 STEPS_MAX = 500
 """Steps of a proposal; what a plan has beyond them is planned again."""
 
+OBSERVED = "cluster.observe_only is on: decisions are written down and not carried out"
+
 KEPT_MS = 86_400_000
 """A proposal that has ended is among the rules for so long; its rows stay."""
 
 _NAME_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_DONE = "done"
-_KEPT_OUT = (
-    FilterVerdict.NOT_IN_POLICY,
-    FilterVerdict.SECONDARY_NOT_NEEDED,
-    FilterVerdict.RESERVED_BY_POLICY,
-)
+_AGAINST: Mapping[FilterVerdict, str] = {
+    FilterVerdict.FLAPPING: "{to} has started too often of late",
+    FilterVerdict.SUSPECTED: "{to} is silent and may be dead",
+    FilterVerdict.NOT_IN_POLICY: "isolation policies keep it from {to}",
+    FilterVerdict.SECONDARY_NOT_NEEDED: "isolation policies keep it from {to}",
+    FilterVerdict.RESERVED_BY_POLICY: "isolation policies keep it from {to}",
+    FilterVerdict.ANTI_AFFINITY: "its anti-affinity group keeps it from {to}",
+    FilterVerdict.FAILURE_DOMAIN: "its anti-affinity group keeps it from {to}",
+}
 _HELPS = 1e-6  # of usage, 1.0 = 100 %
 
 
@@ -85,13 +98,20 @@ class _Load:
             taken=[],
         )
 
-    def reason_not_admitted(self, step: ProposedStep) -> str:
-        """Why policies keep the bundle from where it is to go; "" when they don't."""
+    def reason_not_admitted(self, work: Work, step: ProposedStep) -> str:
+        """Why filters keep the bundle from where it is to go; "" when they don't."""
         row, broker = self.rows.get(step.bundle), self.brokers.get(step.destination)
         if row is None or broker is None:
             return ""
-        is_kept_out = self.index.verdicts[self.index.row[row], broker] in _KEPT_OUT
-        return f"isolation policies keep it from {step.destination}" if is_kept_out else ""
+        verdict = self.index.verdicts[self.index.row[row], broker]
+        if self.index.group[self.snapshot.bundles.namespace[row]] >= 0:
+            filters = replace(work.config.filters, distribute_evenly=False)
+            rows, verdicts = np.array([row], dtype=np.int64), empty_verdicts(self.snapshot)
+            pipeline = FilterPipeline.of(self.snapshot, self.index, filters, rows)
+            source = self.brokers.get(step.source, NOBODY)
+            pipeline.candidates(FilterQuestion(bundle=row, excluded=source), verdicts)
+            verdict = verdicts[broker]
+        return _AGAINST.get(FilterVerdict(verdict), "").format(to=step.destination)
 
     def take(self, step: ProposedStep, *, only_if_it_helps: bool) -> bool:
         """Count a move, unless it must help and does not; True for what is no move.
@@ -119,7 +139,9 @@ def propose(work: Work, snapshot: Snapshot, result: Plan | Skip) -> bool:
     """Let a plan wait for a person if it is to; whether it does. O(steps)."""
     waiting = _to_be_asked(work, snapshot, result)
     if waiting:
-        steps = tuple(map(ProposedStep.of, waiting[:STEPS_MAX]))
+        steps = tuple(
+            ProposedStep.of(one, _version(work, one.bundle)) for one in waiting[:STEPS_MAX]
+        )
         reasons = ", ".join(sorted({step.reason for step in steps}))
         offer(work, steps, f"{steps[0].strategy}: {reasons}")
     return bool(waiting)
@@ -156,6 +178,27 @@ def offer(
     return name, proposal
 
 
+def blocked_steps(work: Work, steps: Sequence[ProposedStep]) -> dict[str, str]:
+    """Bundle → why its step may not be carried out now. O(bundles).
+
+    Nothing while balancing stands still or brokers have not reported: steps wait for that.
+    """
+    if not _is_load_known(work):
+        return {}
+    load = _Load.of(work, steps)
+    found = {step.bundle: _reason_to_skip(work, load, step) for step in steps}
+    return {bundle: reason for bundle, reason in found.items() if reason}
+
+
+def approve(work: Work, name: str, command: Command) -> Mapping[str, str]:
+    """Note that a person approved a proposal; bundle → why its step is skipped."""
+    proposal = work.rules.proposals[name]
+    skipped = blocked_steps(work, proposal.steps)
+    work.set_rule("proposals", name, _with_skipped(work, name, proposal, skipped))
+    answer(work, name, Station.APPROVED, "", command)
+    return skipped
+
+
 def answer(work: Work, name: str, station: Station, why: str, command: Command) -> None:
     """Note that a person approved, rejected or stopped a proposal that is open."""
     proposal = work.rules.proposals[name]
@@ -183,6 +226,7 @@ def drive_proposals(work: Work) -> None:
 
 def _drive(work: Work, names: Sequence[str]) -> None:
     for name in names:
+        _settle(work, name)
         proposal = work.rules.proposals[name]
         if proposal.station is Station.APPROVED:
             _advance(work, name, proposal)
@@ -202,37 +246,99 @@ def _look_again(work: Work, name: str, proposal: PlanProposal) -> None:
     elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
         load = _Load.of(work, proposal.steps)
         if not any(
-            not (_unsuited(work, step) or load.reason_not_admitted(step))
-            and load.take(step, only_if_it_helps=True)
+            not _reason_to_skip(work, load, step) and load.take(step, only_if_it_helps=True)
             for step in proposal.steps
         ):
             _end(work, name, proposal, Station.LAPSED, "none of its steps would help any more")
 
 
+def _settle(work: Work, name: str) -> None:
+    """Note how steps have ended that were begun: as they were to, or why not."""
+    proposal = work.rules.proposals[name]
+    begun = [step for step in proposal.steps if step.became == STEP_BEGUN]
+    ended = {step.bundle: became for step in begun if (became := _end_of_step(work, step))}
+    if ended:
+        work.set_rule("proposals", name, proposal.with_steps(ended))
+
+
+def _end_of_step(work: Work, step: ProposedStep) -> str:
+    """What became of a step that was begun, by where its bundle is; "" = it is under way."""
+    record = work.ledger.record(step.bundle)
+    if record is not None and record.state in IN_FLIGHT:
+        return ""
+    is_gone = record is None or record.state is State.DELETED
+    if step.kind == Kind.SPLIT.value or is_gone:
+        is_done = is_gone and step.kind == Kind.SPLIT.value
+        gone = "it was split or deleted meanwhile"
+        return STEP_DONE if is_done else gone if is_gone else f"{step.source} did not split it"
+    owner = record.destination if record is not None else ""
+    if owner == step.destination or (not step.destination and owner != step.source):
+        return STEP_DONE
+    said = work.failures.get(step.bundle, "")
+    return f"it is at {owner or 'nobody'}, not at {step.destination or 'another broker'}" + (
+        f": {said}" if said else ""
+    )
+
+
 def _advance(work: Work, name: str, proposal: PlanProposal) -> None:
     """Carry out as many steps as may be under way, each if it suits the present and helps."""
+    under_way = sum(step.became == STEP_BEGUN for step in proposal.steps)
     if not proposal.left:
-        if not _under_way(work, proposal):
-            _end(work, name, proposal, Station.DONE, proposal.why)
+        if not under_way:
+            station = Station.DONE if proposal.done else Station.STOPPED
+            _end(
+                work,
+                name,
+                proposal,
+                station,
+                proposal.why if proposal.done else _why_none(proposal),
+            )
         return
-    room = work.config.shedding.max_drains_in_flight - _under_way(work, proposal)
+    room = work.config.shedding.max_drains_in_flight - under_way
     if room <= 0 or not _is_load_known(work):
         return
     load = _Load.of(work, proposal.left)
     became: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for step in proposal.left[:room]:
-        problem = _unsuited(work, step) or load.reason_not_admitted(step)
+        taken = len(load.taken)
+        problem = _reason_to_skip(work, load, step)
         if not problem and not load.take(step, only_if_it_helps=not proposal.by):
-            stopped = proposal.with_steps(became)
+            stopped = _with_skipped(work, name, proposal.with_steps(became), skipped)
             why = f"moving {step.bundle} would not help any more"
             _remember(work, load)
             _end(work, name, stopped, Station.STOPPED, why)
             return
         if not problem:
-            carry_out(work, step.decision(name))
-        became[step.bundle] = problem or _DONE
+            problem = carry_out(work, step.decision(name)).refused
+        if problem:
+            skipped[step.bundle] = problem
+            del load.taken[taken:]
+        else:
+            became[step.bundle] = STEP_BEGUN
     _remember(work, load)
-    work.set_rule("proposals", name, proposal.with_steps(became))
+    driven = _with_skipped(work, name, proposal.with_steps(became), skipped)
+    work.set_rule("proposals", name, driven)
+
+
+def _why_none(proposal: PlanProposal) -> str:
+    reasons = sorted({step.became for step in proposal.steps})
+    more = f" and {len(reasons) - 1} other reasons" if reasons[1:] else ""
+    return f"none of its steps was carried out: {reasons[0]}{more}" if reasons else proposal.why
+
+
+def _with_skipped(
+    work: Work, name: str, proposal: PlanProposal, skipped: Mapping[str, str]
+) -> PlanProposal:
+    """Return the proposal with steps noted as skipped, each with a row that stays."""
+    for step in proposal.steps:
+        if step.bundle in skipped:
+            names = {"source": step.source, "destination": step.destination}
+            inputs = {"plan": name, "step": step.kind, "why": skipped[step.bundle]}
+            work.write_decision(
+                work.next_decision(), "plan", "StepSkipped", inputs, bundle=step.bundle, **names
+            )
+    return proposal.with_steps(skipped)
 
 
 def _is_load_known(work: Work) -> bool:
@@ -242,20 +348,30 @@ def _is_load_known(work: Work) -> bool:
     return not stands_still and reason in ("", PLAN_WAITS)
 
 
-def _unsuited(work: Work, step: ProposedStep) -> str:
-    """Why a step can't be taken as things are; "" when it can."""
+def _reason_to_skip(work: Work, load: _Load, step: ProposedStep) -> str:
+    """Why a step may not be carried out as things and rules are; "" when it may."""
     record = work.ledger.record(step.bundle)
     if record is None or record.state is not State.OWNED or record.destination != step.source:
         return f"it is not {step.source}'s to give any more"
-    pin = work.rules.pins.get(step.bundle)
-    if step.destination and pin is not None and pin.broker != step.destination:
-        return f"it is pinned to {pin.broker}"
-    return reason_not_to_take(work, step.destination)
+    if step.version_id not in (0, record.version_id):
+        return (
+            f"its ownership has changed since the plan was made: version {record.version_id} now, "
+            f"{step.version_id} then"
+        )
+    entry = work.brokers.get(step.source)
+    if entry is None or entry.is_silent:
+        return f"{step.source} is not active: failover decides where it goes"
+    is_split = step.kind == Kind.SPLIT.value
+    problem = reason_to_stay(work, step.bundle, step.destination, is_split=is_split)
+    problem = problem or load.reason_not_admitted(work, step)
+    if not problem and is_only_observed(work, step.decision("")):
+        problem = OBSERVED
+    return problem
 
 
-def _under_way(work: Work, proposal: PlanProposal) -> int:
-    records = (work.ledger.record(step.bundle) for step in proposal.steps if step.became == _DONE)
-    return sum(record is not None and record.state in IN_FLIGHT for record in records)
+def _version(work: Work, bundle: str) -> int:
+    record = work.ledger.record(bundle)
+    return record.version_id if record is not None else 0
 
 
 def _remember(work: Work, load: _Load) -> None:
@@ -290,15 +406,14 @@ def _keep(
 ) -> None:
     """Let the proposal stand as it is now, and write down what has become of it."""
     work.set_rule("proposals", name, proposal, command)
-    became = [step.became for step in proposal.steps]
     inputs = {
         "plan": name,
         "why": proposal.why,
         "by": proposal.by,
         "answered_by": proposal.answered_by,
-        "steps": len(became),
-        "done": became.count(_DONE),
-        "passed_over": sum(one not in ("", _DONE) for one in became),
+        "steps": len(proposal.steps),
+        "done": proposal.done,
+        "passed_over": proposal.skipped,
         "before": proposal.before,
         "after": proposal.after,
     }

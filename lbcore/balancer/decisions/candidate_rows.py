@@ -44,6 +44,10 @@ _NOTHING: Row = {
 }
 
 
+GAUGE_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
+"""What a broker's row tells in its `detail`; see `trace.GaugeRows`."""
+
+
 def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
     """The rows of one cycle. ids: bundle → decision that was made about it. O(trace)."""
     rows = [*_near_brokers(trace), *_losers(trace), *_placements(trace, ids)]
@@ -84,7 +88,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
                 "threshold": float(first["threshold"]),
                 "hits": first["hits"],
                 "hits_needed": first["needed"],
-                "detail": to_json({"measure": words["measure"], "levels": words["levels"]}),
+                "detail": to_json({name: words[name] for name in GAUGE_DETAIL}),
             }
         rest = Counter(part.verdicts[at] for at in near[BROKERS_NAMED:])
         yield from _rest(part.phase, rest)
@@ -107,6 +111,9 @@ def _gauge_words(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
         "measure": part.gauge.measure,
         "number": float(part.gauge.number[at]),
         "levels": [dict(level) for level in part.gauge.of(at)],
+        "movable": int(part.movable[at]),
+        "takers": int(part.takers[at]),
+        "refusal": part.refusals[at],
     }
 
 

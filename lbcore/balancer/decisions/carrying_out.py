@@ -1,14 +1,15 @@
 """Carrying out: a decision becomes a transition of ownership and a row that says why.
 
-Decides nothing but that what the state machine refuses is written down as refused. Used by the
-cycle and, for what a person has approved, by `approvals`. Part of `balancer`. Source: ours.
+A decision that the state machine or `observe_only` refuses is written down as refused. Used by the
+cycle and, for what a person has approved, by `approvals`. Part of `balancer`.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lbcore.balancer.decisions.move_effects import watch_move
+from lbcore.balancer.decisions.restraint import OBSERVE_ONLY, is_only_observed
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.changes import Refused
 from lbcore.ownership.protocol import split, transfer, unload
@@ -18,8 +19,16 @@ from lbcore.plan.decision import Decision, Kind
 _CAUSES = {Kind.DRAIN: Cause.DRAIN}
 
 
-def carry_out(work: Work, decision: Decision) -> str:
-    """Make the decision's transition and its row; returns its id."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedOut:
+    """What came of a decision. refused: why nothing was begun, "" = its transition has begun."""
+
+    decision_id: str
+    refused: str = ""
+
+
+def carry_out(work: Work, decision: Decision) -> CarriedOut:
+    """Make the decision's transition and its row."""
     decision_id = work.next_decision()
     inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
     refused = _transit(work, decision, decision_id)
@@ -34,7 +43,7 @@ def carry_out(work: Work, decision: Decision) -> str:
         "destination": decision.destination,
     }
     work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
-    return decision_id
+    return CarriedOut(decision_id=decision_id, refused=refused)
 
 
 def _wish(work: Work, decision: Decision) -> dict[str, Any]:
@@ -58,8 +67,8 @@ def _transit(work: Work, decision: Decision, decision_id: str) -> str:
     record = work.ledger.record(decision.bundle)
     if record is None:
         return "unknown_bundle"
-    if work.config.cluster.observe_only:
-        return "observe_only"
+    if is_only_observed(work, decision):
+        return OBSERVE_ONLY
     origin = work.origin(_CAUSES.get(decision.kind, Cause.SHED), decision_id)
     if decision.kind is Kind.SPLIT:
         children = _children(work, decision)

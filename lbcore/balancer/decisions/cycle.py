@@ -6,7 +6,7 @@ it (`restraint`); drains go on between the cycles too. What and where is `lbcore
 Last deciding phase of `balancer`. Source: ours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lbcore.balancer.decisions.approvals import propose
@@ -37,7 +37,7 @@ from lbcore.config.ownership import EAGER
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.decision import Plan, Scope
+from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
@@ -116,6 +116,7 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
         return
     decision_id = work.next_decision()
     origin = work.origin(Cause.ASSIGN, decision_id)
+    assigned: list[str] = []
     for row in free:
         broker = places.found.get(work.ledger.names[row])
         if broker is None:
@@ -123,11 +124,12 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
         answer = assign(work.ledger.record_at(row), work.instance(broker), origin)
         if isinstance(answer, Transition):
             work.apply(answer)
+            assigned.append(broker)
     work.write_decision(
         decision_id,
         kind="assign",
         reason="Unowned",
-        inputs={"bundles": len(places.found), "brokers": len(set(places.found.values()))},
+        inputs={"bundles": len(assigned), "brokers": len(set(assigned))},
         strategy=placement_name(work.config.placement.strategy),
     )
     write_places(work, places)
@@ -184,8 +186,6 @@ def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
         scope = _ONLY_WISHES
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
-    if config.cluster.observe_only:
-        work.plan = replace(work.plan, moves=before.moves)  # none of them happens
     if work.config.cluster.shadow:
         work.cycle_seen = CycleSeen(snapshot=snapshot, rows=rows, before=before, scope=shadows)
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
@@ -205,14 +205,25 @@ def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
         write_candidates(work, result.trace, {})
         return
     ids: dict[str, str] = {}
+    refused: set[str] = set()
     for decision in result.decisions:
-        names = (decision.bundle, *decision.children)
-        ids |= dict.fromkeys(names, carry_out(work, decision))
+        done = carry_out(work, decision)
+        ids |= dict.fromkeys((decision.bundle, *decision.children), done.decision_id)
+        refused |= {decision.bundle} if done.refused else set()
+    _forget_refused(work, before, refused)
     write_candidates(work, result.trace, ids)
     if work.cycle_seen is not None:
         begun = {after.decision_id for _, after in work.transitions}
         carried = tuple(one for one in result.decisions if ids[one.bundle] in begun)
         work.cycle_seen = replace(work.cycle_seen, carried=carried)
+
+
+def _forget_refused(work: Work, before: PlanState, refused: Collection[str]) -> None:
+    """Keep moves that were refused from counting as load on its way."""
+    if refused:
+        moves = {name: move for name, move in work.plan.moves.items() if name not in refused}
+        moves |= {name: before.moves[name] for name in refused if name in before.moves}
+        work.plan = replace(work.plan, moves={name: moves[name] for name in sorted(moves)})
 
 
 def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int]) -> None:

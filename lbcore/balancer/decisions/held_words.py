@@ -5,7 +5,7 @@ Decides the words, the same for status, page, `top`, explain and the alarm. Read
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,15 @@ _RULES: Mapping[str, tuple[str, str]] = {
     "max_moves_per_namespace": ("the budget of moves of its namespaces", "a higher limit"),
     "max_moves_in_flight": ("as many moves as may be under way", "a higher limit"),
     "role_cool_down": ("a broker that gave of late does not take, nor the other way round", "time"),
-    "isolation": ("isolation policies admit no other broker", "another isolation policy"),
-    "anti_affinity": ("anti-affinity groups admit no other broker", "another group"),
-    "max_topics": ("every other broker has as many topics as it may", "a higher limit"),
+    "isolation": (
+        "isolation policies keep its bundles from brokers with room",
+        "another isolation policy",
+    ),
+    "anti_affinity": (
+        "anti-affinity groups keep its bundles from brokers with room",
+        "another group",
+    ),
+    "max_topics": ("brokers with room have as many topics as they may", "a higher limit"),
     "distribute_evenly": ("other brokers have more bundles of its namespaces", "even=false"),
     "older_version": ("other brokers run older versions", "upgrading them"),
     "flapping": ("other brokers start again and again", "a broker that stays up"),
@@ -39,7 +45,7 @@ _RULES: Mapping[str, tuple[str, str]] = {
     "min_unload": ("what may move is less than is worth moving", "a lower bound"),
     "min_throughput": ("what would move is less than is worth moving", "a lower bound"),
     "unload_budget": (
-        "each bundle that may move is larger than what is to be moved",
+        "each of {bundles} is larger than what is to be moved",
         "a split of its largest bundle, or a larger part",
     ),
     "churn_budget": ("the round has moved what its budget allows", "a larger budget"),
@@ -88,7 +94,7 @@ def _status(row: Mapping[str, Any], now_ms: int) -> HeldStatus:
     inputs = json.loads(row["inputs"])
     until = [cause["last_ms"] for cause in inputs["causes"]]
     since_ms = int(inputs["since_ms"])
-    words = "; ".join(held_words(row))
+    words = "; ".join((*held_words(row), *breakdown_words(row)))
     hot = f"hot for {duration(now_ms - since_ms)}" if now_ms > since_ms else "hot"
     return HeldStatus(
         broker=str(row["source"]),
@@ -109,14 +115,29 @@ def held_words(row: Mapping[str, Any]) -> list[str]:
     causes = inputs["causes"]
     if not causes:
         return [f"no rule that can be lifted holds it ({inputs['verdict']}): its bundles stay"]
-    words = [_cause(cause, inputs["bundles"]) for cause in causes]
-    if inputs["is_joint"] and len(causes) > 1:
+    is_joint = inputs["is_joint"] and len(causes) > 1
+    words = [_cause(cause, inputs, is_joint=is_joint) for cause in causes]
+    if is_joint:
         words = [f"only together: {word}" for word in words]
     return words
 
 
-def _cause(cause: Mapping[str, Any], bundles: int) -> str:
+def breakdown_words(row: Mapping[str, Any]) -> Iterator[str]:
+    """How many bundles which rules hold: the counts add up to all of the broker's."""
+    inputs = json.loads(row["inputs"])
+    if len(inputs["causes"]) < 2 or not inputs.get("blocked"):  # noqa: PLR2004 (the one says it)
+        return
+    parts = [f"{count} held by {rules}" for rules, count in sorted(inputs["blocked"].items())]
+    listed = ", ".join([*parts, f"{inputs['free']} by no rule"])
+    yield f"its {inputs['bundles']} bundles: {listed}"
+
+
+def _cause(cause: Mapping[str, Any], inputs: Mapping[str, Any], *, is_joint: bool) -> str:
+    bundles, free = inputs["bundles"], inputs.get("free", 0)
     about, frees = _RULES.get(cause["rule"], (cause["rule"], "its end"))
+    # what holds only together with other rules holds those bundles, too, that they hold
+    which = f"the {free} that no rule holds" if free and not is_joint else "its bundles"
+    about = about.format(bundles=which)
     held = f"{cause['bundles']} of its {bundles} bundles are {about}" if cause["bundles"] else about
     if cause["bundles"] and about.startswith(("moved", "got")):
         held = f"{cause['bundles']} of its {bundles} bundles {about}"

@@ -18,7 +18,7 @@ from lbcore.balancer.decisions.fair_shares import with_shards
 from lbcore.balancer.decisions.partitions import partitions_of
 from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
-from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected
+from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
@@ -30,6 +30,7 @@ from lbcore.plan import planner
 from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
 from lbcore.plan.split.decision import SplitDecision
+from lbcore.wire.fields import flushed
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _AWAITED_MS = 60_000
@@ -46,17 +47,23 @@ def usable_brokers(work: Work) -> list[str]:
     )
 
 
-def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> Places:
+def place(
+    work: Work,
+    rows: Sequence[int],
+    avoided: Mapping[int, str],
+    silent: frozenset[str] = frozenset(),
+) -> Places:
     """Brokers for bundles that need one: free, or of a broker that can't serve them. O(bundles).
 
-    rows: of the ledger. avoided: row → a broker that must not get it. What the same batch has
-    placed counts as load. Where the load of all of them is known, it decides: distributed evenly by
-    count are only those of which nobody knows it.
+    rows: of the ledger. avoided: row → a broker that must not get it. silent: brokers that get
+    nothing besides those that are suspected. What the same batch has placed counts as load. Where
+    the load of all of them is known, it decides: distributed evenly by count are only those of
+    which nobody knows it.
     """
     names = usable_brokers(work)
     if not rows or not names:
         return Places()
-    snapshot, kept = make_snapshot(work, names)
+    snapshot, kept = make_snapshot(work, names, silent)
     at = np.searchsorted(kept, np.array(rows, dtype=np.int64))
     needs, avoid = np.zeros(len(kept), dtype=np.bool_), np.full(len(kept), NOBODY, dtype=np.int64)
     index = {name: i for i, name in enumerate(names)}
@@ -107,12 +114,14 @@ def _asked(work: Work, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecisi
     return places
 
 
-def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
-    """The planner's view, and the ledger's row of each of its bundles."""
+def make_snapshot(
+    work: Work, names: Sequence[str], silent: frozenset[str] = frozenset()
+) -> tuple[Snapshot, Ints]:
+    """The planner's view, and the ledger's row of each of its bundles. silent: as `place` says."""
     rows = work.ledger.rows_in(*_LIVE)
     snapshot = Snapshot(
         cluster=work.cluster,
-        brokers=_broker_table(work, names),
+        brokers=_broker_table(work, names, silent),
         bundles=_bundle_table(work, names, rows),
         policies=work.rules.policies(),
         in_flight=len(work.ledger.rows_in(*_MOVING)),
@@ -136,9 +145,9 @@ def planning_config(work: Work) -> Config:
     return replace(work.config, shedding=shedding)
 
 
-def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
+def _broker_table(work: Work, names: Sequence[str], silent: frozenset[str]) -> BrokerTable:
     entries = [work.brokers[name] for name in names]
-    flaps, suspects = flapping(work), suspected(work)
+    flaps, suspects = flapping(work), suspected(work) | silent
     return BrokerTable(
         names=tuple(names),
         percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
@@ -157,6 +166,10 @@ def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
+        web_urls=tuple(
+            (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
+            for e in entries
+        ),
     )
 
 
@@ -186,8 +199,8 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         namespaces=tuple(namespaces),
         namespace=namespace[rows],
         owner=owner,
-        short=ledger.short[rows],
-        long=ledger.long[rows],
+        short=flushed(ledger.short[rows]),  # averages of idle bundles decay for ever
+        long=flushed(ledger.long[rows]),
         topics=ledger.topics[rows],
         sessions=ledger.sessions[rows],
         can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
@@ -204,11 +217,11 @@ def _pins(work: Work, names: Sequence[str], rows: Ints) -> Ints | None:
     """The broker that each bundle is to be on; -1 also when that one can't take it now."""
     if not work.rules.pins:
         return None
-    flaps = flapping(work)
+    closed = unsteady(work)
     open_brokers = {
         name: at
         for at, name in enumerate(names)
-        if not is_draining(work, name) and name not in flaps
+        if not is_draining(work, name) and name not in closed
     }
     found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
     for bundle, pin in work.rules.pins.items():

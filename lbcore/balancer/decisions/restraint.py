@@ -1,19 +1,25 @@
-"""Restraint: why no plan is made now, or one that only carries out what operators want.
+"""Restraint: why no plan is made now, or a single bundle stays where it is.
 
-Decides when balancing stands still: no brokers, reports that are old by now because the job is
-behind, a pause, the brake; and when nothing is shed or split because too many reports are stale or
-too many brokers have just restarted, so that loads say little, while a plan is open, and in quiet
-hours. Asked by the cycle. Source: ours.
+Balancing stands still without brokers, while reports are old because the job is behind, during a
+pause and while the brake is on. Nothing is shed or split while too many reports are stale or too
+many brokers have just restarted, while a plan is open, and in quiet hours. `reason_to_stay` has the
+rules of one bundle, for all that was decided earlier and is carried out now.
 """
 
 from typing import Any
 
-from lbcore.balancer.decisions.placing import usable_brokers
+from lbcore.balancer.decisions.placing import planning_config, usable_brokers
+from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
+from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.proposals import Station
 from lbcore.balancer.state.rules import WHOLE_CLUSTER
 from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.model.names import namespace_of_bundle
+from lbcore.plan.decision import Decision, Kind
 
 PLAN_WAITS = "PlanWaits"
+OBSERVE_ONLY = "observe_only"
 
 Reason = tuple[str, dict[str, Any]]
 """A label, "" = there is none, and the numbers behind it."""
@@ -66,6 +72,39 @@ def reason_not_to_balance(work: Work) -> Reason:
     if quiet_until_ms:
         return "QuietHours", {"until_ms": quiet_until_ms}
     return "", {}
+
+
+def reason_to_stay(
+    work: Work, bundle: str, destination: str = "", *, is_split: bool = False
+) -> str:
+    """Why a bundle may not be moved or split now, by its rules; "" when it may.
+
+    destination: "" = placement chooses. Splits ignore pins and exclusion, as in a cycle: children
+    stay where their parent's pin is.
+    """
+    namespace = namespace_of_bundle(bundle)
+    if is_deleting(work, namespace):
+        return f"namespace {namespace} is being deleted"
+    if namespace in work.rules.paused:
+        return f"namespace {namespace} is paused"
+    if is_split:
+        return ""
+    if namespace in planning_config(work).shedding.excluded_namespaces:
+        return f"namespace {namespace} is excluded from shedding"
+    pin = work.rules.pins.get(bundle)
+    if pin is not None and pin.broker != destination:
+        return f"it is pinned to {pin.broker}"
+    return reason_not_to_take(work, destination)
+
+
+def is_only_observed(work: Work, decision: Decision) -> bool:
+    """Return whether `cluster.observe_only` keeps a decision from being carried out.
+
+    Drains and pins are commands of people: they are carried out, unless another authority owns the
+    cluster, whose bridge then does nothing either.
+    """
+    is_asked_for = decision.kind is Kind.DRAIN or decision.reason == "Pinned"
+    return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)
 
 
 def open_proposal(work: Work) -> str:

@@ -13,12 +13,19 @@ yet to read.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.intake.brake import watch_brake
-from lbcore.balancer.intake.eligible_brokers import note_flapping
+from lbcore.balancer.intake.eligible_brokers import (
+    many_silent,
+    note_flapping,
+    overdue_ms,
+    suspected,
+)
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.intake.telling_time import tell_time
 from lbcore.balancer.state.work import Work
@@ -28,6 +35,11 @@ from lbcore.scorer.group_update import TICK, GroupUpdate
 BATCHES_PER_WAIT = 3
 FULL_BATCHES_PER_WAIT = 30
 _FULL = 0.9
+SILENCE = "silence"
+"""The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
+_TOLD_EVERY_MS = 300_000
+_NAMED = 10
+"""Silent brokers that a row names."""
 
 
 def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
@@ -50,9 +62,14 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
 
 
 def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
-    """Whether the batch has about as many messages as one may have, so that others wait."""
+    """Whether the batch has about as much as one may have, so that other messages wait."""
+    pipeline = work.config.pipeline
     read = sum(sum(update.counts.values()) for update in updates)
-    return read >= _FULL * work.config.pipeline.max_offsets_per_trigger
+    read_bytes = sum(update.read_bytes for update in updates)
+    return (
+        read >= _FULL * pipeline.max_offsets_per_trigger
+        or read_bytes >= _FULL * pipeline.max_bytes_per_trigger
+    )
 
 
 def judge_brokers(work: Work) -> None:
@@ -62,8 +79,43 @@ def judge_brokers(work: Work) -> None:
         return
     if is_external(work):
         return  # who is active, the other authority's list says; see `handlers.external`
-    work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
+    timeout_ms = work.config.ownership.broker_timeout_ms
+    work.liveness = work.liveness.judge(timeout_ms, overdue_ms(work.config))
+    alive = {name for name, entry in work.brokers.items() if not entry.is_silent}
     note_silent(work, work.liveness.dead)
+    _tell_silence(work, sorted(alive & work.liveness.dead))
+
+
+def _tell_silence(work: Work, died: Sequence[str]) -> None:
+    """Write who is suspected, heard again or found dead, and raise the alarm when many are silent.
+
+    died: brokers that were found dead in this batch.
+    """
+    suspects, timeout_ms = suspected(work), work.config.ownership.broker_timeout_ms
+    for name in sorted(work.brokers):
+        entry, is_suspected = work.brokers[name], name in suspects
+        if name in died or entry.is_suspected != is_suspected:
+            reason = "Dead" if name in died else "Suspected" if is_suspected else "Heard"
+            work.brokers[name] = replace(entry, is_suspected=is_suspected)
+            about = {"silent_ms": work.liveness.silence_ms(name), "broker_timeout_ms": timeout_ms}
+            work.write_decision(work.next_decision(), SILENCE, reason, about, source=name)
+    many = many_silent(work)
+    if many:
+        work.alarms.add(SILENCE)
+    # told again while it lasts: readers look back a few minutes only
+    is_due = many and work.now_ms // _TOLD_EVERY_MS != work.times.decided_ms // _TOLD_EVERY_MS
+    if is_due or len(many) != work.times.silent_brokers:
+        work.note(silent_brokers=len(many))
+        silent_ms = max((work.liveness.unheard_ms(name) for name in many), default=0)
+        live = sum(not entry.is_silent for entry in work.brokers.values())
+        inputs: dict[str, Any] = {
+            "silent": list(many[:_NAMED]),
+            "count": len(many),
+            "brokers": live,
+        }
+        inputs["silent_ms"] = silent_ms
+        reason = "Many" if many else "Over"
+        work.write_decision(work.next_decision(), SILENCE, reason, inputs)
 
 
 def note_silent(work: Work, dead: Collection[str]) -> int:

@@ -6,7 +6,9 @@ and again would drop what it is given again and again. To suspect before judging
 detectors put it (Chandra and Toueg 1996).
 """
 
+from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.work import Work
+from lbcore.config.tree import Config
 from lbcore.plan.filter.index import flapping_brokers
 
 
@@ -25,18 +27,60 @@ def flapping(work: Work) -> frozenset[str]:
 
 
 def suspected(work: Work) -> frozenset[str]:
-    """The live brokers that have been silent for half the time after which they are taken for dead.
+    """Live brokers that are silent for `suspicion_ms`: perhaps dead, and given nothing. O(brokers).
 
-    And for two heartbeats, where these are rare. When a rack fails, its brokers are found dead one
-    after the other, within the interval of heartbeats: what the first had is not given to the
-    others. None where it is most of the brokers: then the reports are late. O(brokers).
+    When a rack fails, its brokers are found dead one after the other, within the interval of
+    heartbeats: what the first had is not given to the others. A bridge asks all brokers at once
+    and rarely: there, most of them silent means that it is late.
     """
-    config = work.config
-    limit_ms = max(config.ownership.broker_timeout_ms // 2, 2 * config.agent.heartbeat_interval_ms)
+    silent = _silent(work, suspicion_ms(work.config))
+    is_late = is_external(work) and 2 * len(silent) > len(_watched(work))
+    return frozenset() if is_late else silent
+
+
+def suspicion_ms(config: Config) -> int:
+    """How long a broker is silent until it is suspected: two heartbeats, or more of a long wait."""
+    return max(config.ownership.broker_timeout_ms * 2 // 5, 2 * config.agent.heartbeat_interval_ms)
+
+
+def overdue(work: Work) -> frozenset[str]:
+    """Live brokers that are silent for `overdue_ms`: failover gives them nothing. O(brokers).
+
+    Stricter than suspicion, because brokers often fail together: one that fell silent after the
+    dead one has not been silent for long when the dead one is found.
+    """
+    return _silent(work, overdue_ms(work.config))
+
+
+def overdue_ms(config: Config) -> int:
+    """How long a broker is silent until its heartbeat is overdue: one and a half intervals."""
+    return max(
+        config.ownership.broker_timeout_ms * 3 // 10, config.agent.heartbeat_interval_ms * 3 // 2
+    )
+
+
+def many_silent(work: Work) -> tuple[str, ...]:
+    """The overdue brokers, when they and those found dead of late are half of all or more.
+
+    Failover waits then: each of them is heard again or found dead within `broker_timeout_ms`, and
+    when all are silent, more likely it is us. A single dead broker delays nothing. O(brokers).
+    """
+    silent = overdue(work)
+    since_ms = work.clock_ms - work.config.ownership.brake_window_ms
+    dead = [e for e in work.brokers.values() if e.is_silent and e.died_clock_ms >= max(since_ms, 0)]
+    is_many = 2 * (len(silent) + len(dead)) >= len(_watched(work)) + len(dead)
+    return tuple(sorted(silent)) if silent and is_many else ()
+
+
+def _silent(work: Work, limit_ms: int) -> frozenset[str]:
+    unheard_ms = work.liveness.unheard_ms
+    return frozenset(name for name in _watched(work) if unheard_ms(name) > limit_ms)
+
+
+def _watched(work: Work) -> list[str]:
+    """The brokers that are not dead."""
     seen = work.liveness.seen
-    live = [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
-    silent = [name for name in live if work.liveness.silence_ms(name) > limit_ms]
-    return frozenset(silent if 2 * len(silent) <= len(live) else ())
+    return [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
 
 
 def unsteady(work: Work) -> frozenset[str]:
@@ -57,6 +101,11 @@ def reason_not_to_take(work: Work, broker: str) -> str:
     entry = work.brokers.get(broker)
     if entry is None or entry.is_silent or not entry.reported_ms:
         return f"broker {broker} is not active; choose one that is"
+    if broker in suspected(work):
+        silent_s = work.liveness.unheard_ms(broker) // 1_000
+        return (
+            f"broker {broker} is silent for {silent_s} s and may be dead; choose another, or wait"
+        )
     if entry.is_draining or broker in work.rules.drains:
         return f"broker {broker} is being drained; choose another, or cancel the drain first"
     return ""

@@ -26,6 +26,11 @@ _NOWHERE = {
     topic: Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
     for topic in (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD)
 }
+NOT_KEPT = "not_kept:"
+"""Begins the name of a count in a report: "TOPIC:REASON" of refused messages that have no row."""
+
+DAY_MS = 86_400_000
+_ROW_BYTES = 256
 _SESSION_COLUMNS = (5, 6)
 _COUNTED = (4, 5, 6)
 
@@ -65,9 +70,46 @@ def take_bundles(work: Work, reports: Sequence[BundleReport]) -> None:
 
 
 def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
-    """Write down what the scorers refused."""
+    """Write down what the scorers refused, as much as `pipeline.rejected_bytes_per_day` allows.
+
+    An hour's worth may come at once. What is not kept is counted.
+    """
+    per_day = work.config.pipeline.rejected_bytes_per_day
+    passed_ms = max(0, work.now_ms - work.times.refused_ms)
+    kept_bytes = max(0, work.times.refused_bytes - per_day * passed_ms // DAY_MS)
     for message in messages:
+        rejected = message.rejected
+        size = len(rejected.raw) + len(rejected.detail) + _ROW_BYTES
+        if kept_bytes + size > per_day // 24:
+            work.counts[f"{NOT_KEPT}{message.position.topic}:{rejected.reason.value}"] += 1
+            continue
+        kept_bytes += size
         work.add_row(REJECTED_REPORTS.name, rejected_row(message))
+    work.note(refused_bytes=kept_bytes, refused_ms=work.now_ms)
+
+
+def count_not_kept(work: Work, updates: Sequence[GroupUpdate]) -> None:
+    """Write a row that says how many refused messages were not kept, where some were not."""
+    for update in updates:
+        for name, count in update.not_kept.items():
+            work.counts[f"{NOT_KEPT}{name}"] += count
+    found = {
+        name.removeprefix(NOT_KEPT): count
+        for name, count in sorted(work.counts.items())
+        if name.startswith(NOT_KEPT)
+    }
+    if found:
+        listed = ", ".join(f"{name.replace(':', ' ')} {count}" for name, count in found.items())
+        rejected = Rejected(
+            reason=RejectReason.NOT_KEPT,
+            detail=f"{sum(found.values())} rejected messages of this batch were not kept, because"
+            f" too many came (pipeline.rejected_bytes_per_day): {listed}",
+            raw=b"",
+            cluster=work.cluster,
+        )
+        at = Position(topic="", partition=-1, offset=-1, timestamp_ms=work.now_ms)
+        row = rejected_row(RejectedMessage(position=at, rejected=rejected))
+        work.add_row(REJECTED_REPORTS.name, row)
 
 
 def put_load_aside(work: Work, report: BrokerReport, fault: Fault) -> str:

@@ -36,8 +36,9 @@ class Times:
     forgotten namespaces. apart: clock → by how much it was ahead when last seen to be wrong, when
     that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
     yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
-    `pace`, 0 = not known yet. rest_ms: by how much more than trigger_ms the next batch may follow,
-    see `rest`.
+    `pace`, 0 = not known yet. silent_brokers: how many were silent when it was last told that many
+    are, 0 = not so many. refused_bytes: what has been kept of refused messages, less what time
+    allows since, at refused_ms.
     """
 
     clock_ms: int = 0
@@ -58,7 +59,9 @@ class Times:
     version_floor: int = 0
     share: int = 0
     usual_ms: int = 0
-    rest_ms: int = 0
+    silent_brokers: int = 0
+    refused_bytes: int = 0
+    refused_ms: int = 0
     apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 

@@ -40,16 +40,17 @@ FORGOTTEN = "forgotten"
 class BrokerEntry:
     """A broker as its newest reports show it.
 
-    is_silent: taken for dead. percent: of each resource; traffic: msg/s in, out, bytes/s in, out;
-    reported_ms: time of the load report, 0 = none of this incarnation yet. starts_ms: when
-    it was first seen, each new incarnation, and when it came back from silence, newest last, the
-    latest STARTS_KEPT; restarted_ms: the newest of them but for the first. died_clock_ms: the
-    waiting clock when it was last taken for dead, -1 = not in this state's time; silent_ms: time of
-    that batch while it is silent.
+    is_silent: taken for dead; is_suspected: silent for so long that it may be dead. percent: of
+    each resource; traffic: msg/s in, out, bytes/s in, out; reported_ms: time of the load report,
+    0 = none of this incarnation yet. starts_ms: when it was first seen, each new incarnation, and
+    when it came back from silence, newest last, the latest STARTS_KEPT; restarted_ms: the newest of
+    them but for the first. died_clock_ms: the waiting clock when it was last taken for dead,
+    -1 = not in this state's time; silent_ms: time of that batch while it is silent.
     """
 
     incarnation: str
     is_silent: bool = False
+    is_suspected: bool = False
     is_draining: bool = False
     reported_ms: int = 0
     percent: tuple[float, ...] = (0.0,) * COUNT
@@ -98,7 +99,8 @@ class BrokerEntry:
 
     def died(self, clock_ms: int, now_ms: int) -> "BrokerEntry":
         """The entry once the broker is taken for dead."""
-        return replace(self, is_silent=True, died_clock_ms=clock_ms, silent_ms=now_ms)
+        dead = replace(self, is_silent=True, died_clock_ms=clock_ms, silent_ms=now_ms)
+        return replace(dead, is_suspected=False)
 
     def returned(self, now_ms: int) -> "BrokerEntry":
         """The entry of a broker that was taken for dead and is heard again, the same start."""

@@ -1,8 +1,8 @@
 """Proposals: plans that wait for a person, and what became of them.
 
-Decides nothing; the cycle and commands make them, `approvals` follows them. Kept among the rules,
-and so in the table `policies`, from which they are rebuilt exactly. Source: ours; Strimzi's
-rebalance proposals have the same stations.
+The cycle and commands make them, `approvals` follows them. Kept among the rules, and so in the
+table `policies`, from which they are rebuilt exactly. Strimzi's rebalance proposals have the same
+stations.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,9 @@ from enum import Enum
 from typing import Any
 
 from lbcore.plan.decision import Decision, Kind
+
+STEP_BEGUN, STEP_DONE = "begun", "done"
+"""What became of a step: its transition goes on, or the bundle is where it was to go."""
 
 
 class Station(str, Enum):
@@ -33,7 +36,8 @@ class Station(str, Enum):
 class ProposedStep:
     """One thing to do: a transfer, or a split (then children: child → broker, "" = stays).
 
-    became: "" = nothing yet, "done", or why it was passed over.
+    version_id: of the bundle's ownership when it was proposed, 0 = not kept. became: "" = nothing
+    yet, STEP_BEGUN, STEP_DONE, or why it was skipped or failed.
     """
 
     kind: str
@@ -44,10 +48,11 @@ class ProposedStep:
     reason: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     children: Mapping[str, str] = field(default_factory=dict)
+    version_id: int = 0
     became: str = ""
 
     @staticmethod
-    def of(decision: Decision) -> "ProposedStep":
+    def of(decision: Decision, version_id: int) -> "ProposedStep":
         """The step that carries a decision out."""
         destination = decision.destination or decision.expected
         kind = Kind.TRANSFER if destination else decision.kind
@@ -60,7 +65,13 @@ class ProposedStep:
             reason=decision.reason,
             inputs=decision.inputs,
             children=decision.children,
+            version_id=version_id,
         )
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether it was skipped, or has failed."""
+        return self.became not in ("", STEP_BEGUN, STEP_DONE)
 
     def decision(self, proposal: str) -> Decision:
         """The decision that it is, once it is carried out for a proposal."""
@@ -100,6 +111,16 @@ class PlanProposal:
     def left(self) -> tuple[ProposedStep, ...]:
         """The steps of which nothing has become yet."""
         return tuple(step for step in self.steps if not step.became)
+
+    @property
+    def done(self) -> int:
+        """How many steps have ended as they were to."""
+        return sum(step.became == STEP_DONE for step in self.steps)
+
+    @property
+    def skipped(self) -> int:
+        """How many steps were skipped, or have failed."""
+        return sum(step.is_skipped for step in self.steps)
 
     def with_steps(self, became: Mapping[str, str]) -> "PlanProposal":
         """The same with what became of steps, by bundle."""

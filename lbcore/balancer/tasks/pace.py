@@ -37,7 +37,7 @@ def keep_pace(work: Work) -> None:
         return
     patience = _NEW_PATIENCE if _is_new(work) else 1
     most, least = patience * limits.bundles_made_max, max(limits.bundles_made_max // _LEAST_PART, 1)
-    interval_ms = max(pipeline.trigger_ms + work.times.rest_ms, pipeline.tick_interval_ms)
+    interval_ms = max(pipeline.trigger_ms, pipeline.tick_interval_ms)
     planned_ms = patience * interval_ms
     passed_ms = max(0, work.wall_ms - work.times.stepped_ms)
     share, usual_ms = min(work.share_made, most), work.times.usual_ms

@@ -7,7 +7,7 @@ answers, the next ones go on. Source: design of ours; see `ownership.liveness` a
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.brake import is_confirming
-from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
+from lbcore.balancer.intake.eligible_brokers import is_open, many_silent, overdue, unsteady
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
@@ -31,6 +31,8 @@ from lbcore.plan.decision import Places
 
 _REPAIRED_MAX = 32_768
 """Bundles that a batch repairs: some eight seconds of two slow cores, of 500,000 in all."""
+_DESTINATIONS_NAMED = 10
+"""Brokers that a decision names beside how many bundles each gets."""
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
 )
@@ -50,7 +52,7 @@ def repair_ownership(work: Work) -> None:
     if work.is_catching_up or is_external(work):
         return
     presence = presences(work)
-    is_waiting = is_confirming(work)
+    is_braked, is_silence = is_confirming(work), bool(many_silent(work))
     intents: list[tuple[int, Intent]] = []
     for row in _suspects(work, presence).tolist():
         intent = repair(
@@ -58,8 +60,8 @@ def repair_ownership(work: Work) -> None:
         )
         if intent is None or intent.action is Action.WAIT:
             continue
-        if is_waiting and intent.reason in _OF_THE_DEAD:
-            work.counts["held_by_brake"] += 1
+        if (is_braked or is_silence) and intent.reason in _OF_THE_DEAD:
+            work.counts["held_by_brake" if is_braked else "held_by_silence"] += 1
         else:
             intents.append((row, intent))
     work.guard.each(
@@ -154,7 +156,8 @@ def _destinations(
     work: Work, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
-    closed = unsteady(work)
+    silent = overdue(work)
+    closed = unsteady(work) | silent
     chosen: dict[int, str] = {}
     open_rows: list[int] = []
     avoided: dict[int, str] = {}
@@ -166,11 +169,12 @@ def _destinations(
         else:
             open_rows.append(row)
             avoided[row] = _lost_by(work, row)
-    places = place(work, open_rows, avoided)
+    places = place(work, open_rows, avoided, silent)
     placed = {row: places.found.get(work.ledger.names[row], "") for row in open_rows}
     chosen |= {row: broker for row, broker in placed.items() if broker}
     for row, intent in intents:
-        if row in avoided and row not in chosen and _may_ask_again(work, row, intent):
+        is_left = row in avoided and row not in chosen and avoided[row] not in silent
+        if is_left and _may_ask_again(work, row, intent):
             chosen[row] = avoided[row]
     return chosen, places
 
@@ -194,15 +198,20 @@ def _lost_by(work: Work, row: int) -> str:
 
 def _write_decisions(work: Work, by_cause: dict[tuple[str, str], str]) -> None:
     moved: dict[str, list[str]] = defaultdict(list)
+    taken: dict[str, Counter[str]] = defaultdict(Counter)
     for _, after in work.transitions:
         moved[after.decision_id].append(after.bundle)
+        taken[after.decision_id][after.destination] += 1
     for (reason, broker), decision_id in by_cause.items():
         names = moved[decision_id]
         work.write_decision(
             decision_id,
             kind="failover" if reason.endswith("dead") else "repair",
             reason=reason,
-            inputs={"bundles": len(names)},
+            inputs={
+                "bundles": len(names),
+                "destinations": dict(taken[decision_id].most_common(_DESTINATIONS_NAMED)),
+            },
             source=broker,
             bundle=names[0] if len(names) == 1 else "",
         )

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.balancer.decisions.placing import usable_brokers
+from lbcore.balancer.decisions.restraint import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
 from lbcore.balancer.intake.topics import created_topics
 from lbcore.balancer.state.shadows import changed_plans
@@ -125,21 +126,37 @@ def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
 def _place(work: Work, before: OwnershipRecord) -> None:
     """Send the children on their way that are to live elsewhere, if that broker can take them.
 
-    While the brake is on, only those do whose split was asked for.
+    Where balancing stands still, or the namespace is paused, only those do whose split a command
+    asked for. A command is told which children stayed where they were to leave.
     """
     is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
-    is_braked = work.rules.brake is not None and not before.command_id
-    if is_gone or is_braked or before.bundle in work.rules.pins:
+    if is_gone or before.bundle in work.rules.pins:
+        return
+    if not before.command_id and _is_held_back(work, before.bundle):
         return
     closed = unsteady(work)
     usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in closed}
     origin = work.origin(Cause.SPLIT, before.decision_id, before.command_id)
-    moving = {}
+    moving: dict[str, str] = {}
+    stayed: dict[str, str] = {}
     for child, broker in sorted(before.children.items()):
         record = work.ledger.record(child)
-        if record is not None and broker in usable and broker != record.destination:
-            answer = transfer(record, work.instance(broker), origin)
-            if isinstance(answer, Transition):
-                work.apply(answer)
-                moving[child] = record.destination
+        if record is None or broker in ("", record.destination):
+            continue
+        answer = transfer(record, work.instance(broker), origin) if broker in usable else None
+        if isinstance(answer, Transition):
+            work.apply(answer)
+            moving[child] = record.destination
+        else:
+            stayed[child] = broker
     wait_also(work, before.command_id, moving)
+    waiting = work.waiting.get(before.command_id)
+    if waiting is not None and stayed:
+        told = replace(waiting, result={**waiting.result, "stayed": stayed})
+        work.waiting[before.command_id] = told
+
+
+def _is_held_back(work: Work, bundle: str) -> bool:
+    """Return whether rules keep what a cycle decided for a bundle from being carried out now."""
+    stands_still, _ = reason_to_stand_still(work)
+    return bool(stands_still or reason_to_stay(work, bundle, is_split=True))

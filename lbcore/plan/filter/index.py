@@ -79,7 +79,7 @@ def index_candidates(
     isolation = inputs.policies.isolation
     open_verdicts = _open_verdicts(snapshot, inputs)
     brokers = IsolationBrokers(
-        names=snapshot.brokers.names,
+        names=snapshot.brokers.all_names(),
         is_available=open_verdicts == FilterVerdict.OK,
         usage=inputs.usage,
         supports_persistent=inputs.supports_persistent,
@@ -121,26 +121,25 @@ def flapping_brokers(
 
 
 def _open_verdicts(snapshot: Snapshot, inputs: FilterInput) -> Verdicts:
-    """Draining and unsteady brokers are closed; if nobody else is there, unsteady ones are open."""
+    """Verdicts of draining, suspected and flapping brokers.
+
+    A flapping broker is open if nobody else is; a suspected one never, for it may be dead.
+    """
     is_draining = snapshot.brokers.is_draining
     row = np.where(inputs.is_flapping, FilterVerdict.FLAPPING, FilterVerdict.OK).astype(np.int8)
     row[inputs.is_suspected] = FilterVerdict.SUSPECTED
     row[is_draining] = FilterVerdict.DRAINING
     if not (row == FilterVerdict.OK).any():
-        row[_is_unsteady(row)] = FilterVerdict.OK
+        row[row == FilterVerdict.FLAPPING] = FilterVerdict.OK
     return row
 
 
-def _is_unsteady(open_verdicts: Verdicts) -> Bools:
-    return np.isin(open_verdicts, (FilterVerdict.FLAPPING, FilterVerdict.SUSPECTED))
-
-
 def _with_open(verdicts: Verdicts, open_verdicts: Verdicts) -> Verdicts:
-    """Policies and openness together; a row whose only brokers are unsteady keeps them."""
+    """Policies and openness together; a row whose only brokers flap keeps them."""
     combined = np.where(open_verdicts == FilterVerdict.OK, verdicts, open_verdicts)
-    is_unsteady_only = (verdicts == FilterVerdict.OK) & _is_unsteady(open_verdicts)
+    is_flapping_only = (verdicts == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
     is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)
-    result: Verdicts = np.where(is_empty & is_unsteady_only, FilterVerdict.OK, combined).astype(
+    result: Verdicts = np.where(is_empty & is_flapping_only, FilterVerdict.OK, combined).astype(
         np.int8
     )
     return result

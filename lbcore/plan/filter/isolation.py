@@ -7,13 +7,12 @@ NamespaceIsolationPolicies, MinAvailablePolicy. Of several policies that match, 
 order wins (Pulsar: in hash-map order).
 """
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from lbcore.plan.filter.policies import MAX_USAGE_PERCENT, IsolationPolicy, host_of
+from lbcore.plan.filter.policies import MAX_USAGE_PERCENT, IsolationPolicy, matches_any
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.snapshot import Bools, Floats, Ints
 
@@ -25,11 +24,12 @@ SHARED_ROWS = 2
 class IsolationBrokers:
     """The brokers as isolation sees them, n rows.
 
-    is_available: alive and open for new bundles; only such count as primaries. usage: weighted,
-    1.0 = 100 %. supports_persistent, supports_non_persistent: kinds of topics they serve.
+    names: of each, all by which a pattern may mean it (`broker_names`). is_available: alive and
+    open for new bundles; only such count as primaries. usage: weighted, 1.0 = 100 %.
+    supports_persistent, supports_non_persistent: kinds of topics they serve.
     """
 
-    names: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
     is_available: Bools
     usage: Floats
     supports_persistent: Bools
@@ -44,13 +44,12 @@ def isolation_verdicts(
     A broker is shared when it is no policy's primary; being a secondary reserves nothing.
     usage_limits: primaries at or above the policy's usage threshold don't count to min_limit.
     """
-    hosts = tuple(host_of(name) for name in brokers.names)
-    is_reserved = np.zeros(len(hosts), dtype=np.bool_)
+    is_reserved = np.zeros(len(brokers.names), dtype=np.bool_)
     rows = []
     for policy in policies:
-        is_primary = hosts_matching(policy.primary, hosts)
+        is_primary = _brokers_matching(policy.primary, brokers.names)
         is_reserved |= is_primary
-        rows.append(_policy_row(policy, is_primary, hosts, brokers, usage_limits=usage_limits))
+        rows.append(_policy_row(policy, is_primary, brokers, usage_limits=usage_limits))
     for is_supported in (brokers.supports_persistent, brokers.supports_non_persistent):
         row = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK).astype(
             np.int8
@@ -76,11 +75,9 @@ def is_broker_available(policy: IsolationPolicy, usage: Floats) -> Bools:
 
 
 @lru_cache(maxsize=256)
-def hosts_matching(patterns: tuple[str, ...], hosts: tuple[str, ...]) -> Bools:
-    """Which hosts one of the patterns matches as a whole; bool[n], read-only."""
-    compiled = [re.compile(pattern) for pattern in patterns]
-    matched = [any(pattern.fullmatch(host) for pattern in compiled) for host in hosts]
-    result = np.array(matched, dtype=np.bool_)
+def _brokers_matching(patterns: tuple[str, ...], brokers: tuple[tuple[str, ...], ...]) -> Bools:
+    """Which brokers one of the patterns means, by any of their names; bool[n], read-only."""
+    result = np.array([matches_any(patterns, *names) for names in brokers], dtype=np.bool_)
     result.flags.writeable = False
     return result
 
@@ -88,18 +85,17 @@ def hosts_matching(patterns: tuple[str, ...], hosts: tuple[str, ...]) -> Bools:
 def _policy_row(
     policy: IsolationPolicy,
     is_primary: Bools,
-    hosts: tuple[str, ...],
     brokers: IsolationBrokers,
     *,
     usage_limits: bool,
 ) -> Verdicts:
     """One policy's verdicts; a broker that is both primary and secondary is a primary."""
-    is_secondary = hosts_matching(policy.secondary, hosts) & ~is_primary
+    is_secondary = _brokers_matching(policy.secondary, brokers.names) & ~is_primary
     counted = is_primary & brokers.is_available
     if usage_limits:
         counted = counted & is_broker_available(policy, brokers.usage)
     is_failing_over = int(np.count_nonzero(counted)) < policy.min_limit
-    row = np.full(len(hosts), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
+    row = np.full(len(brokers.names), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
     row[is_secondary] = FilterVerdict.OK if is_failing_over else FilterVerdict.SECONDARY_NOT_NEEDED
     row[is_primary] = FilterVerdict.OK
     return row
@@ -110,8 +106,11 @@ def _matched_policies(
     policy_patterns: tuple[tuple[str, ...], ...], namespaces: tuple[str, ...]
 ) -> Ints:
     """The first policy that matches each namespace; the number of policies without one."""
-    rows = np.full(len(namespaces), len(policy_patterns), dtype=np.int64)
-    for at in range(len(policy_patterns) - 1, -1, -1):
-        rows[hosts_matching(policy_patterns[at], namespaces)] = at
+    nobody = len(policy_patterns)
+    found = (
+        next((at for at, one in enumerate(policy_patterns) if matches_any(one, name)), nobody)
+        for name in namespaces
+    )
+    rows = np.fromiter(found, dtype=np.int64, count=len(namespaces))
     rows.flags.writeable = False
     return rows

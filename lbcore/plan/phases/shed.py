@@ -194,7 +194,36 @@ def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView
     is_colder = (partner >= 0) & (draft.usage < np.append(draft.usage, 0.0)[partner])
     for at in np.flatnonzero(is_colder).tolist():
         verdicts[at] = ""
-    return GaugeRows(phase=PHASE, gauge=gauge, verdicts=verdicts)
+    return _with_takers(
+        draft,
+        GaugeRows(
+            phase=PHASE,
+            gauge=gauge,
+            verdicts=verdicts,
+            movable=np.zeros(brokers, dtype=np.int64),
+            takers=np.zeros(brokers, dtype=np.int64),
+            refusals=[""] * brokers,
+        ),
+    )
+
+
+def _with_takers(draft: Draft, rows: GaugeRows) -> GaugeRows:
+    """The rows with what filters say of judged brokers' bundles. O(bundles + judged brokers)."""
+    bundles, index = draft.snapshot.bundles, draft.candidates
+    movable = np.flatnonzero(bundles.can_move)
+    brokers, policies = len(rows.verdicts), len(index.verdicts)
+    pairs = bundles.owner[movable] * policies + index.row[movable]
+    counts = np.bincount(pairs, minlength=brokers * policies).reshape(brokers, policies)
+    takers, refusals = rows.takers.copy(), list(rows.refusals)
+    for at in np.flatnonzero([bool(text) for text in rows.verdicts]).tolist():
+        verdicts = index.verdicts[np.flatnonzero(counts[at])]
+        admitted = (verdicts == FilterVerdict.OK).any(axis=0)
+        admitted[at] = False
+        takers[at] = admitted.sum()
+        partner = int(rows.gauge.partner[at])
+        if partner >= 0 and len(verdicts) and not admitted[partner]:
+            refusals[at] = LABELS[int(verdicts[0, partner])]
+    return replace(rows, movable=counts.sum(axis=1), takers=takers, refusals=refusals)
 
 
 def _source_columns(draft: Draft, answer: Shed, subset: Subset) -> Columns:

@@ -150,6 +150,8 @@ def _select(
         if not budget > config.min_unload_throughput_bytes_per_s:
             return "below_min_unload"
     rows, busy = eligible_by_traffic(view, hot, by_rate=by_rate)
+    if not len(rows):
+        return "no_eligible_bundle"
     is_taken = take_within(busy, budget)
     if view.snapshot.gives is not None:
         is_taken &= is_part(np.where(is_taken, busy, 0.0), budget * view.snapshot.gives[hot])

@@ -88,7 +88,8 @@ def _select(view: ShedView, nothing: Shed, extremes: _Extremes, config: Shedding
     rows, traffic = eligible_by_traffic(view, broker, by_rate=extremes.by_rate)
     is_taken = _take(traffic, budget, SLACK[config.rules], config.max_unload_bundles)
     if not is_taken.any():
-        return replace(nothing, reason="NoBundles", verdicts={broker: "no_fitting_bundle"})
+        text = "no_fitting_bundle" if len(rows) else "no_eligible_bundle"
+        return replace(nothing, reason="NoBundles", verdicts={broker: text})
     numbers = {
         "highest": extremes.highest,
         "lowest": extremes.lowest,

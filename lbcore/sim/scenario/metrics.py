@@ -128,7 +128,7 @@ def _single_broker(word: str) -> None:
 
 _KINDS = (
     "assign", "transfer", "unload", "split", "drain", "failover", "fault", "no_candidate", "repair",
-    "override", "pin", "skip", "ticks", "clock", "plan",
+    "override", "pin", "silence", "skip", "ticks", "clock", "plan",
 )  # fmt: skip
 """Kinds of rows of the table decisions."""
 
@@ -138,9 +138,9 @@ def _kind(word: str) -> None:
 
 
 def _alarm(word: str) -> None:
-    """One of the alarms that the job raises: brake, clock, ticks, flapping:BROKER."""
+    """One of the alarms that the job raises: brake, clock, silence, ticks, flapping:BROKER."""
     name, _, broker = word.partition(":")
-    one_of("brake", "clock", "ticks", "flapping")(name)
+    one_of("brake", "clock", "silence", "ticks", "flapping")(name)
     if name == "flapping" or broker:
         _single_broker(broker)
 

@@ -97,10 +97,11 @@ class ObserveOwnership(CommandArguments):
 
 def _isolation_by_name(given: Mapping[str, Any], name: str) -> Mapping[str, dict[str, Any]]:
     found = fields.mapping(given, name)
-    return {policy: _isolation(fields.mapping(found, policy)) for policy in sorted(found)}
+    return {policy: read_isolation(fields.mapping(found, policy)) for policy in sorted(found)}
 
 
-def _isolation(found: Mapping[str, Any]) -> dict[str, Any]:
+def read_isolation(found: Mapping[str, Any]) -> dict[str, Any]:
+    """One isolation policy of the command; FieldRefusal for one that can't be used."""
     return {
         "namespaces": list(read.texts(found, "namespaces")),
         "primary": list(read.texts(found, "primary")),

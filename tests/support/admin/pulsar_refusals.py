@@ -4,6 +4,11 @@ from typing import Any
 
 from tests.support.admin.pulsar_requests import FIRST, NS, POLICIES_PATH, SPLIT, TOPIC
 
+_WRONG_UPPER = (
+    "Invalid upper boundary for bundle acme/ns1/0x00000000_0x20000000. Expected upper boundary of"
+    f" acme/ns1/{FIRST}"
+)
+
 REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("PUT", "/admin/v2/tenants/empty", {"allowedClusters": ["c1"]}, 409, "Tenant already exist"),
     ("PUT", "/admin/v2/tenants/a b", {"allowedClusters": ["c1"]}, 412, "Tenant name is not valid"),
@@ -107,7 +112,21 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
         f"{NS}/0x00000000_0x20000000/unload",
         b"",
         412,
-        "Invalid upper boundary for bundle acme/ns1/0x00000000_0x20000000",
+        _WRONG_UPPER,
+    ),
+    (
+        "PUT",
+        f"{NS}/0_536870912/split?splitAlgorithmName=range_equally_divide",
+        b"",
+        412,
+        _WRONG_UPPER,
+    ),
+    (
+        "GET",
+        f"{NS}/0X10000000_536870912/topicHashPositions",
+        b"",
+        412,
+        "Cannot find bundle acme/ns1/0x10000000_0x20000000 in the bundles list",
     ),
     ("PUT", f"{NS}/x/unload", b"", 412, "Invalid bundle range: x"),
     (

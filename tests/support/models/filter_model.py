@@ -61,12 +61,17 @@ class Cluster:
         return bool(self.inputs.is_flapping[at] or self.inputs.is_suspected[at])
 
     def open_brokers(self) -> list[str]:
-        """Those that neither drain nor are unsteady; if there are none, those that don't drain."""
+        """Those that neither drain nor are unsteady; if there are none, those that only flap."""
         names = self.snapshot.brokers.names
         found = [name for name in names if not self.closed(name)]
         if found:
             return found
-        return [name for name in names if not self.snapshot.brokers.is_draining[self.number[name]]]
+        return [name for name in names if not self.is_shut(name)]
+
+    def is_shut(self, name: str) -> bool:
+        """Whether a broker drains or is suspected: it gets nothing, whoever else is there."""
+        at = self.number[name]
+        return bool(self.snapshot.brokers.is_draining[at] or self.inputs.is_suspected[at])
 
     def policy(self, space: str) -> IsolationPolicy | None:
         """The first isolation policy that matches."""
@@ -102,15 +107,14 @@ class Cluster:
         return bool(is_served) and not any(_matches(one.primary, name) for one in policies)
 
     def admitted(self, row: int) -> list[str]:
-        """Open brokers that the policies admit; unsteady ones when there are no others."""
+        """Open brokers that the policies admit; flapping ones when there are no others."""
         names = list(self.snapshot.brokers.names)
         openly = set(self.open_brokers())
         by_policies = self.by_policies(row, names)
         found = [name for name in by_policies if name in openly]
         if found:
             return found
-        draining = self.snapshot.brokers.is_draining
-        return [name for name in by_policies if not draining[self.number[name]]]
+        return [name for name in by_policies if not self.is_shut(name)]
 
     def least_of_group(self, row: int, candidates: list[str]) -> list[str]:
         """As filterAntiAffinityGroupOwnedBrokers."""
@@ -200,5 +204,5 @@ class Cluster:
 
 
 def _matches(patterns: Sequence[str], broker: str) -> bool:
-    host = re.sub(r":\d+$", "", broker)
-    return any(re.fullmatch(pattern, host) for pattern in patterns)
+    names = (broker, re.sub(r":\d+$", "", broker))
+    return any(re.fullmatch(pattern, name) for pattern in patterns for name in names)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from jobs.adapters.delta.table_tail import log_path
+from jobs.adapters.delta.table_log import log_path
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, open_table, table_path
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,

@@ -44,6 +44,15 @@ HOSTS = [
     ("LOCALHOST:8090", 200),
     ("localhost.", 200),
     ("[::1]:8090", 200),
+    ("[::1]", 200),
+    ("[0:0:0:0:0:0:0:1]:1", 200),
+    ("[::ffff:127.0.0.1]:8090", 200),
+    ("[fd00::7]", 200),
+    ("[fd00::7]:1", 200),
+    ("[fd00::8]:1", 421),
+    ("::1", 421),
+    ("[::1].evil.example", 421),
+    ("[::1]evil.example", 421),
     ("ballast.example", 200),
     ("ballast.example:81", 200),
     ("other.example:7", 200),
@@ -71,7 +80,9 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "status"), HOSTS)
 def test_service_on_loopback_answers_under_its_own_names_only(host: str, status: int) -> None:
-    origins = Origins("127.0.0.1", ["ballast.example", "other.example:7"], checks_hosts=True)
+    origins = Origins(
+        "127.0.0.1", ["ballast.example", "other.example:7", "[fd00::7]"], checks_hosts=True
+    )
     for _ in range(2):
         assert status_of(origins, scope(host=host)) == status
     assert origins.refused[FOREIGN_HOST] == 2 * (status == 421)
@@ -92,6 +103,22 @@ def test_service_on_every_address_answers_under_names_that_nobody_can_own(
 ) -> None:
     origins = Origins("0.0.0.0", checks_hosts=True)  # noqa: S104 (nothing listens)
     assert status_of(origins, scope(host=host, local="10.0.0.7")) == status
+
+
+@pytest.mark.parametrize(
+    ("host", "local", "status"),
+    [
+        ("[fd00::7]:8090", "fd00::7", 200),
+        ("[fd00:0::0007]:8090", "fd00::7", 200),
+        ("[fe80::1]:8090", "fe80::1%eth0", 200),
+        ("[fe80::1%25eth0]:8090", "fe80::1%eth0", 200),
+        ("10.0.0.7:8090", "::ffff:10.0.0.7", 200),
+        ("[::ffff:10.0.0.7]", "10.0.0.7", 200),
+        ("[fd00::8]", "fd00::7", 421),
+    ],
+)
+def test_address_may_be_written_in_every_way(host: str, local: str, status: int) -> None:
+    assert status_of(Origins("::", checks_hosts=True), scope(host=host, local=local)) == status
 
 
 def test_request_without_a_host_is_no_browsers() -> None:

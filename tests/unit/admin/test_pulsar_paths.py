@@ -15,7 +15,7 @@ from jobs.service.context import CommandEnd
 from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.views import Rows, TableViews
 from lbcore.balancer.commands.namespaces import NOT_EMPTY
-from lbcore.model.tables import TENANTS, TOPICS
+from lbcore.model.tables import POLICIES, TENANTS, TOPICS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
 from tests.support.admin.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
@@ -151,6 +151,26 @@ def test_path_that_reads_answers_with_what_the_tables_have(
         return
     assert (answer.status, answer.json) == (200, wanted)
     assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("primary", ["store-1:8080", "store-1", "store-[0-9]", "[a-z0-9-]+:80.*"])
+def test_policy_names_a_broker_by_its_web_service_or_its_own_name(
+    tmp_path: Path, primary: str
+) -> None:
+    writer = write_tables(tmp_path / "tables")
+    writer.brokers("store-1")  # its web service is at store-1:8080
+    policy = {**POLICY, "primary": [primary], "secondary": []}
+    row = {"kind": "isolation", "name": "p", "value": json.dumps(policy), "is_set": True}
+    writer.upsert(POLICIES, "name", [row])
+    app = make_app(make_context(tmp_path / "tables"), PULSAR_ROUTES)
+
+    def get(rest: str = "") -> Any:
+        return asyncio.run(ask(app, f"{POLICIES_PATH}/brokers{rest}")).json
+
+    listed = {one["brokerName"]: one for one in get()}
+    assert (listed["store-1"]["policyName"], listed["store-1"]["primary"]) == ("p", True)
+    for name in ("store-1", "store-1:8080"):
+        assert get(f"/{name}") == {**listed["store-1"], "brokerName": name}
 
 
 def test_topics_of_a_namespace_are_listed_with_their_partitions(root: Path) -> None:

@@ -28,6 +28,7 @@ from tests.support.admin.assessed import (
     set_loads,
 )
 from tests.support.admin.fake_pulsar import CLUSTER, NOT_TO_BE_USED, FakePulsar, fake_pulsar
+from tests.support.admin.fronts import fronted_brokers
 from tests.support.worlds.world import CLUSTER as WORLD
 from tests.support.worlds.world import World
 
@@ -167,8 +168,10 @@ def test_broker_that_answers_rubbish_is_a_risk_and_the_rest_is_reported(
     fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.put(f"{fake.ports[1]}{REPORT_PATH}", b"<html>bad gateway</html>")
-    code, report, _ = assess(fake, tmp_path, capsys)
-    assert code == 0
+    code, report, noted = assess(fake, tmp_path, capsys)
+    assert code == 1
+    assert "risks may be missing" in noted
+    assert f"load of {fake.broker(1)}" in report["unread"]
     silent = [risk for risk in report["risks"] if risk["kind"] == "silent_broker"]
     assert [risk["subject"] for risk in silent] == [fake.broker(1)]
     assert list(report["loads"]["bundles"]) == [fake.broker(0)]
@@ -179,7 +182,8 @@ def test_settings_that_may_not_be_read_are_said_to_be_unknown(
 ) -> None:
     fake.put(RUNTIME_PATH, {"reason": "This operation requires super-user access"}, 401)
     code, report, _ = assess(fake, tmp_path, capsys)
-    assert (code, report["harms"]) == (0, [])
+    assert (code, report["harms"]) == (1, [])
+    assert {f"settings of {fake.broker(number)}" for number in (0, 1)} == set(report["unread"])
     assert any("super user" in one for one in report["notes"])
 
 
@@ -240,3 +244,117 @@ def row_of(broker: str, rates: Sequence[float]) -> dict[str, Any]:
         "msg_rate_in": list(rates),
         "msg_rate_out": [0.0] * len(rates),
     }
+
+
+BAD = "acme/bad"
+BAD_BUNDLES = f"/admin/v2/namespaces/{BAD}/bundles"
+
+
+def with_bad_namespace(fake: FakePulsar, answer: Any, status: int = 200) -> None:
+    fake.put("/admin/v2/namespaces/acme", ["acme/ns", BAD])
+    fake.put(BAD_BUNDLES, answer, status)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"reason": "no"}, 500),
+        ({"reason": "no"}, 403),
+        ({"reason": "no"}, 412),
+        (b"", 204),
+        (b"null", 200),
+        (b"<html>not found</html>", 404),
+        ({"boundaries": []}, 200),
+        ({"boundaries": ["0x10000000", "0xffffffff"]}, 200),
+    ],
+)
+def test_one_namespace_that_can_not_be_read_is_named_and_blinds_to_no_other(
+    fake: FakePulsar,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    answer: Any,
+    status: int,
+) -> None:
+    with_bad_namespace(fake, answer, status)
+    code, report, noted = assess(fake, tmp_path, capsys)
+    assert code == 1
+    assert list(report["unread"]) == [f"namespace {BAD}"]
+    assert f"namespace {BAD}" in noted
+    assert report["loads"]["imbalance"][-1] == pytest.approx(1.5, abs=0.01)
+    assert f"namespace {BAD}" in {one["subject"] for one in report["risks"]}
+    assert f"namespace {BAD}" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "unread"),
+    [
+        ("/admin/v2/tenants", "tenants"),
+        ("/admin/v2/namespaces/other", "tenant other"),
+        (f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies", "isolation policies"),
+        (f"/admin/v2/clusters/{CLUSTER}/failureDomains", "failure domains"),
+        ("/admin/v2/namespaces/acme/ns/antiAffinity", "anti-affinity group of acme/ns"),
+    ],
+)
+def test_part_that_can_not_be_read_is_named_and_ends_with_1(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, unread: str
+) -> None:
+    fake.put("/admin/v2/tenants", ["acme", "other", "pulsar"])
+    fake.put("/admin/v2/namespaces/other", [])
+    fake.put(path, {"reason": "no"}, 500)
+    code, report, noted = assess(fake, tmp_path, capsys)
+    assert code == 1
+    assert unread in report["unread"]
+    assert "not all could be read" in noted
+
+
+def test_tenant_that_vanishes_between_two_questions_is_no_failure(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.put("/admin/v2/tenants", ["acme", "gone", "pulsar"])
+    fake.put("/admin/v2/namespaces/gone", {"reason": "Tenant does not exist"}, 404)
+    code, report, _ = assess(fake, tmp_path, capsys)
+    assert (code, report["unread"]) == (0, {})
+    assert report["loads"]["imbalance"][-1] == pytest.approx(1.5, abs=0.01)
+
+
+def test_odd_field_of_a_load_report_is_named_and_the_load_is_known(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"{fake.ports[1]}{REPORT_PATH}"
+    report = json.loads(fake.answers[path][1])
+    odd = {**report, "memory": {"usage": "NaN", "limit": 100.0}, "msgRateOut": -0.0016}
+    fake.put(path, odd)
+    code, found, _ = assess(fake, tmp_path, capsys)
+    assert code == 0
+    assert found["unreported"].keys() == {fake.broker(1)}
+    assert found["unreported"][fake.broker(1)].keys() == {"memory", "msgRateOut"}
+    assert any("memory.usage must be a number" in one for one in found["notes"])
+    assert found["loads"]["imbalance"][-1] == pytest.approx(1.5, abs=0.01)
+
+
+def test_manager_that_measures_nothing_is_named_and_no_risk_is_not_said(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for port in fake.ports:
+        fake.put(f"{port}{REPORT_PATH}", b"", 204)
+    code, report, _ = assess(fake, tmp_path, capsys)
+    assert code == 1
+    reasons = [risk["text"] for risk in report["risks"] if risk["kind"] == "silent_broker"]
+    assert len(reasons) == 2
+    assert all("NoopLoadManager" in one for one in reasons)
+
+
+def test_proxy_before_brokers_that_can_not_be_reached_is_refused_with_what_to_give(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fronted_brokers(is_reachable=False) as front:
+        words = ["assess", front.url, *QUICK, "--html", str(tmp_path / "page.html"), "--json"]
+        assert main(words) == 1
+        told = json.loads(capsys.readouterr().err)
+        assert "can't be told from each other" in told["error"]
+        assert "--broker-url BROKER=URL" in told["next"]
+        for number, url in enumerate(front.addresses):
+            words += ["--broker-url", f"{front.names[number]}={url}"]
+        assert main(words) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert set(report["loads"]["brokers"]) == set(front.names)

@@ -93,9 +93,62 @@ def test_metrics_without_the_process_are_unreadable(name: str) -> None:
     assert "process_start_time_seconds" in unreadable.detail
 
 
-def test_metrics_with_a_usage_that_is_no_number_are_unreadable() -> None:
-    page = b'process_start_time_seconds{a="b"} 1e9\npulsar_lb_cpu_usage{a="b"} NaN\n'
-    assert isinstance(parse_metrics(page), Unreadable)
+@pytest.mark.parametrize("odd", ["NaN", "+Inf", "-0.0016", "1.8e308", "x"])
+def test_metrics_with_a_usage_that_is_no_number_have_the_others(odd: str) -> None:
+    page = f"""process_start_time_seconds{{a="b"}} 1e9
+pulsar_lb_cpu_usage{{a="b", broker="host-1"}} {odd}
+pulsar_lb_memory_usage{{a="b", broker="host-1"}} 20
+"""
+    found = parse_metrics(page.encode())
+    assert not isinstance(found, Unreadable)
+    assert (found.percent[1], found.host) == (20.0, "host-1")
+    assert np.isnan(found.percent[[0, 2, 3, 4]]).all()
+    assert "pulsar_lb_cpu_usage" in found.unreported
+
+
+@pytest.mark.parametrize("odd", ["NaN", "+Inf", "-1", "0", "1e300", "x"])
+def test_metrics_without_a_start_that_is_a_time_are_unreadable(odd: str) -> None:
+    page = f'process_start_time_seconds{{a="b"}} {odd}\n'
+    assert isinstance(parse_metrics(page.encode()), Unreadable)
+
+
+@pytest.mark.parametrize("odd", [-1, "NaN", None, 1e300, [], {}])
+@pytest.mark.parametrize("name", ["msgRateIn", "producerCount", "subscriptions"])
+def test_odd_field_of_one_topic_counts_as_not_reported_and_is_named(name: str, odd: Any) -> None:
+    topics = {"t": {"msgRateIn": 1.0, "msgRateOut": 2.0, name: odd}, "u": None}
+    answer = {"a/b": {"0x00000000_0xffffffff": {"persistent": topics}}, "a/c": 3}
+    found = parse_topics(json.dumps(answer).encode())
+    assert not isinstance(found, Unreadable)
+    assert found.stats[0, 1] == 2.0
+    is_subscriptions = name == "subscriptions"
+    named = {f"topics.{name}"} if not (is_subscriptions and odd == {}) else set()
+    assert found.unreported.keys() == named | {"topics.topic", "topics.namespace"}
+
+
+@pytest.mark.parametrize(
+    "boundaries",
+    [
+        [],
+        None,
+        ["0x00000000"],
+        ["0x10000000", "0xffffffff"],
+        ["0x00000000", "0x80000000"],
+        ["0x00000000", "0x80000000", "0x40000000", "0xffffffff"],
+        ["0x00000000", "0x80000000", "0x80000000", "0xffffffff"],
+        ["0x00000000", "0x1ffffffff"],
+        [0, "9" * 5_000],
+        "0x00000000",
+    ],
+    ids=lambda one: repr(one)[:40],
+)
+def test_boundaries_that_are_no_division_of_all_hashes_are_unreadable(boundaries: Any) -> None:
+    assert isinstance(parse_boundaries(json.dumps({"boundaries": boundaries}).encode()), Unreadable)
+
+
+@pytest.mark.parametrize("started", ["+Inf", "1e308", "1e11", "NaN", "-1", "0", "x", "9" * 400])
+def test_metrics_with_a_start_that_is_no_time_are_unreadable(started: str) -> None:
+    found = parse_metrics(f"process_start_time_seconds {started}\n".encode())
+    assert isinstance(found, Unreadable)
 
 
 def test_boundaries_of_a_real_namespace_are_numbers() -> None:
@@ -167,11 +220,7 @@ def test_namespaces_of_pulsar_itself_are_not_mirrored(namespace: str, mirrored: 
         (parse_boundaries, b'{"boundaries": ["0x0", "x"]}'),
         (parse_boundaries, b'{"numBundles": 4}'),
         (parse_settings, b"null"),
-        (parse_topics, b'{"a/b": {"0x00000000_0xffffffff": {"persistent": {"t": 3}}}}'),
-        (
-            parse_topics,
-            b'{"a/b": {"0x00000000_0xffffffff": {"persistent": {"t": {"msgRateIn": -1}}}}}',
-        ),
+        (parse_topics, b"[]"),
     ],
 )
 def test_answer_of_another_form_is_unreadable(parse: Any, garbage: bytes) -> None:

@@ -75,6 +75,17 @@ def test_refusal_is_told_in_pulsars_words(fake: FakePulsar) -> None:
     assert caught.value.is_refusal
 
 
+@pytest.mark.parametrize("reason", [b"[" * 100_000, b'{"reason":' * 50_000, b"9" * 100_000])
+def test_refusal_that_is_nested_without_end_is_told_as_it_begins(
+    fake: FakePulsar, reason: bytes
+) -> None:
+    path = f"/admin/v2/namespaces/{LEFT}/unload"
+    fake.put(path, reason, 409)
+    with pytest.raises(PulsarAdminError, match="409 ") as caught:
+        admin_of(fake).unload(LEFT, "b:1")
+    assert len(str(caught.value)) < 1_000
+
+
 @pytest.mark.parametrize("garbage", [b"", b"<html>", b"[1, 2]", b"\xff\xfe", b'{"a": 1}'])
 def test_garbage_for_a_list_of_brokers_is_an_error_and_no_list(
     fake: FakePulsar, garbage: bytes
@@ -336,3 +347,68 @@ def test_brokers_of_two_versions_and_managers_are_each_reported_as_they_are(
     found = reports(fake, sent, BrokerLoad)
     told = {one.envelope.broker: one.broker_version for one in found if isinstance(one, BrokerLoad)}
     assert told == {fake.broker(0): "3.0.9", fake.broker(1): "4.0.8"}
+
+
+BAD = "acme/bad"
+BAD_BUNDLES = f"/admin/v2/namespaces/{BAD}/bundles"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "label"),
+    [
+        ({"reason": "no"}, 500, "server_error"),
+        ({"reason": "no"}, 403, "not_allowed"),
+        ({"reason": "no"}, 401, "not_allowed"),
+        ({"reason": "no"}, 412, "refused"),
+        (b"", 204, "unreadable"),
+        (b"null", 200, "unreadable"),
+        (b"<html>", 404, "html_page"),
+        (b"<html>log in", 200, "html_page"),
+        ({"boundaries": []}, 200, "unreadable"),
+        ({"boundaries": ["0x00000000", "0xffffffff", "0x80000000"]}, 200, "unreadable"),
+    ],
+)
+def test_one_namespace_that_can_not_be_read_hides_no_other(
+    fake: FakePulsar, answer: Any, status: int, label: str
+) -> None:
+    fake.put("/admin/v2/namespaces/acme", ["acme/ns", BAD])
+    fake.put(BAD_BUNDLES, answer, status)
+    collector = collector_of(fake, [])
+    look = collector.look()
+    assert look.namespaces == {"acme/ns": (0, 0x80000000, 0xFFFFFFFF)}
+    assert look.unread == {BAD}
+    assert {what: one.label for what, one in collector.unread().items() if "load" not in what} == {
+        f"namespace {BAD}": label
+    }
+    fake.put(BAD_BUNDLES, {"boundaries": ["0x00000000", "0xffffffff"]})
+    collector._namespaces_due_s = 0.0  # noqa: SLF001 (half a minute has gone by)
+    assert collector.look().namespaces[BAD] == (0, 0xFFFFFFFF)
+    assert f"namespace {BAD}" not in collector.unread()
+    collector.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "unread"), [("/admin/v2/tenants", "*"), ("/admin/v2/namespaces/acme", "acme")]
+)
+def test_tenant_whose_namespaces_can_not_be_read_keeps_those_that_were_known(
+    fake: FakePulsar, path: str, unread: str
+) -> None:
+    collector = collector_of(fake, [])
+    before = collector.look()
+    fake.put(path, {"reason": "no"}, 500)
+    collector._namespaces_due_s = 0.0  # noqa: SLF001 (half a minute has gone by)
+    look = collector.look()
+    assert look.namespaces == before.namespaces
+    assert look.unread == {unread}
+    collector.close()
+    late = collector_of(fake, [])  # a bridge that has just started knows of none
+    assert late.look().is_unread("acme/never")
+    late.close()
+
+
+def test_tenant_that_is_gone_between_two_questions_is_no_failure(fake: FakePulsar) -> None:
+    fake.put("/admin/v2/tenants", ["acme", "gone"])
+    collector = collector_of(fake, [])
+    assert collector.look().unread == frozenset()
+    assert all("load of" in what for what in collector.unread())
+    collector.close()

@@ -232,3 +232,21 @@ def test_topic_of_one_or_two_partitions_cannot_be_on_too_few_brokers() -> None:
 def test_partitions_are_counted_by_their_topic() -> None:
     topics = [f"persistent://acme/ns/t-partition-{number}" for number in range(3)]
     assert partitions_in([*topics, "persistent://acme/ns/other"]) == {"persistent://acme/ns/t": 3}
+
+
+def test_what_can_not_be_read_is_found_and_thousands_are_counted() -> None:
+    reasons = {f"namespace acme/n{number:04}": "HTTP 403" for number in range(5_000)}
+    seen = Inquiry(listed=frozenset(), owned={}, unread=reasons, unreported={"b-1": "cpu is NaN"})
+    state, judged = GuardState(), None
+    for now_ms in range(0, 15_000, 5_000):
+        judged = judge(state, seen, now_ms, PATIENCE, acts=True)
+        state = judged.state
+    assert judged is not None
+    unread = [one for one in judged.findings if one.trouble is Trouble.UNREAD]
+    assert len(unread) == 21
+    assert [one.evidence for one in unread if one.subject == "others"] == [
+        "4980 more, namespace acme/n0020 first"
+    ]
+    odd = [one for one in judged.findings if one.trouble is Trouble.MISREPORTING]
+    assert [(one.subject, one.evidence) for one in odd] == [("b-1", "cpu is NaN")]
+    assert judged.mends == ()

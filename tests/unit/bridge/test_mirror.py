@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from lbcore.bridge.guard import reason_not_to_act, splits_by_itself
-from lbcore.bridge.mirror import Difference, Look, commands_of, compare
+from lbcore.bridge.mirror import ALL, Difference, Look, commands_of, compare
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import format_arguments, parse_arguments
 
@@ -105,6 +107,17 @@ def test_namespace_that_is_gone_or_new_is_told() -> None:
     assert found.namespaces == {NS: (), "acme/new": WHOLE}
     deleted = {name: record(name, State.DELETED) for name in (LEFT, RIGHT)}
     assert compare(deleted, empty, empty, ("a", "b"), NOTHING).namespaces == {"acme/new": WHOLE}
+
+
+@pytest.mark.parametrize("unread", [ALL, "acme", "acme/ns"])
+def test_namespace_that_could_not_be_read_is_not_gone(unread: str) -> None:
+    blind = look(a=(LEFT, RIGHT), namespaces={}, unread=frozenset({unread}))
+    gone = look(a=(LEFT, RIGHT), namespaces={})
+    assert compare(RECORDS, blind, blind, ("a", "b"), NOTHING).namespaces == {}
+    assert compare(RECORDS, blind, gone, ("a", "b"), NOTHING).namespaces == {}
+    assert compare(RECORDS, gone, gone, ("a", "b"), NOTHING).namespaces == {"acme/ns": ()}
+    other = look(a=(LEFT, RIGHT), namespaces={}, unread=frozenset({"acme/other", "other"}))
+    assert compare(RECORDS, other, other, ("a", "b"), NOTHING).namespaces == {"acme/ns": ()}
 
 
 def test_brokers_are_told_when_they_are_others() -> None:

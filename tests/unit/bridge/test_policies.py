@@ -41,30 +41,50 @@ def raw(value: object) -> bytes:
 
 def test_isolation_policy_is_told_as_the_balancer_reads_it() -> None:
     found = parse_isolation(raw({"mine": POLICY}))
-    assert found == {"mine": TOLD}
-    kind, arguments = format_arguments(ObservePolicies(isolation=found, anti_affinity={}))
+    assert found == ({"mine": TOLD}, {})
+    kind, arguments = format_arguments(ObservePolicies(isolation=found[0], anti_affinity={}))
     assert isinstance(parse_arguments(kind, arguments), ObservePolicies)
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"<html>",
-        b"[]",
-        raw({"mine": 1}),
-        raw({"mine": {**POLICY, "primary": "broker-1"}}),
-        raw({"mine": {**POLICY, "auto_failover_policy": None}}),
-        raw({"mine": {**POLICY, "auto_failover_policy": {"parameters": {"min_limit": "x"}}}}),
-    ],
-)
+@pytest.mark.parametrize("garbage", [b"<html>", b"[]", b"", b"null"])
 def test_half_an_answer_is_no_policy(garbage: bytes) -> None:
     assert isinstance(parse_isolation(garbage), Unreadable)
 
 
+def failover(**given: str) -> dict[str, Any]:
+    return {**POLICY, "auto_failover_policy": {"parameters": given}}
+
+
+ODD_POLICIES = (
+    1,
+    None,
+    {**POLICY, "primary": "broker-1"},
+    {**POLICY, "auto_failover_policy": None},
+    failover(min_limit="x", usage_threshold="80"),
+    failover(min_limit="٣", usage_threshold="80"),
+    failover(min_limit="9" * 5_000, usage_threshold="80"),
+    failover(min_limit="99999999", usage_threshold="80"),
+    failover(min_limit="2", usage_threshold="101"),
+)
+
+
+@pytest.mark.parametrize("odd", ODD_POLICIES, ids=lambda one: repr(one)[:60])
+def test_policy_that_can_not_be_used_is_named_and_hides_no_other(odd: Any) -> None:
+    found = parse_isolation(raw({"good": POLICY, "odd": odd}))
+    assert not isinstance(found, Unreadable)
+    assert found[0] == {"good": TOLD}
+    assert list(found[1]) == ["odd"]
+    kind, arguments = format_arguments(ObservePolicies(isolation=found[0], anti_affinity={}))
+    assert isinstance(parse_arguments(kind, arguments), ObservePolicies)
+
+
 def test_broker_has_the_first_of_its_failure_domains() -> None:
     answer = {"east": {"brokers": ["a:1", "b:1"]}, "west": {"brokers": ["b:1", "c:1"]}}
-    assert parse_domains(raw(answer)) == {"a:1": "east", "b:1": "east", "c:1": "west"}
-    assert isinstance(parse_domains(raw({"east": ["a:1"]})), Unreadable)
+    found = {"a:1": "east", "b:1": "east", "c:1": "west"}
+    assert parse_domains(raw(answer)) == (found, {})
+    odd = parse_domains(raw({**answer, "north": ["a:1"]}))
+    assert not isinstance(odd, Unreadable)
+    assert (odd[0], list(odd[1])) == (found, ["north"])
 
 
 def test_group_is_a_bare_word_or_nothing() -> None:
@@ -99,3 +119,37 @@ def test_bridge_does_not_act_until_the_policies_are_known_and_tells_each_change_
         follower.close()
     assert [one.isolation for one in told] == [{"mine": TOLD}, {}]
     assert told[0].anti_affinity == {"acme/ns": "racks"}
+
+
+def test_one_policy_that_can_not_be_read_leaves_all_others_and_what_was_known_of_it() -> None:
+    told: list[ObservePolicies] = []
+    other = "/admin/v2/namespaces/acme/other/antiAffinity"
+    with fake_pulsar() as fake:
+        admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+        follower = PolicyFollower(admin, CLUSTER, 0, told.append)
+        fake.put(ISOLATION, {"good": POLICY, "odd": POLICY})
+        fake.put(DOMAINS, {"east": {"brokers": ["b:1"]}, "west": {"brokers": ["c:1"]}})
+        fake.put(GROUP, b"racks")
+        fake.put(other, b"racks")
+        names = ["acme/ns", "acme/other"]
+        follower.follow(names)
+        fake.put(ISOLATION, {"good": POLICY, "odd": {**POLICY, "primary": 3}})
+        fake.put(DOMAINS, {"east": {"brokers": ["b:1"]}, "west": None})
+        fake.put(other, {"reason": "no"}, 500)
+        follower.follow(names)
+        assert follower.unread.keys() == {
+            "isolation policy odd",
+            "failure domain west",
+            "anti-affinity group of acme/other",
+        }
+        assert (follower.reason_not_to_act, follower.ungrouped) == ("", frozenset())
+        assert follower.domains == {"b:1": "east", "c:1": "west"}
+        assert [one.isolation.keys() for one in told] == [{"good", "odd"}]
+        follower.close()
+        late = PolicyFollower(admin, CLUSTER, 0, told.append)
+        late.follow(names)
+        assert "isolation policy odd" in late.reason_not_to_act
+        assert late.ungrouped == {"acme/other"}
+        assert told[-1].isolation.keys() == {"good"}
+        assert told[-1].anti_affinity == {"acme/ns": "racks"}
+        late.close()

@@ -54,7 +54,7 @@ def test_token_goes_to_no_host_that_the_cluster_does_not_list(
     admin = admin_of(fake.url, token)
     ask = {
         "unload": lambda: admin.unload(BUNDLE),
-        "namespaces": admin.namespaces,
+        "namespaces": admin.tenants,
         "owned": lambda: admin.owned(CLUSTER, fake.broker(1)),
     }[what]
     with pytest.raises(PulsarAdminError, match="no broker that the cluster lists"):

@@ -59,7 +59,7 @@ def kinds(told: Told, measured: Measured, now_ms: int) -> tuple[Told, list[type]
 def test_report_of_the_modular_manager_is_its_load_without_pulsars_own(name: str) -> None:
     parsed = parse_pulsar_report((REPORTS / name).read_bytes(), "local")
     assert not isinstance(parsed, Rejected)
-    measured = measured_modular(*parsed)
+    measured = measured_modular(parsed)
     _, messages = report(Told(), measured, NOW, SIGNALS, 100)
     assert [type(message) for message in messages] == [BrokerLoad, BundleLoad]
     assert all(not bundle.startswith("pulsar/") for bundle in measured.names)

@@ -62,10 +62,10 @@ def test_load_of_segments_counts_for_the_bundles_that_their_own_names_hash_into(
 def test_load_report_and_claims_of_a_broker_of_5_0_are_read(broker: str) -> None:
     parsed = parse_pulsar_report(raw(TOLD["loads"][broker]), "local")
     assert not isinstance(parsed, Rejected)
-    assert parsed[0].broker_version == "5.0.0-M1"
+    assert parsed.load.broker_version == "5.0.0-M1"
     claims = parse_claims(raw(TOLD["owned"][broker]))
     assert isinstance(claims, Claims)
-    assert claims.owned >= set(parsed[1].names)
+    assert claims.owned >= set(parsed.bundles.names)
 
 
 def test_segments_of_a_scalable_topic_are_siblings_and_reported_as_such() -> None:
@@ -74,7 +74,7 @@ def test_segments_of_a_scalable_topic_are_siblings_and_reported_as_such() -> Non
     for broker in BROKERS:
         parsed = parse_pulsar_report(raw(TOLD["loads"][broker]), "local")
         assert not isinstance(parsed, Rejected)
-        measured, table = measured_modular(*parsed), table_of(broker)
+        measured, table = measured_modular(parsed), table_of(broker)
         for rates in table.rates.values():
             counts.update(partitions_in(rates.topics))
         _, messages = report_topics(Told(), measured, table, Splitting(), 1_000)

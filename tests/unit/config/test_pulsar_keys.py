@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
+from lbcore.config.java_values import parse_properties
 from lbcore.config.load import differences
 from lbcore.config.pulsar_keys import (
     WITHOUT_EFFECT,
     from_pulsar_keys,
     is_about_balancing,
-    parse_properties,
     resolve_changes,
     settings_of,
 )
+from lbcore.config.strategies import SHEDDING, java_class, short_name
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import ConfigError
 from lbcore.validation.dynamic import with_dynamic
@@ -62,7 +63,10 @@ def test_misspelt_bandwidth_key_counts_unless_the_other_says_otherwise(
         ("loadBalancerSheddingIntervalMinutes", "2", "pipeline.shed_interval_ms", 120_000),
         ("loadBalancerSheddingGracePeriodMinutes", "30", "shedding.grace_period_ms", 1_800_000),
         ("loadBalanceSheddingDelayInSeconds", "7", "transfer.shedding_delay_ms", 7_000),
-        ("lowerBoundarySheddingEnabled", "TRUE", "shedding.lower_boundary", True),
+        ("lowerBoundarySheddingEnabled", " TRUE ", "shedding.lower_boundary", True),
+        ("loadBalancerSheddingEnabled", "yes", "shedding.is_shedding", False),
+        ("loadBalancerSheddingIntervalMinutes", "+2", "pipeline.shed_interval_ms", 120_000),
+        ("maxUnloadPercentage", "0.25d", "shedding.max_unload_fraction", 0.25),
         ("minUnloadMessage", "250", "shedding.min_unload_rate_msg_per_s", 250.0),
         (
             "loadBalancerLoadSheddingStrategy",
@@ -106,7 +110,13 @@ def test_key_without_a_value_keeps_pulsars_default() -> None:
         ("maxUnloadPercentage", "7"),
         ("loadBalancerSheddingIntervalMinutes", "soon"),
         ("loadBalancerSheddingIntervalMinutes", "nan"),
-        ("loadBalancerSheddingEnabled", "yes"),
+        ("loadBalancerSheddingIntervalMinutes", "5_000"),
+        ("loadBalancerSheddingIntervalMinutes", "5e3"),
+        ("loadBalancerSheddingIntervalMinutes", "1.0"),
+        ("loadBalancerSheddingIntervalMinutes", "2147483648"),
+        ("minUnloadMessage", "1000.5"),
+        ("maxUnloadPercentage", "0_0.5"),
+        ("maxUnloadPercentage", "NaN"),
         ("defaultNamespaceBundleSplitAlgorithm", "by_magic"),
     ],
 )
@@ -156,8 +166,8 @@ def test_changes_asked_for_by_either_name_are_resolved(
 
 def test_change_of_both_strategies_by_pulsars_names_takes_effect_at_once() -> None:
     wanted = {
-        "loadBalancerLoadSheddingStrategy": "o.a.p.ThresholdShedder",
-        "loadBalancerLoadPlacementStrategy": "o.a.p.LeastLongTermMessageRate",
+        "loadBalancerLoadSheddingStrategy": java_class("ThresholdShedder"),
+        "loadBalancerLoadPlacementStrategy": java_class("LeastLongTermMessageRate"),
     }
     changed = with_dynamic(Config(), resolve_changes(wanted))
     assert (changed.shedding.strategy, changed.placement.strategy) == (
@@ -190,7 +200,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
     )
     assert parse_properties(text) == {
         "a": "2",
-        "b": "two words",
+        "b": "two words ",
         "c": "three",
         "d": "x,y",
         "e": "",
@@ -242,3 +252,24 @@ def test_a_key_of_pulsars_that_means_nothing_here_is_known_with_its_reason(key: 
 
 def test_every_key_without_effect_is_held_by_a_test() -> None:
     assert set(WITHOUT_EFFECT) == set(PULSAR_ONLY)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "com.acme.AvgShedder",
+        "org.apache.pulsar.broker.loadbalance.AvgShedder",
+        "org.apache.pulsar.broker.loadbalance.impl.avgshedder",
+        f"{java_class('ThresholdShedder')},{java_class('AvgShedder')}",
+        f"com.acme.X,{java_class('AvgShedder')}",
+        ".AvgShedder",
+        "",
+    ],
+)
+def test_class_in_another_package_is_none_of_pulsars(name: str) -> None:
+    assert short_name(name, SHEDDING) == name
+
+
+def test_class_of_pulsars_counts_by_its_full_name_and_by_its_simple_one() -> None:
+    for short, simple in SHEDDING.items():
+        assert {short_name(one, SHEDDING) for one in (short, simple, java_class(simple))} == {short}

@@ -39,7 +39,7 @@ def test_rule_has_a_runbook_section_that_says_what_to_do() -> None:
 
 
 def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
-    assert sorted(CASES) == sorted(alert.name for alert in ALERTS)
+    assert {name.partition(",")[0] for name in CASES} == {alert.name for alert in ALERTS}
 
 
 @pytest.fixture(scope="module")

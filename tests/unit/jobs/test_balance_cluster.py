@@ -1,7 +1,6 @@
 """What the job does around Spark's batches; Spark, sink and tables are stood in for."""
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka.place import Ends
-from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.each_batch import EachBatch
 from jobs.adapters.spark.last_batch import LastBatch, LeftError
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
-from jobs.adapters.spark.progress import read_progress
 from jobs.balance_cluster import _let_batch_end, _Told, _wait
 from jobs.console import CommandError, Exit
 
@@ -28,9 +24,6 @@ class Sink:
     def __init__(self) -> None:
         self.identity = SimpleNamespace(query_id="q")
         self.writer = SimpleNamespace(version=lambda _table: 7)
-        self.rests_ms: dict[str, int] = {}
-        self.batch_ms = 0
-        self.ends: Ends = {}
         self.written: list[int] = []
         self.last = LastBatch()
         self.lines: list[Mapping[str, Any]] = []
@@ -41,17 +34,6 @@ class Sink:
 
     def log(self, line: Mapping[str, Any]) -> None:
         self.lines.append(line)
-
-
-class Restless:
-    """A job that never rests; told: until when it might have, from now."""
-
-    def __init__(self) -> None:
-        self.told_s: list[float] = []
-
-    def wait(self, until_s: float, _ends: Ends) -> float:
-        self.told_s.append(until_s - time.monotonic())
-        return 0.0
 
 
 class Query:
@@ -96,7 +78,7 @@ class Clock:
 def each_batch(path: Path, upkeep: Any) -> tuple[EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    each = EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path), 1_000)  # type: ignore[arg-type]
+    each = EachBatch(sink, resumption, upkeep, SeenVersion(path))  # type: ignore[arg-type]
     return each, sink
 
 
@@ -116,46 +98,6 @@ def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something
     assert seen == [[7], [7, 8]]
     assert sink.lines == [{"event": "upkeep"}]
     assert each.ended == 8
-
-
-def test_batch_may_be_held_back_for_as_long_as_every_cluster_allows(tmp_path: Path) -> None:
-    each, sink = each_batch(tmp_path, lambda _: None)
-    each(None, 7)
-    sink.rests_ms = {"one": 60_000, "two": 90_000}
-    each(None, 8)
-    sink.rests_ms = {"one": 60_000, "two": 0}
-    each(None, 9)
-    rest = each.rest
-    assert isinstance(rest, Restless)
-    assert [round(told_s, -1) for told_s in rest.told_s] == [0.0, 60.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("age_ms", "least_s", "most_s"), [(400, 60.0, 60.6), (-9_000, 60.0, 61.0), (9_000, 59.0, 60.0)]
-)
-def test_rest_is_counted_from_the_batchs_trigger_as_spark_counts(
-    age_ms: int, least_s: float, most_s: float, tmp_path: Path
-) -> None:
-    """A trigger is a second. Another clock makes a rest a second shorter or longer at most."""
-    each, sink = each_batch(tmp_path, lambda _: None)
-    sink.rests_ms, sink.batch_ms = {"one": 60_000}, wall_ms() - age_ms
-    each(None, 7)
-    rest = each.rest
-    assert isinstance(rest, Restless)
-    assert least_s < rest.told_s[0] <= most_s
-
-
-def test_progress_is_told_without_the_time_for_which_a_batch_was_held_back() -> None:
-    query = Query()
-    query.batch_id = 4
-    rested, other = read_progress(query, {4: 2_000}), read_progress(query, {3: 2_000})
-    assert rested is not None
-    assert other is not None
-    assert (rested["durationMs"], rested["restedMs"]) == (
-        {"addBatch": 500, "latestOffset": 3},
-        2_000,
-    )
-    assert (other["durationMs"]["addBatch"], other["restedMs"]) == (2_500, 0)
 
 
 def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.adapters.processes.settings import load_settings
 from jobs.cli import main
+from lbcore.config.strategies import java_class
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,7 +80,7 @@ def test_import_writes_an_overlay_that_loads(
     code, target = imported(
         tmp_path,
         "zookeeperServers=\n"
-        "loadBalancerLoadSheddingStrategy=o.a.p.b.l.impl.ThresholdShedder\n"
+        f"loadBalancerLoadSheddingStrategy={java_class('ThresholdShedder')}\n"
         "loadBalancerBrokerThresholdShedderPercentage=7\n"
         "statsUpdateFrequencyInSecs=60\n",
     )
@@ -128,7 +129,7 @@ def test_import_of_what_is_not_obeyed_writes_the_rest_and_fails(
 def test_import_of_half_an_avg_shedder_or_of_a_class_that_is_not_here_is_refused(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, target = imported(tmp_path, f"{key}=o.a.p.b.l.impl.AvgShedder\n")
+    code, target = imported(tmp_path, f"{key}={java_class('AvgShedder')}\n")
     assert code == 1
     assert "can't be imported" in capsys.readouterr().err
     assert not target.exists()
@@ -155,3 +156,56 @@ def test_import_of_a_value_that_can_not_be_used_is_misuse(
     source.write_text("maxUnloadPercentage=lots\n")
     assert main(["config", "import", str(source)]) == 2
     assert "maxUnloadPercentage: 'lots' can't be used here" in capsys.readouterr().err
+
+
+def test_import_writes_the_file_when_it_answers_as_json_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "broker.conf", tmp_path / "overlay.toml"
+    source.write_text("minUnloadMessage=5\n")
+    words = ["config", "import", "--json", "--rules", "4.0", str(source), "--output", str(target)]
+    assert main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["output"] == str(target)
+    assert target.read_text() == told["overlay"]
+    assert main([*words[:-1], str(tmp_path / "none" / "x")]) == 1
+    assert "can't be written" in json.loads(capsys.readouterr().err)["error"]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "a=1\nb=2\n", "shedding.strategy=avg\n"])
+def test_file_without_any_of_pulsars_keys_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert imported(tmp_path, text)[0] == 1
+    assert "none of Pulsar's keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("loadBalancerLoadSheddingStrategy=com.acme.AvgShedder", "no class of Pulsar's"),
+        ("loadBalancerLoadSheddingStrategy=AvgShedder", "full names"),
+        ("loadManagerClassName=a.B,c.ModularLoadManagerImpl", "one class name"),
+        ("minUnloadMessage=5_000", "Java refuses it (int)"),
+        ("minUnloadMessage=5e3", "Java refuses"),
+        ("minUnloadMessage=1.0", "Java refuses"),
+        ("minUnloadMessage=\u0665", "Java refuses"),
+        ("minUnloadMessage=2147483648", "Java refuses"),
+        ("minUnloadMessage=\\u12", "Java refuses"),
+        ("loadBalancerCPUResourceWeight=1,5", "Java refuses"),
+    ],
+)
+def test_what_java_and_pulsar_refuse_is_refused_with_the_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    assert imported(tmp_path, f"{line}\n")[0] in (1, 2)
+    assert said in capsys.readouterr().err
+
+
+def test_flag_that_java_reads_as_false_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, target = imported(tmp_path, "loadBalancerSheddingEnabled=yes\n")
+    assert code == 0
+    assert "is_shedding = false" in target.read_text()
+    assert "counts as false" in capsys.readouterr().err

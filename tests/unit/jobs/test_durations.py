@@ -35,6 +35,12 @@ def test_duration_that_is_none_is_refused(text: str) -> None:
         parse_duration_ms(text)
 
 
+@pytest.mark.parametrize("text", ["9" * 400 + "s", "9" * 400, "36501d", "1" + "0" * 20 + "ms"])
+def test_duration_longer_than_a_century_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="too long for a duration"):
+        parse_duration_ms(text)
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

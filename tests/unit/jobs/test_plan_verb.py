@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from jobs.cli import main
+from jobs.operating.outlook import Outlook, _skip_lines
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
+from lbcore.plan.shed.own import FAULTS
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.worlds.explained_world import asked_now
@@ -185,3 +188,17 @@ def test_body_that_makes_no_sense_is_refused_with_a_reason(
     reply = post(app, body)
     assert reply.status == status
     assert reply.json["reason"]
+
+
+@pytest.mark.parametrize("reason", FAULTS)
+def test_fault_of_an_own_strategy_is_shown_and_fails(reason: str) -> None:
+    fault = {"reason": reason, "inputs": {"skipped": {"strategy": "m:f: raised KeyError, line 7"}}}
+    idle = {"reason": "NoBundles", "inputs": {"skipped": {"strategy": "not shown"}}}
+    found = mock.Mock(skips=[{**idle, "cycle": 1}, *({**fault, "cycle": at} for at in (2, 3))])
+    outlook = Outlook(found=found, tables_age_ms=0)
+    assert outlook.has_faults
+    assert list(_skip_lines(found)) == [
+        "cycle 1 would decide nothing: NoBundles",
+        f"cycles 2 to 3 would decide nothing: {reason}: m:f: raised KeyError, line 7",
+    ]
+    assert not Outlook(found=mock.Mock(skips=[idle]), tables_age_ms=0).has_faults

@@ -1,5 +1,6 @@
 """Files, the environment and the command line become one configuration, or an error that helps."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,71 @@ def test_settings_take_an_overlay_by_path_and_then_assignments(tmp_path: Path) -
 def test_settings_in_a_folder_without_a_base_lie_upon_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("[lookup]\nport = 9\n")
     assert load_settings(["own"], conf=tmp_path).lookup.port == 9
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_settings_are_read_as_any_editor_writes_utf_8(
+    tmp_path: Path, mark: bytes, end: bytes
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(mark + end.join([b"# \xc3\xa9", b"[lookup]", b"port = 9", b""]))
+    assert load_settings([str(path)]).lookup.port == 9
+
+
+DEEP = 5_000
+UNREADABLE = {
+    "UTF-16, little": ("[lookup]\n".encode("utf-16"), "UTF-16"),
+    "UTF-16, big": (b"\xfe\xff" + "[lookup]\n".encode("utf-16-be"), "UTF-16"),
+    "UTF-16 without a mark": ("[lookup]\n".encode("utf-16-le"), "UTF-16"),
+    "Latin-1": ("# a\n# é\n".encode("latin-1"), "line 2 has byte 0xe9"),
+    "digits": (b"# 1\n[lookup]\nport = " + b"9" * DEEP, "line 3 has a number"),
+    "digits of a float": (b"[lookup]\nport = " + b"9" * DEEP + b".5", "write a whole number"),
+    "hexadecimal digits": (b"[lookup]\nport = 0x" + b"f" * DEEP, "20000 bits"),
+    "digits in a list": (b"[lookup]\nport = [0x" + b"f" * DEEP + b"]", "too large to be shown"),
+    "digits alone": (b"lookup = 0x" + b"f" * DEEP, "20000 bits"),
+    "lists": (b"[lookup]\n# a\nport = " + b"[" * DEEP + b"]" * DEEP, "line 3 has lists"),
+    "lists by the line": (b"a = 1\nport = " + b"[\n" * DEEP + b"]" * DEEP, "has lists"),
+    "tables": (b"[lookup]\nport = " + b"{a=" * DEEP + b"1" + b"}" * DEEP, "line 2 has lists"),
+    "open lists": (b"[lookup]\nport = " + b"[" * DEEP, "line 2 has lists"),
+    "dotted key": (b"[lookup]\nport" + b".a" * DEEP + b" = 1", "can't be used here"),
+    "table's name": (b"[lookup" + b".a" * DEEP + b"]\nport = 1", "there is no such setting"),
+    "clusters": (b"[clusters" + b".a" * DEEP + b"]\nport = 1", "there is no such section"),
+    "nothing but NUL": (b"\0" * 8, "UTF-16"),
+    "folder": (None, "Is a directory"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_settings_that_no_parser_takes_are_misuse_with_their_place(
+    tmp_path: Path, kind: str
+) -> None:
+    content, words = UNREADABLE[kind]
+    path = tmp_path / "bad.toml"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(MisuseError) as caught:
+        load_settings([str(path)])
+    assert str(path) in caught.value.what
+    assert words in caught.value.why
+    assert len(str(caught.value)) < 1_000 + 2 * DEEP * kind.startswith(("dotted", "table", "clus"))
+
+
+@pytest.mark.parametrize("text", ["9" * DEEP, "[" * DEEP, "{" * DEEP, "0x" + "f" * DEEP])
+def test_assignment_of_any_size_is_misuse(text: str) -> None:
+    for key in ("lookup.port", "shedding.strategy", "kafka.bootstrap_servers"):
+        with contextlib.suppress(MisuseError):
+            load_settings([], [f"{key}={text}"])
+    with pytest.raises(MisuseError):
+        load_settings([], [f"lookup.port={text}"])
+
+
+def test_secret_of_a_file_with_a_byte_order_mark_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"\xef\xbb\xbfhidden\r\n")
+    assert read_secret("S", {"S_FILE": str(path)}) == "hidden"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What each topic must be follows from the settings, and Kafka's address from them and secrets."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from jobs.adapters.kafka.acls import kafka_acls_commands, rights_of
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.settings import kafka_address, spark_source_options
+from jobs.adapters.kafka.raw_fetch import connection_text
+from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.topics import TopicSpec, wanted_topics
 from jobs.console import CommandError, MisuseError
 from lbcore.config.load import parse_config
@@ -99,7 +101,7 @@ def test_address_with_sasl_and_no_password_says_which_variable_to_set() -> None:
     assert "BALLAST_KAFKA_PASSWORD" in raised.value.next_step
 
 
-def test_spark_is_let_in_as_the_other_clients_are(tmp_path: Path) -> None:
+def test_connection_text_holds_certificates_and_no_paths(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     authority.write_text("-----BEGIN CERTIFICATE-----\n")
     security = {
@@ -109,33 +111,16 @@ def test_spark_is_let_in_as_the_other_clients_are(tmp_path: Path) -> None:
         "sasl_plain_username": "job",
         "sasl_plain_password": 'with "quotes" and \\',
     }
-    options = spark_source_options(KafkaAddress(bootstrap="a:1", security=security))
-    assert options == {
-        "groupIdPrefix": "ballast",
-        "kafka.bootstrap.servers": "a:1",
-        "kafka.fetch.max.wait.ms": "1",
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----\n",
-        "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required "
-            'username="job" password="with \\"quotes\\" and \\\\";'
-        ),
-    }
+    found = json.loads(connection_text(KafkaAddress(bootstrap="a:1", security=security)))
+    assert found["ssl_cafile"] == "-----BEGIN CERTIFICATE-----\n"
+    assert found["sasl_plain_password"] == security["sasl_plain_password"]
+    assert str(tmp_path) not in json.dumps(found)
 
 
-def test_key_that_java_does_not_read_is_refused_with_the_command_that_converts_it(
-    tmp_path: Path,
-) -> None:
-    key = tmp_path / "key.pem"
-    key.write_text("-----BEGIN RSA PRIVATE KEY-----\n")
-    address = KafkaAddress(
-        bootstrap="a:1", security={"security_protocol": "SSL", "ssl_keyfile": str(key)}
-    )
-    with pytest.raises(CommandError) as raised:
-        spark_source_options(address)
-    assert f"openssl pkcs8 -topk8 -nocrypt -in {key}" in raised.value.next_step
+def test_certificate_that_is_missing_is_named(tmp_path: Path) -> None:
+    security = {"security_protocol": "SSL", "ssl_cafile": str(tmp_path / "none.pem")}
+    with pytest.raises(CommandError, match=r"none\.pem could not be read"):
+        connection_text(KafkaAddress(bootstrap="a:1", security=security))
 
 
 def test_rights_of_a_role_become_commands_of_kafkas_own_tool() -> None:

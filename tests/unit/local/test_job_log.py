@@ -62,3 +62,19 @@ def test_job_log_notices_starts_of_the_job() -> None:
     log = JobLog()
     log.fold([{"event": "start"}, _line(1), {"event": "start"}, {"event": "other"}])
     assert (log.starts, log.batches) == (2, 1)
+
+
+def test_job_log_tells_who_is_suspected_and_found_dead_and_who_got_the_bundles() -> None:
+    log = JobLog()
+    inputs = '{"broker_timeout_ms":15000,"silent_ms":6000}'
+    row = {"decision_id": "1-1", "kind": "silence", "source": "a", "inputs": inputs}
+    log.fold([_line(1, silence=[{**row, "reason": "Suspected"}])])
+    assert log.silent_now(3_000).suspected == ("a suspected: silent for 8 s, failover at 15 s",)
+    move = {"bundle": "t/n/0x00000000_0xffffffff", "from": "a", "to": "b", "cause": "failover"}
+    log.fold([_line(2, silence=[{**row, "reason": "Dead"}], moves=[move] * 3)])
+    assert log.silent_now(3_000).suspected == ()
+    assert log.news == [
+        "a suspected: silent for 6 s, failover at 15 s",
+        "a found dead at 00:00:02 UTC after 6 s of silence",
+        "a is dead: 3 bundles moved to b (3)",
+    ]

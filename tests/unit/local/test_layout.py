@@ -9,6 +9,7 @@ import pytest
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout, Size, check_size
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.run_local import check_kills, parse_kill
 
 
 @pytest.fixture
@@ -78,6 +79,46 @@ def test_lookup_port_taken_is_an_error_that_names_it(layout: Layout) -> None:
         with pytest.raises(CommandError) as caught:
             layout.lookup_port(other.getsockname()[1])
     assert "lookup service" in caught.value.what
+    assert "--port N" in caught.value.next_step
+
+
+def test_lookup_port_kept_and_taken_meanwhile_is_replaced_aloud(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout.root.mkdir()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        (layout.root / "lookup-port.json").write_text(str(taken))
+        port = layout.lookup_port(None)
+    assert port != taken
+    assert layout.lookup_port_now() == port
+    told = capsys.readouterr().err
+    assert f"port {taken} is taken" in told
+    assert f"has port {port}; --port N chooses one" in told
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_536, 10**30])
+def test_lookup_port_that_is_none_is_an_error(layout: Layout, port: int) -> None:
+    layout.root.mkdir()
+    with pytest.raises(CommandError) as caught:
+        layout.lookup_port(port)
+    assert "1 to 65535" in caught.value.why
+
+
+def test_kill_of_a_broker_that_the_run_has_not_is_misuse() -> None:
+    check_kills((parse_kill("broker-1@1"), parse_kill("broker-6@1.5")), Size(brokers=6))
+    for name in ("broker-7", "broker-0", "broker-01", "store-1", "BROKER-1"):
+        with pytest.raises(MisuseError) as caught:
+            check_kills((parse_kill(f"{name}@1"),), Size(brokers=6))
+        assert "broker-1 to broker-6" in caught.value.why
+
+
+@pytest.mark.parametrize("text", ["broker-1", "@1", "broker-1@", "broker-1@inf", "broker-1@-1"])
+def test_kill_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="BROKER@SECONDS"):
+        parse_kill(text)
 
 
 def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(

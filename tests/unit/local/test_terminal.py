@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from jobs.local.job_log import ShownMove
+from jobs.local.fleet_watch import FleetBroker
+from jobs.local.job_log import JobLog, ShownMove
 from jobs.local.prober import ProbeCounts
-from jobs.local.status import BrokerRow, RunStatus, broker_order
+from jobs.local.status import BrokerRow, RunStatus, broker_order, broker_rows, bundles_served
 from jobs.local.terminal import render, sparkline
+from lbcore.sim.summary import LoadSample
 
 _MOVE = ShownMove(
     at_ms=1, bundle="t/n/0x00000000_0x40000000", source="broker-1", destination="", cause="shed"
@@ -97,3 +99,14 @@ def test_sparkline_spans_from_even_to_the_largest() -> None:
 def test_broker_order_is_by_number_not_by_letter() -> None:
     names = ["broker-10", "broker-2", "other", "broker-1"]
     assert sorted(names, key=broker_order) == ["broker-1", "broker-2", "broker-10", "other"]
+
+
+def test_bundles_of_brokers_beside_the_run_are_counted_and_shown() -> None:
+    fleet = (FleetBroker(name="broker-1", life="alive", load=5.0, bundles=60),)
+    sample = LoadSample(at_ms=1, broker_loads={"broker-1": 5.0}, bundles_open=60)
+    told = {"state": "active", "score": 0.1, "msg_rate": None}
+    job = JobLog(brokers={"store-1": {**told, "bundles": 4}, "broker-1": {**told, "bundles": 59}})
+    assert bundles_served(sample, fleet, job) == 64
+    assert [(row.name, row.bundles) for row in broker_rows(fleet, job)] == [
+        ("broker-1", 60), ("store-1", 4)
+    ]  # fmt: skip

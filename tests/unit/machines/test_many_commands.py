@@ -12,9 +12,9 @@ from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.rules import ClusterRules, Pin, differing
 from lbcore.config.tree import Config
+from lbcore.model.nearest import nearest
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from lbcore.wire.nearest import nearest
 from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, is_settled
 

@@ -6,9 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT, complete
+from lbcore.scorer.batch import (
+    REFUSED_BYTES_PER_BATCH,
+    REFUSED_PER_BATCH,
+    REFUSED_RAW_BYTES,
+)
 from lbcore.scorer.group_update import TICK, GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scoring import make_scorer
 from lbcore.scorer.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
@@ -247,3 +253,61 @@ def test_bad_rows_of_a_report_on_topics_are_refused_and_the_others_pass() -> Non
     (placed,) = update.placed
     assert placed.message.topics == topics[1:]
     assert [one.rejected.reason for one in update.rejected] == [RejectReason.NEGATIVE]
+
+
+def garbage(count: int, size: int) -> list[RawMessage]:
+    return [
+        RawMessage(
+            position=Position(topic="broker-load", partition=0, offset=n, timestamp_ms=1_000),
+            key=b"local/b",
+            value=b"x" * size,
+        )
+        for n in range(count)
+    ]
+
+
+def test_refused_messages_are_kept_in_part_and_beyond_a_number_and_a_size_counted() -> None:
+    update = SCORER.step(None, garbage(REFUSED_PER_BATCH + 500, 10), 0).effects[0]
+    assert len(update.rejected) == REFUSED_PER_BATCH
+    assert update.not_kept == {"broker-load:not_json": 500}
+    assert update.counts == {"rejected": REFUSED_PER_BATCH + 500}
+    assert unpack_update(pack_update(update)).not_kept == update.not_kept
+    update = SCORER.step(None, garbage(600, 100_000), 0).effects[0]
+    raws = [message.rejected.raw for message in update.rejected]
+    assert {len(found) for found in raws} == {REFUSED_RAW_BYTES}
+    assert sum(map(len, raws)) <= REFUSED_BYTES_PER_BATCH + REFUSED_RAW_BYTES
+    assert len(raws) + update.not_kept["broker-load:not_json"] == 600
+    assert "of its 100000 bytes 16384 are kept" in update.rejected[0].rejected.detail
+
+
+def test_record_that_the_source_did_not_read_is_refused_for_what_the_source_says() -> None:
+    at = Position(topic="acks", partition=1, offset=9, timestamp_ms=1_000)
+    refusal = "too_large offset 9: the record has 700000000 bytes"
+    event = RawMessage(position=at, key=b"local/evil", value=b"xx", refusal=refusal)
+    (found,) = SCORER.step(None, [event], 0).effects[0].rejected
+    assert found.position == at
+    assert found.rejected.reason is RejectReason.TOO_LARGE
+    assert found.rejected.detail == "offset 9: the record has 700000000 bytes"
+    assert (found.rejected.cluster, found.rejected.raw) == ("local", b"xx")
+
+
+def test_parts_that_wait_are_bounded_and_the_broker_with_most_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lbcore.scorer.scorer.PENDING_BYTES", 2_000)
+
+    def waiting(broker: str, number: int, offset: int) -> RawMessage:
+        message = replace(part(1, number % 2, 100), envelope=envelope(1, broker=broker))
+        return raw(replace(message, part=number), offset)
+
+    starts = [Heartbeat(envelope=envelope(1, broker=name)) for name in ("good", "evil")]
+    events = [raw(message, n) for n, message in enumerate(starts)]
+    events += [waiting("good", 0, 2), *(waiting("evil", n, 3 + n) for n in range(20))]
+    step = SCORER.step(None, events, 0)
+    assert step.state is not None
+    sizes = {name: track.pending_bytes for name, track in step.state.items()}
+    assert sizes["good"] > 0
+    assert sum(sizes.values()) <= 2_000
+    found = step.effects[0].rejected
+    assert {message.rejected.reason for message in found} == {RejectReason.MISSING_PART}
+    assert len(found) > 5

@@ -9,6 +9,7 @@ import pytest
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.tree import Config
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status
 
 NOW_MS = 1_000_000_000
@@ -296,3 +297,94 @@ def test_brokers_of_several_versions_at_once_are_a_warning_where_they_are_known(
     (warning,) = mixed.warnings
     assert "several versions: 4.0.8 (2), 4.2.4 (1): end the upgrade" in warning
     assert told("4.0.8", "4.0.8", "").warnings == told("", None).warnings == ()
+
+
+def silence(reason: str, source: str = "", age_ms: int = 1_000, **inputs: Any) -> dict[str, Any]:
+    told = {"silent_ms": 6_000, "broker_timeout_ms": 15_000, **inputs}
+    row = {"decision_id": f"1-{NOW_MS - age_ms}", "kind": "silence", "reason": reason}
+    return {**row, "source": source, "at_ms": NOW_MS - age_ms, "inputs": to_json(told)}
+
+
+def failover(source: str, age_ms: int, **destinations: int) -> dict[str, Any]:
+    inputs = {"bundles": sum(destinations.values()), "destinations": destinations}
+    row = {"decision_id": "2-1", "kind": "failover", "reason": "owner_dead", "source": source}
+    return {**row, "at_ms": NOW_MS - age_ms, "inputs": to_json(inputs)}
+
+
+def test_suspected_broker_is_named_with_its_silence_and_when_it_is_failed_over() -> None:
+    found = status(silence=[silence("Suspected", "b1")])
+    words = "b1 suspected: silent for 7 s, failover at 15 s"
+    assert (found.phase, found.why) == (ClusterPhase.IN_PROGRESS, words)
+    assert found.alarms == (f"{words}: is it frozen or cut off?",)
+    assert status(silence=[silence("Suspected", "b1"), silence("Heard", "b1", 500)]) == status()
+
+
+def test_dead_broker_is_named_with_the_time_its_silence_and_who_got_its_bundles() -> None:
+    brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
+    rows = [silence("Suspected", "b1", 13_000), silence("Dead", "b1", 4_000, silent_ms=15_600)]
+    rows += [
+        failover("b1", 4_000, b2=1, b3=2),
+        failover("b1", 3_000, b3=1),
+        failover("b9", 1, b2=7),
+    ]
+    (alarm,) = status(brokers=brokers, bundles=[], silence=rows).alarms
+    assert alarm == (
+        "b1 found dead at 13:46:36 UTC after 15 s of silence, 4 bundles moved to b2 (1), b3 (3):"
+        " start it, or `ballast broker forget b1`"
+    )
+
+
+def test_silence_of_many_stalls_and_is_said_once() -> None:
+    many = silence("Many", silent=["b1", "b2"], count=2, brokers=2)
+    found = status(silence=[many, silence("Suspected", "b1"), silence("Suspected", "b2")])
+    assert found.phase is ClusterPhase.STALLED
+    assert (
+        found.why == "2 of 2 brokers are silent, such as b1, b2, for up to 7 s, and failover waits"
+    )
+    assert len(found.alarms) == 1
+    assert status(silence=[many, silence("Over", age_ms=10, count=0)]) == status()
+
+
+@pytest.mark.parametrize("writer_age_ms", [2_000, 60_000])
+def test_kafka_that_does_not_answer_is_said_first_and_the_job_is_not_to_be_started(
+    writer_age_ms: int,
+) -> None:
+    trouble = "Kafka does not answer at kafka-1:9092 (no answer within 1 s)"
+    around = JobSurroundings(kafka=trouble, log="/logs/job.log")
+    found = status(writer_ms=NOW_MS - writer_age_ms, around=around)
+    assert found.alarms[0].startswith(trouble)
+    assert not any("start it again" in alarm or "read" in alarm for alarm in found.alarms)
+    assert found.why.startswith(trouble)
+    is_away = writer_age_ms == 60_000
+    assert found.phase is (ClusterPhase.STALLED if is_away else ClusterPhase.LATE)
+
+
+def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read() -> None:
+    brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
+    rows: dict[str, Any] = {"brokers": brokers, "bundles": [], "writer_ms": NOW_MS - 60_000}
+    rows["silence"] = [silence("Suspected", "b2", 61_000)]
+    found = status(**rows, around=JobSurroundings(log="/logs/job.log"))
+    job, *told = found.alarms
+    assert job == "no heartbeat of the job for 1 min: read /logs/job.log, start it again"
+    assert len(told) == 2
+    assert all(alarm.endswith("(as of 1 min ago)") for alarm in told)
+    assert "silent for 7 s" in told[0]
+    supervised = status(**rows, around=JobSurroundings(log="/logs/job.log", is_supervised=True))
+    assert "starts it again by itself" in supervised.alarms[0]
+    assert "/logs/job.log" in supervised.alarms[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "command"),
+    [
+        ("filters.load_manager_class", "`ballast config set filters.load_manager_class=VALUE`"),
+        ("isolation policies", "`ballast isolation set`"),
+        ("anti-affinity groups", "`ballast anti-affinity delete`"),
+        ("silent brokers", "they wait until these are heard"),
+    ],
+)
+def test_bundles_without_candidate_name_the_rule_and_a_way_out(setting: str, command: str) -> None:
+    row = {**decision(7, "no_candidate", setting), "bundle": "n/a/1"}
+    (alarm,) = status(decisions=[decision(6), row]).alarms
+    assert setting in alarm
+    assert command in alarm

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,17 @@ def test_only_what_names_the_asked_and_lies_within_the_window_is_told(
     late = TimelineQuestion(from_ms=world.now_ms - 6_000, until_ms=world.now_ms)
     assert {event["kind"] for event in read_timeline(reader, late)["events"]} >= {"setting"}
     assert all(one["at_ms"] >= late.from_ms for one in read_timeline(reader, late)["events"])
+
+
+def test_crash_is_told_from_the_suspicion_to_who_got_the_bundles(
+    world: World, reader: TableReader
+) -> None:
+    asked = TimelineQuestion(from_ms=0, until_ms=world.now_ms, kinds=("crash",))
+    events = read_timeline(reader, asked)["events"]
+    died = next(event for event in events if "found dead at" in event["reason"])
+    of_broker = [event["reason"] for event in events if event["source"] == died["source"]]
+    assert any(
+        re.search(r"suspected: silent for \d+ s, failover at 15 s", one) for one in of_broker
+    )
+    assert any(re.search(r"found dead at .* after 1\d s of silence", one) for one in of_broker)
+    assert any(re.search(r"\d+ bundles? moved to broker-\d.*\(\d+\)", one) for one in of_broker)

@@ -11,7 +11,7 @@ from lbcore.plan.filter.isolation import (
     isolation_verdicts,
     policy_rows,
 )
-from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.plan.filter.verdict import FilterVerdict
 
 OK, OUT, SPARE, RESERVED = (
@@ -22,7 +22,7 @@ OK, OUT, SPARE, RESERVED = (
 )
 POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), secondary=("b.*",))
 BROKERS = IsolationBrokers(
-    names=("a1:8080", "a2:8080", "b1:8080", "c1:8080"),
+    names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
     is_available=np.ones(4, dtype=np.bool_),
     usage=np.array([0.5, 0.8, 0.1, 0.1]),
     supports_persistent=np.ones(4, dtype=np.bool_),
@@ -96,3 +96,18 @@ def test_namespace_gets_the_first_policy_that_matches_it() -> None:
     assert rows.tolist() == [0, 1, 2]
     assert policy_rows((second, POLICY), ("t/x",)).tolist() == [0]
     assert policy_rows((), ("t/x", "t/y")).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("primary", ["store-1", "store-1:8080", "10.0.0.1", "store-[0-9]:80.*"])
+def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
+    names = (broker_names("store-1", "http://store-1:8080", "https://10.0.0.1:8443"), ("b2",))
+    brokers = IsolationBrokers(
+        names=names,
+        is_available=np.ones(2, dtype=np.bool_),
+        usage=np.zeros(2),
+        supports_persistent=np.ones(2, dtype=np.bool_),
+        supports_non_persistent=np.ones(2, dtype=np.bool_),
+    )
+    policy = replace(POLICY, primary=(primary,), secondary=())
+    own, shared, _ = isolation_verdicts((policy,), brokers, usage_limits=False).tolist()
+    assert (own, shared) == ([OK, OUT], [RESERVED, OK])

@@ -192,13 +192,13 @@ def test_flapping_brokers_are_open_when_there_are_no_others() -> None:
     assert labels == ["draining", "ok", "ok", "ok"]
 
 
-def test_suspected_broker_is_closed_while_there_are_others() -> None:
+def test_suspected_broker_is_closed_also_when_there_are_no_others() -> None:
     snap = cluster([-1], is_draining=np.array([True, False, False, False]))
     suspects, flaps = np.array([True, True, False, False]), np.array([False, True, False, True])
     labels = asked(snap, FilterConfig(), is_suspected=suspects, is_flapping=flaps)[1]
     assert labels == ["draining", "suspected", "ok", "flapping"]
     labels = asked(snap, FilterConfig(), is_suspected=np.ones(4, dtype=np.bool_))[1]
-    assert labels == ["draining", "ok", "ok", "ok"]
+    assert labels == ["draining", "suspected", "suspected", "suspected"]
 
 
 def test_pin_leaves_only_its_broker_before_everything_else() -> None:

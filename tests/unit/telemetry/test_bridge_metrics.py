@@ -28,6 +28,8 @@ def counted() -> BridgeMetrics:
     made.count_answer(AckOutcome.CLOSED, 1.5)
     made.count_load_error("a")
     made.count_load_error("b")
+    made.show_unread(["not_allowed", "not_allowed", "html_page"])
+    made.count_unreported("cpu")
     return made
 
 
@@ -47,6 +49,9 @@ def test_numbers_are_what_was_counted() -> None:
     assert value(registry, "ballast_bridge_silent_brokers") == 1
     assert value(registry, "ballast_bridge_bundles") == 1
     assert value(registry, "ballast_bridge_differences") == 3
+    assert value(registry, "ballast_bridge_unread", reason="not_allowed") == 2
+    assert value(registry, "ballast_bridge_unread", reason="no_answer") == 0
+    assert value(registry, "ballast_bridge_unreported_total", field="cpu") == 1
     assert value(registry, "ballast_bridge_messages_total", result="delivered") == 9
     assert value(registry, "ballast_bridge_messages_total", result="not_delivered") == 1
     assert value(registry, "ballast_bridge_looks_total", result="failed") == 1

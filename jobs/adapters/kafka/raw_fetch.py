@@ -1,0 +1,272 @@
+"""Fetches of a partition's log as it stands on the broker: batches that nobody has inflated.
+
+kafka-python's consumer inflates each batch whole, so this speaks Kafka's protocol one layer below,
+by the same connections. Transactions are read uncommitted, as nobody on the wire uses them: a
+reader that waits for their end could be held up by anybody who begins one.
+"""
+
+import contextlib
+import json
+import os
+import ssl
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import FetchRequest
+
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.console import CommandError
+
+RESPONSE_BYTES = 16 * 1024 * 1024
+PARTITION_BYTES = 1024 * 1024
+"""Of one answer; a first batch that is larger comes whole, whatever these say."""
+
+_FRAME_BYTES = 256 * 1024 * 1024
+_ASK_MS = 10_000
+_METADATA_AGE_MS = 30_000
+_VERSION_MAX = 12  # the last that names topics, not their ids
+_AGAIN_S = 0.2
+_PEM_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class OffsetsLostError(CommandError):
+    """Kafka no longer has what was not read yet."""
+
+    def __init__(self, place: TopicPartition, wanted: int, why: str) -> None:
+        super().__init__(
+            f"messages of {place.topic} were lost before they were read",
+            why=f"partition {place.partition}, offset {wanted}: {why}",
+            next_step="`ballast state rebuild`, then start the job again: it reads on where Kafka "
+            "still has something. Raise topics.report_retention_ms if the job was away for long",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The log of one partition from the offset asked for.
+
+    log: whole batches and maybe a part of one. begin: the first offset that Kafka has; end: the
+    offset after the last.
+    """
+
+    log: bytes
+    begin: int
+    end: int
+
+
+def connection_text(address: KafkaAddress, **more: Any) -> str:
+    """The address as text that another machine can connect by: certificates as they are.
+
+    more: options of kafka-python that win.
+    """
+    options = {**address.client_options("balance_cluster-source"), **more}
+    for name in _PEM_FILES:
+        if options.get(name):
+            options[name] = _read_pem(options[name])
+    return json.dumps(options)
+
+
+def _read_pem(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(
+            f"{path} could not be read",
+            why=str(error),
+            next_step="name a readable PEM file in kafka.ca_file, certificate_file or key_file",
+        ) from error
+
+
+def latest_offsets(connection: str, topics: Sequence[str]) -> Offsets:
+    """The offset after the last message of each partition. connection: from `connection_text`."""
+    consumer = KafkaConsumer(metrics_enabled=False, **_with_context(json.loads(connection)))
+    try:
+        places = [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in sorted(consumer.partitions_for_topic(topic) or ())
+        ]
+        found: Offsets = consumer.end_offsets(places)
+        return found
+    finally:
+        consumer.close()
+
+
+class RawFetcher:
+    """Connections to Kafka for fetches of raw batches. One thread at a time."""
+
+    def __init__(self, connection: str, topics: tuple[str, ...]) -> None:
+        """Connect. connection: from `connection_text`. Raises KafkaError."""
+        options = _with_context(json.loads(connection))
+        options |= {
+            "receive_message_max_bytes": _FRAME_BYTES,
+            "metadata_max_age_ms": _METADATA_AGE_MS,
+        }
+        self._topics = topics
+        self._net = NetworkSelector(**options)
+        self._net.start()
+        self._manager = KafkaConnectionManager(self._net, **options)
+        try:
+            self._manager.bootstrap(options["bootstrap_timeout_ms"])
+            self._wait(self._manager.cluster.set_topics(list(topics)))
+        except BaseException:
+            self.close()
+            raise
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of all topics that are known now, sorted."""
+        cluster = self._manager.cluster
+        found = [
+            TopicPartition(topic, number)
+            for topic in self._topics
+            for number in sorted(cluster.partitions_for_topic(topic) or ())
+        ]
+        if not found:
+            self._wait(cluster.request_update())
+        return found
+
+    def fetch(self, offsets: Offsets) -> dict[TopicPartition, Part]:
+        """Ask once for what comes at these offsets; a partition whose leader moves is left out.
+
+        Raises OffsetsLostError where Kafka doesn't have the offset, KafkaError.
+        """
+        found: dict[TopicPartition, Part] = {}
+        for node, wanted in self._by_leader(offsets).items():
+            for place, answer in self._ask(node, wanted):
+                error = for_code(answer.error_code)
+                if error is OffsetOutOfRangeError:
+                    raise OffsetsLostError(place, offsets[place], "Kafka has no such offset now")
+                if error is TopicAuthorizationFailedError:
+                    raise error(place.topic)
+                if answer.error_code:
+                    self._manager.cluster.request_update()
+                    continue
+                found[place] = Part(
+                    log=bytes(answer.records or b""),
+                    begin=answer.log_start_offset,
+                    end=answer.high_watermark,
+                )
+        return found
+
+    def read(
+        self, place: TopicPartition, start: int, end: int, wait_s: float
+    ) -> Generator[bytes, int, None]:
+        """Read a partition's log from start until whoever reads it has enough.
+
+        Send the next offset wanted after each part. A Kafka that is away is waited for.
+        """
+        position, until_s = start, time.monotonic() + wait_s
+        while position < end:
+            try:
+                part = self.fetch({place: position}).get(place)
+            except KafkaError:
+                if time.monotonic() > until_s:
+                    raise
+                part = None
+            if part is None or not part.log:
+                if part is not None and part.end <= position:
+                    raise OffsetsLostError(place, position, f"its log ends at {part.end} now")
+                if time.monotonic() > until_s:
+                    raise KafkaTimeoutError(f"{place.topic}-{place.partition}@{position}")
+                time.sleep(_AGAIN_S)
+                continue
+            wanted = yield part.log
+            if wanted > position:
+                position, until_s = wanted, time.monotonic() + wait_s
+            elif time.monotonic() > until_s:
+                raise OffsetsLostError(place, position, "Kafka's answer has no whole batch there")
+
+    def close(self) -> None:
+        """Disconnect."""
+        with contextlib.suppress(Exception):  # of a client that never came up
+            self._manager.close()
+        with contextlib.suppress(Exception):
+            self._net.close()
+
+    def _by_leader(self, offsets: Offsets) -> dict[int, dict[TopicPartition, int]]:
+        found: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        cluster = self._manager.cluster
+        for place, offset in offsets.items():
+            leader = cluster.leader_for_partition(place)
+            if leader is None or leader < 0:
+                cluster.request_update()
+                continue
+            found[leader][place] = offset
+        if not found:
+            raise KafkaConnectionError("no leader is known")
+        return found
+
+    def _ask(self, node: int, wanted: Offsets) -> Iterator[tuple[TopicPartition, Any]]:
+        topics: dict[str, list[Any]] = defaultdict(list)
+        for place, offset in wanted.items():
+            topics[place.topic].append(
+                FetchRequest.FetchTopic.FetchPartition(
+                    partition=place.partition,
+                    current_leader_epoch=-1,
+                    fetch_offset=offset,
+                    last_fetched_epoch=-1,
+                    partition_max_bytes=PARTITION_BYTES,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=1,
+            min_bytes=1,
+            max_bytes=RESPONSE_BYTES,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                FetchRequest.FetchTopic(topic=topic, partitions=parts)
+                for topic, parts in topics.items()
+            ],
+            forgotten_topics_data=[],
+            rack_id="",
+            min_version=5,
+            max_version=_VERSION_MAX,
+        )
+        answer = self._wait(self._manager.send(request, node_id=node))
+        if answer.error_code:
+            raise for_code(answer.error_code)
+        for topic in answer.responses:
+            for part in topic.partitions:
+                yield TopicPartition(topic.topic, part.partition_index), part
+
+    def _wait(self, future: Any) -> Any:
+        return self._net.run(self._manager.wait_for, future, _ASK_MS)
+
+
+def _with_context(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with a TLS context in place of the certificates' texts."""
+    texts = {name: options.pop(name, None) for name in _PEM_FILES}
+    if not options.get("security_protocol", "").endswith("SSL"):
+        return options
+    context = ssl.create_default_context(cadata=texts["ssl_cafile"])
+    if texts["ssl_certfile"]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pair.pem")  # noqa: PTH118 (ssl takes a str)
+            with open(path, "x", opener=_private) as file:
+                file.write(f"{texts['ssl_keyfile'] or ''}\n{texts['ssl_certfile']}")
+            context.load_cert_chain(path)
+    return {**options, "ssl_context": context}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

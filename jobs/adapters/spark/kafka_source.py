@@ -1,0 +1,301 @@
+"""The source of the streaming query: Kafka's topics, in bounded memory whatever they hold.
+
+Spark's own Kafka source allocates each record's plain size in the JVM, so one record of 1 MB that
+inflates to 700 MB ends it at every start. This one, a Python data source, reads raw batches
+(`raw_fetch`) and inflates them by a bounded decoder (`record_batches`). The end of a micro-batch is
+planned by plain bytes as well as by records; after that a read is a pure function of the offsets
+and of Kafka's bytes, so a batch that is repeated has the same rows.
+"""
+
+import heapq
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from jobs.adapters.kafka.place import Ends
+from jobs.adapters.kafka.raw_fetch import OffsetsLostError, Part, RawFetcher, latest_offsets
+from jobs.adapters.kafka.record_batches import (
+    RecordBatch,
+    Row,
+    plain_size,
+    read_batch,
+    split_batches,
+)
+
+NAME = "ballast_kafka"
+SCHEMA = (
+    "topic string, partition int, offset long, timestamp_ms long, key binary, value binary,"
+    " refusal string"
+)
+LATEST = "latest"
+_ARROW = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("refusal", pa.string()),
+    ]
+)
+_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE_ROWS = 5_000
+_WAIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Options of the source.
+
+    connection: from `connection_text`. starting: JSON of `Ends`, or LATEST; of a new checkpoint.
+    records, plain_bytes: of one micro-batch, which has one batch of Kafka more at most. tasks: that
+    read. value_bytes: the longest value.
+    """
+
+    connection: str
+    topics: tuple[str, ...]
+    starting: str
+    records: int
+    plain_bytes: int
+    tasks: int
+    value_bytes: int
+
+    def as_text(self) -> Mapping[str, str]:
+        """Spark's options: one, whose name its plans redact, for it holds the password."""
+        return {"secret": json.dumps({name: getattr(self, name) for name in self.__slots__})}
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """The inverse of `as_text`."""
+        found = json.loads(options["secret"])
+        return cls(**{**found, "topics": tuple(found["topics"])})
+
+
+class KafkaSource(DataSource):
+    """Kafka's input topics as a Python data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> str:
+        """A row is a record or a refusal."""
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> "KafkaReader":  # noqa: N802 Spark's name
+        """The reader of a query."""
+        del schema
+        return KafkaReader(SourceOptions.of(self.options))
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one task reads: (topic, partition, start, end) of each."""
+
+    ranges: Sequence[tuple[str, int, int, int]]
+
+
+_FETCHERS: dict[tuple[str, tuple[str, ...]], RawFetcher] = {}
+"""Of this process, which reads one batch after another."""
+
+
+def _fetcher(options: SourceOptions) -> RawFetcher:
+    key = options.connection, options.topics
+    if key not in _FETCHERS:
+        _FETCHERS[key] = RawFetcher(*key)
+    return _FETCHERS[key]
+
+
+def _drop_fetcher(options: SourceOptions) -> None:
+    found = _FETCHERS.pop((options.connection, options.topics), None)
+    if found is not None:
+        found.close()
+
+
+class KafkaReader(DataSourceStreamReader):
+    """Plans micro-batches in the driver's process, and reads them in the workers'."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._turn = 0
+
+    def initialOffset(self) -> Ends:  # noqa: N802 Spark's name
+        """Where a new checkpoint begins."""
+        if self._options.starting != LATEST:
+            found: Ends = json.loads(self._options.starting)
+            return found
+        return _as_ends(latest_offsets(self._options.connection, self._options.topics))
+
+    def latestOffset(self, start: Ends, limit: Any) -> Ends:  # noqa: N802
+        """The end of the next micro-batch; its start where Kafka doesn't answer or has nothing.
+
+        limit: Spark's, which is none; the options have ours.
+        """
+        del limit
+        self._turn += 1
+        try:
+            fetcher = _fetcher(self._options)
+            positions = _positions(start)
+            for place in fetcher.partitions():
+                positions.setdefault(place, 0)
+            return _as_ends(_Plan(self._options, fetcher, positions, self._turn).ends())
+        except KafkaError:
+            _drop_fetcher(self._options)
+            return start
+
+    def partitions(self, start: Ends, end: Ends) -> list[InputPartition]:
+        """Spread the ranges over the tasks, each partition's in one."""
+        begins = _positions(start)
+        ranges = [
+            (place.topic, place.partition, begins.get(place, 0), last)
+            for place, last in sorted(_positions(end).items())
+            if last > begins.get(place, 0)
+        ]
+        tasks = [ranges[task :: self._options.tasks] for task in range(self._options.tasks)]
+        return [Ranges(some) for some in tasks if some]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's ranges, in pieces of bounded size."""
+        if not isinstance(partition, Ranges):
+            raise TypeError(f"partition must be Ranges, got {partition!r}")
+        try:
+            for topic, number, start, end in partition.ranges:
+                place = TopicPartition(topic, number)
+                yield from _pieces(place, self._rows(place, start, end))
+        except KafkaError:
+            _drop_fetcher(self._options)
+            raise
+
+    def _rows(self, place: TopicPartition, start: int, end: int) -> Iterator[Row]:
+        parts = _fetcher(self._options).read(place, start, end, _WAIT_S)
+        position = start
+        try:
+            log = next(parts)
+            while True:
+                for batch in split_batches(log, position):
+                    if batch.first >= end:
+                        return
+                    yield from read_batch(batch, position, end, self._options.value_bytes)
+                    position = max(position, batch.end)
+                log = parts.send(position)
+        except StopIteration:
+            return
+
+
+class _Plan:
+    """The end of one micro-batch, found by looking at what each partition has next.
+
+    The partition of which least has been taken comes next, so that one that is full of large
+    batches does not keep the others waiting. Each is read up to its end or the bound.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        fetcher: RawFetcher,
+        positions: dict[TopicPartition, int],
+        turn: int,
+    ) -> None:
+        self._options, self._fetcher, self._positions = options, fetcher, positions
+        self._records = self._bytes = 0
+        places = sorted(positions)
+        begin = turn % max(len(places), 1)
+        self._order = {place: n for n, place in enumerate([*places[begin:], *places[:begin]])}
+        self._taken = dict.fromkeys(places, 0)
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Take batches until the bound is reached or there are none."""
+        wanted = list(self._order)
+        while wanted and not self._is_full():
+            before = dict(self._positions)
+            parts = self._fetcher.fetch({place: before[place] for place in wanted})
+            for place, part in parts.items():
+                self._check(place, part)
+            self._take(parts)
+            if before == self._positions:
+                break
+            left = [place for place in wanted if place in parts and self._is_behind(place, parts)]
+            # an answer is filled in the order of its question: what it left out comes first
+            wanted = sorted(left, key=lambda place: before[place] != self._positions[place])
+        return self._positions
+
+    def _take(self, parts: Mapping[TopicPartition, Part]) -> None:
+        waiting = [
+            (self._taken[place], self._order[place], place, self._batches(place, part))
+            for place, part in parts.items()
+        ]
+        heapq.heapify(waiting)
+        while waiting and not self._is_full():
+            _, order, place, batches = heapq.heappop(waiting)
+            batch = next(batches, None)
+            if batch is not None:
+                plain = plain_size(batch)
+                self._taken[place] += plain
+                self._records += batch.records
+                self._bytes += plain
+                self._positions[place] = batch.end
+                heapq.heappush(waiting, (self._taken[place], order, place, batches))
+
+    def _batches(self, place: TopicPartition, part: Part) -> Iterator[RecordBatch]:
+        position = self._positions[place]
+        return (batch for batch in split_batches(part.log, position) if batch.end > position)
+
+    def _is_behind(self, place: TopicPartition, parts: Mapping[TopicPartition, Part]) -> bool:
+        return self._positions[place] < parts[place].end
+
+    def _is_full(self) -> bool:
+        return self._records >= self._options.records or self._bytes >= self._options.plain_bytes
+
+    def _check(self, place: TopicPartition, part: Part) -> None:
+        wanted = self._positions[place]
+        if not part.begin <= wanted <= part.end:
+            why = f"Kafka has offsets from {part.begin} to {part.end}"
+            raise OffsetsLostError(place, wanted, why)
+
+
+def _pieces(place: TopicPartition, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += len(row.value or b"") + len(row.key or b"")
+        if size >= _PIECE_BYTES or len(some) >= _PIECE_ROWS:
+            yield _arrow(place, some)
+            some, size = [], 0
+    if some:
+        yield _arrow(place, some)
+
+
+def _arrow(place: TopicPartition, rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    names = [place.topic] * len(rows), [place.partition] * len(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(values, kind.type)
+            for values, kind in zip([*names, *columns], _ARROW, strict=True)
+        ],
+        schema=_ARROW,
+    )
+
+
+def _positions(ends: Ends) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in ends.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def _as_ends(positions: Mapping[TopicPartition, int]) -> Ends:
+    found: Ends = {}
+    for place in sorted(positions):
+        found.setdefault(place.topic, {})[str(place.partition)] = positions[place]
+    return found

@@ -1,0 +1,123 @@
+"""The number of state partitions, and keys that spread over them by construction.
+
+Spark gives a key to the partition `pmod(hash(columns), partitions)`: a few keys may well all come
+to one, and its executor alone works. So a cluster's name is followed by as many blanks, and a
+group's number raised by as many times the number of groups, as bring them to partitions in turn.
+With one partition the keys are the plain ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from lbcore.config.tree import Config
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+PARTITIONS_MAX = 64
+"""By default: each costs both operators a task in every batch."""
+
+_SMALL_CORES = 2
+_SEED = 42  # of Spark's hash expression
+_MASK = 0xFFFFFFFF
+_SIGN = 0x80000000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterKeys:
+    """The keys of a cluster: its own, and those of its groups in their order."""
+
+    cluster: str
+    groups: Sequence[int]
+
+    def is_plain(self, name: str) -> bool:
+        """Test for keys that are the cluster's name and its groups' numbers."""
+        return self.cluster == name and list(self.groups) == list(range(len(self.groups)))
+
+
+def default_partitions(config: Config, master: str) -> int:
+    """As many as there are scorer groups or clusters, whichever are more, 64 at most.
+
+    In one process no more than it has cores, and 1 on two or fewer: there Kafka and the operators'
+    fixed costs take what a second partition would gain.
+    """
+    pipeline = config.pipeline
+    wanted = min(PARTITIONS_MAX, max(pipeline.scorer_groups, len(pipeline.clusters)))
+    cores = local_cores(master)
+    if cores is None:
+        return wanted
+    return 1 if cores <= _SMALL_CORES else min(wanted, cores)
+
+
+def local_cores(master: str) -> int | None:
+    """The cores that a local master names; None for a cluster's, a large number for all cores."""
+    kind, _, words = master.partition("[")
+    if kind != "local":
+        return None
+    cores = words.rstrip("]").partition(",")[0] or "1"
+    return int(cores) if cores.isdigit() else PARTITIONS_MAX
+
+
+def spread_keys(clusters: Sequence[str], groups: int, partitions: int) -> Mapping[str, ClusterKeys]:
+    """Keys by cluster's name: clusters to partitions in turn, and all their groups in turn."""
+    found: dict[str, ClusterKeys] = {}
+    for number, name in enumerate(clusters):
+        padded = next(
+            key
+            for key in (name + " " * blanks for blanks in count())
+            if hash_text(key, _SEED) % partitions == number % partitions
+        )
+        seed = hash_text(padded, _SEED)
+        found[name] = ClusterKeys(
+            cluster=padded,
+            groups=[
+                next(
+                    key
+                    for key in count(group, groups)
+                    if hash_int(key, seed) % partitions == (number * groups + group) % partitions
+                )
+                for group in range(groups)
+            ],
+        )
+    return found
+
+
+def plain_cluster(key: str) -> str:
+    """The cluster's name in its key."""
+    return key.rstrip(" ")
+
+
+def hash_int(value: int, seed: int) -> int:
+    """Spark's hash of an int column (`Murmur3_x86_32.hashInt`), signed."""
+    return _finish(_mix(seed & _MASK, value & _MASK), 4)
+
+
+def hash_text(text: str, seed: int) -> int:
+    """Spark's hash of a string column (`Murmur3_x86_32.hashUnsafeBytes`), signed.
+
+    Unlike Murmur3's own, each byte of the rest is mixed in as an int of its own.
+    """
+    data = text.encode()
+    whole = len(data) - len(data) % 4
+    mixed = seed & _MASK
+    for at in range(0, whole, 4):
+        mixed = _mix(mixed, int.from_bytes(data[at : at + 4], "little"))
+    for byte in data[whole:]:
+        mixed = _mix(mixed, (byte - 256 if byte > 127 else byte) & _MASK)  # noqa: PLR2004 (signed)
+    return _finish(mixed, len(data))
+
+
+def _mix(mixed: int, word: int) -> int:
+    word = _rotated(word * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+    return (_rotated(mixed ^ word, 13) * 5 + 0xE6546B64) & _MASK
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _MASK
+
+
+def _finish(mixed: int, length: int) -> int:
+    mixed ^= length
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _MASK
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _MASK
+    mixed ^= mixed >> 16
+    return mixed - (mixed & _SIGN) * 2

@@ -1,0 +1,121 @@
+"""The output of every command: whatever stands in it, a terminal obeys none of it."""
+
+import argparse
+import io
+import json
+import logging
+import sys
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from jobs.adapters.processes.json_log import JsonFormatter
+from jobs.assess.charts import escape
+from jobs.console import (
+    CAUSE_BREAK,
+    CommandError,
+    answer,
+    complain,
+    json_line,
+    note,
+    printable,
+    say,
+)
+from jobs.local.terminal import Escaped
+from jobs.operating.text_table import text_table
+
+HOSTILE = {
+    "\x1b[2J\x1b[1;1H": r"\x1b[2J\x1b[1;1H",
+    "\x1b]0;title\x07": r"\x1b]0;title\x07",
+    "a\nerror: b\r\tc": r"a\nerror: b\r\tc",
+    "\x9b31m\x85\x7f\x00": r"\x9b31m\x85\x7f\x00",
+    "\u202egnp.exe": r"\u202egnp.exe",
+    "\u2066a\u2069\u200b\ufeff\u00ad": r"\u2066a\u2069\u200b\ufeff\xad",
+    "a\u2028b\u2029c": r"a\u2028b\u2029c",
+    "\udc80\U000e0041": r"\udc80\U000e0041",
+}
+HARMLESS = ("", "plain", "é ß 中 🙂 → – ×", r"C:\new\x1b", "[bold]a[/]", "{x} %s")
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE.items())
+def test_hostile_text_is_written_as_escapes(
+    text: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printable(text) == printable(printable(text)) == shown
+    say(text, "next")
+    note(text)
+    assert capsys.readouterr() == (f"{shown}\nnext\n", f"{shown}\n")
+    (_, row) = text_table([("name", "end"), (text, "x")])
+    assert row == f"{shown}  x"
+    assert escape(f"<{text}>") == f"&lt;{shown}&gt;"
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_other_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *HARMLESS])
+def test_json_stays_valid_and_is_one_line_that_no_terminal_obeys(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = {"reason": text, text: [float("nan"), float("inf"), 1.5]}
+    answer(argparse.Namespace(json=True), value, "")
+    (line,) = capsys.readouterr().out.split("\n")[:-1]
+    assert line.isprintable()
+    assert json.loads(line) == {"reason": text, text: [None, None, 1.5]}
+    assert json.loads(json_line({"reason": text})) == {"reason": text}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_error_is_three_lines_whatever_its_parts_say(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = CommandError(f"a {text}", why=f"b {text}", next_step=f"c {text}")
+    complain(error, as_json=False)
+    lines = capsys.readouterr().err.split("\n")[:-1]
+    assert [line[:9] for line in lines] == ["error: a ", "  why: b ", " next: c "]
+    assert all(line.isprintable() for line in lines)
+    complain(error, as_json=True)
+    found = json.loads(capsys.readouterr().err)
+    assert found == {"error": f"a {text}", "why": f"b {text}", "next": f"c {text}"}
+
+
+def test_several_causes_of_an_error_stand_below_one_another() -> None:
+    error = CommandError("a", why=CAUSE_BREAK.join(("b", "c\nd")), next_step="e")
+    assert str(error).split("\n") == ["error: a", "  why: b", r"      c\nd", " next: e"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_log_line_stays_one_line(text: str) -> None:
+    record = logging.LogRecord("x", logging.ERROR, "", 0, "event %s", (text,), None)
+    record.fields = {"why": text}
+    line = JsonFormatter().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["why"] == text
+
+
+def test_log_line_keeps_letters_readable() -> None:
+    record = logging.LogRecord("x", logging.ERROR, "", 0, "é 🙂", None, None)
+    assert "é 🙂" in JsonFormatter().format(record)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_view_of_a_run_draws_it_escaped(text: str) -> None:
+    drawn = io.StringIO()
+    console = Console(file=drawn, width=200, color_system=None, markup=False)
+    table = Table.grid()
+    table.add_row(f"[/nothing]{text}", "end")
+    console.print(Escaped(table))
+    assert all(line.isprintable() for line in drawn.getvalue().split("\n"))
+    assert "[/nothing]" in drawn.getvalue()
+
+
+def test_terminal_that_knows_fewer_characters_gets_escapes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    say("a → é")
+    assert written.getvalue() == rb"a \u2192 \xe9" + b"\n"
