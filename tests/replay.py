@@ -46,6 +46,10 @@ class ReplayedBatch:
     effects: Effects
 
 
+_FIRST = "epoch-0"
+"""The checkpoint with which tables begin; all later ones go on from the tables."""
+
+
 class NoBeginningError(CommandError):
     """The state that a recorded batch began with can't be had."""
 
@@ -176,10 +180,7 @@ def _check_beginning(checkpoint: Path) -> None:
             "last 100 of a run, and the state before them is in no file that a replay reads",
             next_step=f"record a run with `--spark {KEEP_BATCHES}`, and replay that",
         )
-    (written,) = (checkpoint / "sources" / "0").glob("0")
-    text = written.read_text()
-    began = json.loads(text[text.index("{") :])
-    if any(offset for partitions in began.values() for offset in partitions.values()):
+    if checkpoint.name != _FIRST:
         raise NoBeginningError(
             checkpoint,
             why="its job read on from where the tables ended, with a state that was rebuilt from "

@@ -221,6 +221,7 @@ class TableViews:
                 return
         if tail is not None or has_log(path):
             self._tails[table.name] = TableTail(path, open_table(self.root, table.name))
+            check_newest(path)
 
     def _follow_no_more(self) -> None:
         for table in SHOWN_TABLES:

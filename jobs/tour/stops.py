@@ -84,7 +84,7 @@ def crash(guide: Guide) -> None:
         f"the {len(bundles)} bundles of {dead} to be open elsewhere",
         lambda: guide.rows(recovered) and not guide.rows(owned),
     )
-    guide.hold_soon(f"status names {dead}", f"silent: {dead}", "status")
+    guide.hold_soon(f"status names {dead}", f"{dead} found dead at", "status")
     guide.hold_soon("and so does top", rf"{dead} +silent", "top", "--once")
     guide.hold_alert(f"an alert fires for {dead}", "BallastBrokerDown", "firing", about=dead)
     told = guide.ask("explain", "bundle", bundles[0])

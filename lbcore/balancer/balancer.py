@@ -144,6 +144,7 @@ class ClusterBalancer:
         schema = plain.pop("schema")
         if not 1 <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
+        plain.pop("rest_ms", None)  # of schemas before 4
         namespaces, commands, settings = unpack_book(chunks)
         rules = _plain("rules", chunks)
         waiting = map(waiting_from_plain, _plain("waiting", chunks).get("commands", ()))

@@ -56,6 +56,11 @@ def java_class(simple: str) -> str:
     return _OF_EXTENSIONS.get(simple, f"{_PACKAGE}.impl.{simple}")
 
 
+def needs_extensions(simple: str) -> bool:
+    """Tell the classes that only Pulsar's extensible load manager can load."""
+    return simple in _OF_EXTENSIONS and simple not in _OF_BOTH
+
+
 def short_name(name: str, classes: Mapping[str, str]) -> str:
     """Our name of a strategy that is given by either name, with or without Pulsar's package.
 

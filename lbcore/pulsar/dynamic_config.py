@@ -11,7 +11,7 @@ from typing import Any
 from lbcore.config.catalogue import Entry
 from lbcore.config.filters import MODULAR
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
-from lbcore.config.strategies import TRANSFER, java_class
+from lbcore.config.strategies import java_class, needs_extensions
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
 from lbcore.config.values import ConfigError, Problem
 from lbcore.plan.registry import find_shedding, placement_strategy
@@ -61,15 +61,16 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
         return {key: value}
     changes = resolve_changes({key: value})
     now = {_SHEDDING: config.shedding.strategy, _PIPELINE: config.filters.pipeline, **changes}
-    if now[_SHEDDING] == TRANSFER and now[_PIPELINE] == MODULAR:
+    shedding = find_shedding(changed(config, {_SHEDDING: str(now[_SHEDDING])}))
+    is_of_extensions = shedding is not None and needs_extensions(shedding.pulsar_class)
+    if shedding is not None and is_of_extensions and now[_PIPELINE] == MODULAR:
         detail = (
-            "TransferShedder is none of the modular manager's, which can't load it: take another"
-            " shedder, or filters.pipeline = extensible; set that first"
+            f"{shedding.pulsar_class} is none of the modular manager's, which can't load it: take"
+            " another shedder, or filters.pipeline = extensible; set that first"
         )
         raise ConfigError((Problem(key=key, detail=detail),))
     if _SHEDDING not in changes:
         return {key: value}
-    shedding = find_shedding(changed(config, {_SHEDDING: str(changes[_SHEDDING])}))
     placement = placement_strategy(config.placement)
     if shedding is None or shedding.name == placement.name:
         return {key: value}

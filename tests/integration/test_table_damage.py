@@ -212,7 +212,7 @@ def job(root: Path, *, is_unread: bool) -> str:
         sink(effects(BATCHES), BATCHES)
     except CommandError as error:
         assert str(root) in error.why  # noqa: PT017 either is an outcome
-        assert error.next_step  # noqa: PT017
+        assert error.next_step  # noqa: PT017 as above
         return f"stopped: {error.why}"
     if is_unread:
         return "goes on, what it does not read stays damaged"

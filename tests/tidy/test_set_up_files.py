@@ -87,6 +87,7 @@ _DISTRIBUTIONS = {
     "kafka": "kafka-python",
     "pulsar": "pulsar-client",
     "google": "protobuf",
+    "re2": "google-re2",
     "grafana_foundation_sdk": "grafana-foundation-sdk",
     "jwt": "pyjwt",
 }

@@ -26,11 +26,12 @@ _OF_A_CHECKPOINT = re.compile(
     r"|org\.apache\.hadoop\.fs\.ChecksumException|RocksDBException: Corruption"
     r"|Incomplete log file|Log file was malformed|MALFORMED_LOG\w*|batch \d+ doesn't exist"
     r"|FAILED_TO_READ_CHECKPOINT|Failed to read (log|checkpoint|metadata)|STDS_\w+"
+    r"|com\.fasterxml\.jackson\.[\w.]+Exception|MISSING_OPERATOR_METADATA"
     r"|MISSING_OPERATOR_METADATA|Error reading (streaming )?state|INVALID_CHANGE_LOG\w*"
 )
 _OF_A_FILE = re.compile(
     r"java\.io\.(EOFException|FileNotFoundException|UTFDataFormatException|IOException)"
-    r"|java\.util\.zip\.ZipException|AvroRuntimeException|JsonParseException|MappingException"
+    r"|java\.util\.zip\.ZipException|AvroRuntimeException|Json\w*Exception|MappingException"
     r"|NoSuchElementException|NumberFormatException|NoSuchFileException|MatchError"
     r"|AssertionError|IllegalStateException|LZ4Exception"
 )

@@ -134,7 +134,7 @@ class KafkaReader(DataSourceStreamReader):
             return found
         return _as_ends(latest_offsets(self._options.connection, self._options.topics))
 
-    def latestOffset(self, start: Ends, limit: Any) -> Ends:  # noqa: N802
+    def latestOffset(self, start: Ends, limit: Any) -> Ends:  # noqa: N802 Spark's name
         """The end of the next micro-batch; its start where Kafka doesn't answer or has nothing.
 
         limit: Spark's, which is none; the options have ours.

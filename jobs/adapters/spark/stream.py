@@ -59,6 +59,7 @@ _DRIVER_OPTIONS = (
     f"-Dlog4j2.configurationFile=file:{_LOGGING}",
 )
 _LOCAL_DIR = "spark.local.dir"
+_BMP_MAX = "\uffff"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _ALWAYS: Mapping[str, str] = {
@@ -102,7 +103,7 @@ def spark_session(
     settings = {name: value for name, value in settings.items() if name != _LOCAL_DIR}
     ours = {
         "spark.app.name": "ballast balance_cluster",
-        _LOCAL_DIR: local if "," in local else str(own_folder("run", Path(local))),
+        _LOCAL_DIR: _local_dir(local),
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         **_ALWAYS,
     }
@@ -159,6 +160,18 @@ def _submitted() -> dict[str, str]:
     # before there is a session PySpark asks the JVM for its settings only when it is told of it
     SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
     return dict(SparkConf().getAll())
+
+
+def _local_dir(local: str) -> str:
+    """A folder of this process in the named one, or in the system's temporary folder.
+
+    The latter where a name has characters above U+FFFF, with which RocksDB makes another path.
+    """
+    if "," in local:
+        return local
+    if max(local) > _BMP_MAX:
+        return str(own_folder("ballast-run"))
+    return str(own_folder("run", Path(local)))
 
 
 def driver_options(more: Sequence[str]) -> str:

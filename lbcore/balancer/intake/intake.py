@@ -74,6 +74,8 @@ def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
 
     An hour's worth may come at once. What is not kept is counted.
     """
+    if not messages:
+        return
     per_day = work.config.pipeline.rejected_bytes_per_day
     passed_ms = max(0, work.now_ms - work.times.refused_ms)
     kept_bytes = max(0, work.times.refused_bytes - per_day * passed_ms // DAY_MS)

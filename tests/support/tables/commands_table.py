@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_table, open_table, table_path
 from lbcore.balancer.state.effects import to_json
@@ -60,5 +60,8 @@ class CommandsTable:
             str(table_path(self.root, OWNERSHIP_EVENTS.name)),
             arrow_schema(OWNERSHIP_EVENTS).empty_table(),
             mode="append",
-            commit_properties=CommitProperties(custom_metadata={"ballast": to_json(about)}),
+            commit_properties=CommitProperties(
+                custom_metadata={"ballast": to_json(about)},
+                app_transactions=[Transaction(f"{OWNERSHIP_EVENTS.name}:q", 0)],
+            ),
         )

@@ -9,12 +9,12 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
-from lbcore.model.tables import TABLES
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 from tests.support.worlds.ruled_world import owners, running, skewed
 from tests.support.worlds.world import CLUSTER, World
 
@@ -101,14 +101,17 @@ def write_tables(world: World, root: Path, until_ms: int | None = None) -> None:
     for table in TABLES:
         rows = current.get(table.name, world.other_rows[table.name])
         full = [_shifted({"batch_id": 1, "writer_epoch": 1, **row}, later_ms) for row in rows]
-        if full:
+        if full or table.name == OWNERSHIP_EVENTS.name:  # with which a batch becomes true
             columns = {c.name: [row[c.name] for row in full] for c in table.columns}
             shown = pa.table(columns, schema=arrow_schema(table))
             write_deltalake(
                 str(table_path(root, table.name)),
                 shown,
                 mode="append",
-                commit_properties=CommitProperties(custom_metadata={"ballast": json.dumps(about)}),
+                commit_properties=CommitProperties(
+                    custom_metadata={"ballast": json.dumps(about)},
+                    app_transactions=[Transaction(f"{table.name}:q1", 1)],
+                ),
             )
 
 

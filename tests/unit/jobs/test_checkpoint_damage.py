@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobs.adapters.spark.checkpoint import (
+    LAYOUT,
     CheckpointMismatchError,
     ClaimedTables,
     DamagedStateError,
@@ -34,7 +35,7 @@ PRESENT = Manifest(
     code_version="c",
     config_version="f",
     scorer_groups=2,
-    layout=2,
+    layout=LAYOUT,
     clusters=("local",),
     kafka_cluster="k",
     topics={"acks": "t"},

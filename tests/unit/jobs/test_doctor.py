@@ -139,7 +139,8 @@ def test_job_that_is_away_and_load_that_is_old_are_told(
     code, found = examine(capsys, tmp_path)
     assert code == 1
     assert found["job"]["verdict"] == "fail"
-    assert "broker-0:8080" in found["load"]["what"]
+    assert found["load"]["verdict"] == "warn"
+    assert "the job's last commit is 10 min" in found["load"]["what"]
 
 
 def test_table_of_another_version_names_the_column(
@@ -176,7 +177,8 @@ def test_kafka_that_is_away_fails_without_hiding_the_rest(
     with mock.patch.object(doctor, "_KAFKA_TIMEOUT_MS", 300):
         code, found = examine(capsys, tables, "--bootstrap", "127.0.0.1:9")
     assert code == 1
-    assert found["topics"]["verdict"] == found["kafka clock"]["verdict"] == "fail"
+    assert found["kafka"]["verdict"] == "fail"
+    assert "127.0.0.1:9" in found["kafka"]["what"]
     assert found["tables"]["verdict"] == "ok"
 
 

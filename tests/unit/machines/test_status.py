@@ -384,7 +384,7 @@ def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read()
     ],
 )
 def test_bundles_without_candidate_name_the_rule_and_a_way_out(setting: str, command: str) -> None:
-    row = {**decision(7, "no_candidate", setting), "bundle": "n/a/1"}
-    (alarm,) = status(decisions=[decision(6), row]).alarms
+    row = {**decision(7, "no_candidate", setting), "bundle": "n/a/1", "inputs": "{}"}
+    (alarm,) = status(decisions=[decision(6), row], held=[row]).alarms
     assert setting in alarm
     assert command in alarm

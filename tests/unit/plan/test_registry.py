@@ -9,7 +9,7 @@ import pytest
 
 from jobs.operating.simulations import STRATEGIES as SIMULATED
 from jobs.operating.simulations import config_of
-from lbcore.config.strategies import PLACEMENT, SHEDDING
+from lbcore.config.strategies import PLACEMENT, SHEDDING, java_class
 from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
 from lbcore.plan import shed
@@ -31,7 +31,6 @@ from tests.support.values.planning import Sections
 CLASSES = {SHED: SHEDDING, PLACE: PLACEMENT}
 NAMES = {SHED: shedding_name, PLACE: placement_name}
 ALL = [(kind, one) for kind, found in STRATEGIES.items() for one in found]
-PACKAGE = "org.apache.pulsar.broker.loadbalance.impl"
 
 
 def _name(value: object) -> str:
@@ -50,7 +49,7 @@ def test_registry_finds_a_strategy_by_either_name(kind: str, one: Strategy) -> N
     known: Mapping[str, Strategy] = {SHED: SHEDDING_STRATEGIES, PLACE: PLACEMENT_STRATEGIES}[kind]  # type: ignore[assignment]
     assert known[NAMES[kind](one.name)] is one
     if one.pulsar_class:
-        assert known[NAMES[kind](f"{PACKAGE}.{one.pulsar_class}")] is one
+        assert known[NAMES[kind](java_class(one.pulsar_class))] is one
     assert all(entry.about.doc for entry in one.entries())
 
 
