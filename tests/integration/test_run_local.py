@@ -181,7 +181,7 @@ def test_run_local_keeps_its_state_in_the_folder_that_was_named(tmp_path: Path, 
             run.process.wait(_STOP_S)
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)
     assert {"kafka", "tables", "job", "logs"} <= {path.name for path in folder.iterdir()}
-    assert (folder / "job" / "checkpoints" / "epoch-1" / "commits").is_dir()
+    assert (folder / "job" / "checkpoints" / "epoch-0" / "commits").is_dir()
 
 
 def test_run_local_killed_while_starting_leaves_no_process(start: Callable[..., _Run]) -> None:
