@@ -82,6 +82,7 @@ class World:
             for name in names
         ]
         self.write(OWNERSHIP_EVENTS.name, rows)
+        self.number -= 1  # the job writes both in one batch, or neither
         self.write(BUNDLE_OWNERSHIP.name, rows)
 
     def write(self, name: str, rows: list[dict[str, Any]]) -> None:
