@@ -39,6 +39,12 @@ class SheddingConfig:
         "bytes/s) above what is left of the budget, 4.2 only one that fits",
         dynamic=True,
     )
+    by_group: bool = setting(
+        default=True,
+        doc="avg, threshold, overload, uniform: judge a broker against the brokers that isolation "
+        "policies let share its bundles; off, as in Pulsar, against the whole cluster",
+        dynamic=True,
+    )
     grace_period_ms: int = setting(
         30 * MINUTE_MS,
         pulsar="loadBalancerSheddingGracePeriodMinutes",

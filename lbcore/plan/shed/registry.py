@@ -21,6 +21,7 @@ from lbcore.config.strategies import (
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.avg import check_avg, shed_avg
 from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
+from lbcore.plan.shed.ballast_problem import learn_costs
 from lbcore.plan.shed.gauge import (
     gauge_avg,
     gauge_ballast,
@@ -30,7 +31,7 @@ from lbcore.plan.shed.gauge import (
     gauge_usage,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
-from lbcore.plan.shed.strategy import Destinations, Shedding, modular, multi_hits
+from lbcore.plan.shed.strategy import Destinations, Grouping, Shedding, modular, multi_hits
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
 from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
@@ -67,6 +68,7 @@ AVG_SHEDDER = Shedding(
     checks=(check_avg,),
     seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
     "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to foreign load",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_avg(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (config.shedding.avg_low_hits, config.shedding.avg_high_hits),
@@ -97,6 +99,7 @@ THRESHOLD_SHEDDER = Shedding(
     "[cured](golden/pathologies/smoothed_scores_threshold_ours.txt); "
     "[G4 fails](golden/pathologies/G4_threshold.txt), "
     "[G4 cured](golden/pathologies/G4_threshold_lower_boundary.txt)",
+    grouping=Grouping.IF_SET,
     run=modular(
         lambda view, state, config: shed_threshold(
             view, state, config.shedding, config.signals.history_weight
@@ -118,6 +121,7 @@ OVERLOAD_SHEDDER = Shedding(
     settings=(*keys("shedding", "overloaded_threshold_percent"), *WEIGHTS, *_MULTI_HIT),
     checks=(check_overload,),
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_usage(
         cycle.view,
@@ -150,6 +154,7 @@ UNIFORM_SHEDDER = Shedding(
     checks=(check_uniform,),
     seen_in="[G2](golden/pathologies/G2_uniform.txt), "
     "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_uniform(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (multi_hits(config)[0],) * 2,
@@ -189,6 +194,8 @@ BALLAST_SHEDDER = Shedding(
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
+    grouping=Grouping.ALWAYS,
+    learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
     run=modular(lambda view, state, config: shed_ballast(view, state, config.fair_level)),
     observe=lambda cycle: replace(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.fair_level)
