@@ -118,7 +118,7 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
         giver
         for giver in givers
         for level in gauge.levels
-        if gauge.number[giver] >= level.threshold - 1e-9
+        if gauge.number[giver] >= level.threshold[giver] - 1e-9
     }
     assert reached, (
         f"{strategy} has taken bundles, but no giver's number is at a threshold of the `gauge` of "
