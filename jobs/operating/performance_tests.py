@@ -24,7 +24,7 @@ CONTESTANTS: Mapping[str, str] = {
     "extensible-style": "extensible",
     "extensible-style, target 0.1": "extensible-0.1",
     "extensible-style, a report a minute": "extensible-1m",
-    "Ballast's default": "avg",
+    "Ballast's default": "ballast",
     "Ballast's own": "ballast",
 }
 """What the page calls it → the strategy's name for the simulator."""

@@ -48,9 +48,10 @@ AVG_SHEDDER = Shedding(
     pulsar_class=SHEDDING[AVG],
     rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
     "a high threshold for enough cycles evens out its traffic, to the partner.",
-    use_when="The default: few moves, no overshoot, works at any load, fills new brokers.",
-    beware="who is hot says usage, what moves says traffic: usage that is not the bundles' own "
-    "(another process) keeps it busy with nothing to move",
+    use_when="Pulsar's AvgShedder is wanted as it is, without isolation policies.",
+    beware="Brokers are selected by usage, bundles by traffic: usage that is not the bundles' own "
+    "(another process) keeps it busy with nothing to move; under Pulsar's overlays it pairs "
+    "brokers of different isolation groups",
     settings=(
         *keys(
             "shedding",
@@ -61,6 +62,7 @@ AVG_SHEDDER = Shedding(
             "max_unload_fraction",
             *_LEAST_MOVES,
             "keep_destination",
+            "by_group",
         ),
         *WEIGHTS,
     ),
@@ -89,7 +91,13 @@ THRESHOLD_SHEDDER = Shedding(
     "(`shedding.adjust_load` cures it); a new empty broker among many full ones lifts nobody over "
     "the threshold (`shedding.lower_boundary` cures it)",
     settings=(
-        *keys("shedding", "threshold_percent", "lower_boundary", "min_throughput_mib_per_s"),
+        *keys(
+            "shedding",
+            "threshold_percent",
+            "lower_boundary",
+            "min_throughput_mib_per_s",
+            "by_group",
+        ),
         "signals.history_weight",
         *WEIGHTS,
         *_MULTI_HIT,
@@ -118,7 +126,11 @@ OVERLOAD_SHEDDER = Shedding(
     "`multi_hit` on.",
     beware="knows no average: when all are overloaded, all shed for nothing "
     "(`shedding.multi_hit` cures it)",
-    settings=(*keys("shedding", "overloaded_threshold_percent"), *WEIGHTS, *_MULTI_HIT),
+    settings=(
+        *keys("shedding", "overloaded_threshold_percent", "by_group"),
+        *WEIGHTS,
+        *_MULTI_HIT,
+    ),
     checks=(check_overload,),
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
     grouping=Grouping.IF_SET,
@@ -148,6 +160,7 @@ UNIFORM_SHEDDER = Shedding(
             "max_unload_fraction",
             "max_unload_bundles",
             *_LEAST_MOVES,
+            "by_group",
         ),
         *_MULTI_HIT,
     ),
@@ -186,8 +199,8 @@ BALLAST_SHEDDER = Shedding(
     rule="Everybody to the fair level, by [one objective](#what-ballast-makes-small): moves and "
     "exchanges that win more than they cost, within a budget a round; a bundle that nothing can "
     "place is divided.",
-    use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
-    "the same machines.",
+    use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
+    "policies divide the cluster.",
     beware="usage that traffic doesn't explain is relieved by nobody; [the league](league.md) "
     "names what it is worse in",
     settings=(*keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *WEIGHTS),
