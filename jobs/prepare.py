@@ -98,7 +98,7 @@ def prepare(place: Place, purpose: str) -> None:
         ("virtual environment", lambda: make_venv(place)),
         ("packages", lambda: install_packages(place, purpose)),
         ("ballast itself", lambda: install_project(place)),
-        ("jars of Kafka, Spark and Delta", lambda: install_jars(place, java)),
+        ("jars of Kafka and Delta", lambda: install_jars(place, java)),
     )
     done = [name for name, step in steps if _timed(name, step)]
     if done:
@@ -147,7 +147,7 @@ def install_jars(place: Place, java: Java) -> bool:
     lock_text = LOCK_PATH.read_text()
     if is_complete(place.jars, lock_text):
         return False
-    note("set-up: jars of Kafka, Spark's Kafka connector and Delta (62 MB)")
+    note("set-up: jars of Kafka and Delta (55 MB)")
     (site_packages,) = place.venv.glob("lib/python*/site-packages")
     fetch_locked(place.jars, java.command, site_packages)
     return True
