@@ -28,10 +28,9 @@ from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.judge.possible import BAR, BesideBound, beside_bound
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
-from lbcore.sim.reports.backtest import backtest_scenario
+from lbcore.sim.reports.backtest import MOVE_PRICE, backtest_scenario, run_cost
 from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
 from lbcore.sim.reports.report import format_value
-from lbcore.sim.reports.tuning import MOVE_PRICE, imbalance_cost, move_cost
 from lbcore.sim.scenario.model import Scenario
 
 RECORDED = "recorded"
@@ -225,11 +224,10 @@ def _judged(strategy: str, done: Run) -> dict[str, Any]:
 def _weighed(
     past: Past, floor: float | None, moves: float | None, beside: BesideBound
 ) -> dict[str, Any]:
-    """What a run cost, as tuning weighs it, and how far from the evenest it was."""
+    """Return what a run cost, and its distance from the most even assignment."""
     length_ms = past.recording.length_ms
     return {
-        "cost": imbalance_cost(floor)
-        + move_cost(moves or 0.0, bundles_of(past), length_ms, MOVE_PRICE),
+        "cost": run_cost(floor, moves or 0.0, bundles_of(past), length_ms),
         _FLOOR: floor,
         "imbalance.mean": beside.imbalance,
         "bound.mean": beside.bound,
