@@ -5,6 +5,7 @@ the scenario, the simulator runs it, the league's metrics judge it. Nothing is s
 """
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,6 @@ from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of, note_wrong
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments
 from lbcore.config.tree import Config
-from lbcore.explain.kept_backtests import cheapest_first
 from lbcore.model.times import duration
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
@@ -267,7 +267,7 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Each beside the least that was possible, the cheapest first."""
     yield ""
     yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
-    for row in sorted(rows, key=cheapest_first):
+    for row in sorted(rows, key=_by_cost):
         cells = [
             f"{row['cost']:.2f}",
             *(format_value("imbalance", row[name]) for name in _RATIOS),
@@ -275,3 +275,9 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield WEIGHED
+
+
+def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
+    """Return the order of strategies: cost, then moves, then name; unknown figures last."""
+    cost, moves = (math.inf if row[name] is None else row[name] for name in ("cost", "moves"))
+    return cost, moves, row["strategy"]
