@@ -113,9 +113,6 @@ VERBS = {
     ),
     "topic": Verb(module="jobs.verbs.topic", summary="create, update, delete topics"),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
-    "tour": Verb(
-        module="jobs.tour.verb", summary="a hot spot, a crash, a split, a stuck move: what is said"
-    ),
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
     ),
