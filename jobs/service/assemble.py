@@ -69,6 +69,7 @@ class Service:
             self.port.close()
         for thread in self.threads:
             thread.join(_STOP_TIMEOUT_S)
+        readers.close()
 
 
 def start_service(
@@ -118,7 +119,7 @@ def start_service(
     )
     account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
-    app.metrics.readers = readers.counts
+    app.metrics.readers = readers
     app.metrics.certificate_file = lookup.certificate_file
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)

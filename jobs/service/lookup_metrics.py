@@ -26,7 +26,7 @@ from jobs.adapters.http.certificates import ends_in_file
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.service.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
-from jobs.service.reader_process import ReaderCounts
+from jobs.service.v1.reading import Readers
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import CHANNEL
 from lbcore.ownership.records import State
@@ -50,7 +50,7 @@ class LookupMetrics(Collector):
         self.admin: AdminCounts | None = None
         self.audit: AuditCounts | None = None
         self.account: Account | None = None
-        self.readers: ReaderCounts | None = None
+        self.readers: Readers | None = None
         self.certificate_file = ""
         self._results: Counter[str] = Counter()
         self._states: Counter[tuple[str, bool]] = Counter()
@@ -112,10 +112,6 @@ class LookupMetrics(Collector):
             yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
             yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
         if self.readers is not None:
-            sizes = self.readers.memory_bytes()
-            yield _gauge("ballast_reader_processes", len(sizes))
-            yield _gauge("ballast_reader_memory_bytes", sum(sizes))
-            yield _plain_counter("ballast_reader_starts", self.readers.starts)
             yield _plain_counter("ballast_reader_failures", self.readers.failures)
         if self.audit is not None:
             yield _plain_counter("ballast_audit_dropped", self.audit.dropped)

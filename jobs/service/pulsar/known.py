@@ -15,13 +15,18 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import Request
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import TopicName, tenant_of
-from lbcore.model.tables import BROKERS, TENANTS
+from lbcore.model.tables import BROKERS, RECORDS
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.errors import PulsarError, namespace_does_not_exist
 from lbcore.pulsar.names import broker_id, check_namespace, check_topic, domain_of
 from lbcore.route.bundles import BundleRoute, unborn
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Maybe
+from lbcore.wire.kinds.record_commands import (
+    ADMIN_ROLES,
+    ALLOWED_CLUSTERS,
+    TENANT,
+)
 
 POLICIES = "policies"
 _LOCAL_NAME = 5
@@ -98,9 +103,7 @@ def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
 
 def tenant_names(context: AdminContext) -> Iterator[str]:
     """Those that were created, or have a namespace; one may come twice."""
-    for row in context.views.rows(TENANTS.name):
-        if not row["is_deleted"]:
-            yield str(row["tenant"])
+    yield from (str(row["name"]) for row in context.views.rows(RECORDS.name) if _is_tenant(row))
     names, at = context.snapshot.names, 0
     while at < len(names):
         tenant = tenant_of(names[at])
@@ -110,10 +113,15 @@ def tenant_names(context: AdminContext) -> Iterator[str]:
 
 def find_tenant(tenant: str, context: AdminContext) -> tuple[list[str], list[str]] | None:
     """A tenant's admin roles and allowed clusters, None when there is none of that name."""
-    for row in context.views.rows(TENANTS.name):
-        if row["tenant"] == tenant and not row["is_deleted"]:
-            return json.loads(row["admin_roles"]), json.loads(row["allowed_clusters"])
+    for row in context.views.rows(RECORDS.name):
+        if row["name"] == tenant and _is_tenant(row):
+            value = json.loads(row["value"])
+            return value[ADMIN_ROLES], value[ALLOWED_CLUSTERS]
     return ([], [context.cluster]) if namespace_names(context, tenant) else None
+
+
+def _is_tenant(row: Mapping[str, Any]) -> bool:
+    return bool(row["record_type"] == TENANT and not row["is_deleted"])
 
 
 async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:

@@ -6,7 +6,7 @@ Source: Pulsar 4.0.8, admin.v2.*; the paths of lookups are `lookup_http`'s.
 """
 
 from jobs.service.access import Role
-from jobs.service.pulsar import brokers, bundles, clusters, namespaces, stats, topics
+from jobs.service.pulsar import brokers, bundles, clusters, namespaces, records, stats
 from jobs.service.pulsar.asking import answering
 from jobs.service.routes import Handler, Route
 
@@ -76,22 +76,22 @@ _NAMESPACE_ROUTES = (
 )
 
 _TOPIC_ROUTES = (
-    _reading(_ANY_TOPIC, topics.list_topics),
-    _reading(f"{_ANY_TOPIC}/partitioned", topics.list_partitioned),
-    _reading(f"{_ANY_TOPIC}/{{bundle}}", topics.list_topics),
-    _of_tenant("PUT", _TOPIC, topics.create_topic),
-    _of_tenant("DELETE", _TOPIC, topics.delete_topic),
-    _reading(f"{_TOPIC}/partitions", topics.get_partitions),
-    _of_tenant("PUT", f"{_TOPIC}/partitions", topics.create_partitioned),
-    _of_tenant("POST", f"{_TOPIC}/partitions", topics.update_partitions),
-    _of_tenant("DELETE", f"{_TOPIC}/partitions", topics.delete_partitioned),
-    _reading(f"{_TOPIC}/stats", topics.get_stats),
-    _reading(f"{_TOPIC}/partitioned-stats", topics.get_partitioned_stats),
-    _reading(f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", topics.get_schema),
+    _reading(_ANY_TOPIC, records.list_topics),
+    _reading(f"{_ANY_TOPIC}/partitioned", records.list_partitioned),
+    _reading(f"{_ANY_TOPIC}/{{bundle}}", records.list_topics),
+    _of_tenant("PUT", _TOPIC, records.create_topic),
+    _of_tenant("DELETE", _TOPIC, records.delete_topic),
+    _reading(f"{_TOPIC}/partitions", records.get_partitions),
+    _of_tenant("PUT", f"{_TOPIC}/partitions", records.create_partitioned),
+    _of_tenant("POST", f"{_TOPIC}/partitions", records.update_partitions),
+    _of_tenant("DELETE", f"{_TOPIC}/partitions", records.delete_partitioned),
+    _reading(f"{_TOPIC}/stats", records.get_stats),
+    _reading(f"{_TOPIC}/partitioned-stats", records.get_partitioned_stats),
+    _reading(f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", records.get_schema),
     _reading(
-        f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema/{{version}}", topics.get_schema
+        f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema/{{version}}", records.get_schema
     ),
-    _reading(f"{_V1_TOPIC}/partitions", topics.get_partitions),
+    _reading(f"{_V1_TOPIC}/partitions", records.get_partitions),
 )
 
 _BROKER_ROUTES = (
@@ -123,11 +123,11 @@ _CLUSTER_ROUTES = (
     _of_cluster("DELETE", f"{_POLICIES}/{{policy}}", clusters.delete_policy),
     _for_viewers(f"{_POLICIES}/brokers", clusters.list_isolated_brokers),
     _for_viewers(f"{_POLICIES}/brokers/{{broker}}", clusters.get_isolated_broker),
-    _for_viewers(f"{_V2}/tenants", clusters.list_tenants),
-    _for_viewers(f"{_V2}/tenants/{{tenant}}", clusters.get_tenant),
-    _of_cluster("PUT", f"{_V2}/tenants/{{tenant}}", clusters.create_tenant),
-    _of_cluster("POST", f"{_V2}/tenants/{{tenant}}", clusters.update_tenant),
-    _of_cluster("DELETE", f"{_V2}/tenants/{{tenant}}", clusters.delete_tenant),
+    _for_viewers(f"{_V2}/tenants", records.list_tenants),
+    _for_viewers(f"{_V2}/tenants/{{tenant}}", records.get_tenant),
+    _of_cluster("PUT", f"{_V2}/tenants/{{tenant}}", records.create_tenant),
+    _of_cluster("POST", f"{_V2}/tenants/{{tenant}}", records.update_tenant),
+    _of_cluster("DELETE", f"{_V2}/tenants/{{tenant}}", records.delete_tenant),
 )
 
 _STATS_ROUTES = (

@@ -14,9 +14,8 @@ from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request
-from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Handler, Route
-from jobs.service.v1.reading import in_background
+from jobs.service.v1.reading import ReadRefusedError, in_background
 from lbcore.config.tree import Config
 
 _AT_MAX_MS = 10**14

@@ -16,9 +16,8 @@ from jobs.service.about import OBJECT, TEXT, TEXTS, About, Example, QueryParamet
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request
-from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Route
-from jobs.service.v1.reading import in_background
+from jobs.service.v1.reading import ReadRefusedError, in_background
 from lbcore.config.tree import Config
 from lbcore.foresight.foresee import ADDED_MAX, WhatIf
 

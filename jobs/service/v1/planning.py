@@ -15,9 +15,8 @@ from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request
-from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Route
-from jobs.service.v1.reading import in_background
+from jobs.service.v1.reading import ReadRefusedError, in_background
 from lbcore.balancer.state.proposals import PlanProposal
 
 STEPS_MAX = 1_000

@@ -16,9 +16,8 @@ from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Handler, Route
-from jobs.service.v1.reading import Kept, in_background
+from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import make_status

@@ -20,9 +20,8 @@ from jobs.adapters.http.turns import Turns
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
-from jobs.service.reader_process import ReadQuestion
 from jobs.service.routes import Route
-from jobs.service.v1.reading import readers
+from jobs.service.v1.reading import ReadQuestion, readers
 from lbcore.route.slices import WORK_MAX
 from tests.support.admin.admin_world import BROKERS, Balancer, make_context
 from tests.support.admin.asgi_calls import ask
