@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from jobs.service.lookup_names import LOOKUP_METRICS
+from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS

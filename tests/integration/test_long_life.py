@@ -13,8 +13,8 @@ import pytest
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.service.access_control import RateLimiter
 from jobs.service.changes import ChangeFeed
-from jobs.service.rates import RateLimiter
 from jobs.service.views import TableViews
 from lbcore.model.tables import (
     BROKERS,

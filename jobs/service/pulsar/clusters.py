@@ -6,9 +6,9 @@ Decides nothing of its own: bodies and refusals are `lbcore.route`'s. Source: Pu
 
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request, json_reply, no_content
-from jobs.service.pulsar.asking import carry_out
 from jobs.service.pulsar.known import (
     brokers,
+    carry_out,
     cluster_names,
     find_broker,
     isolation,

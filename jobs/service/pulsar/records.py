@@ -7,8 +7,8 @@ Source: Pulsar 4.0.8, TenantsBase, PersistentTopicsBase, NonPersistentTopics, Sc
 
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request, json_reply, no_content
-from jobs.service.pulsar.asking import carry_out
 from jobs.service.pulsar.known import (
+    carry_out,
     cluster_names,
     existing,
     find_tenant,

@@ -6,8 +6,8 @@ Source: Pulsar 4.0.8, admin.v2.*; the paths of lookups are `lookup_http`'s.
 """
 
 from jobs.service.access import Role
-from jobs.service.pulsar import brokers, bundles, clusters, namespaces, records, stats
-from jobs.service.pulsar.asking import answering
+from jobs.service.pulsar import brokers, clusters, namespaces, records
+from jobs.service.pulsar.known import answering
 from jobs.service.routes import Handler, Route
 
 _V2 = "/admin/v2"
@@ -70,9 +70,9 @@ _NAMESPACE_ROUTES = (
     _of_tenant("DELETE", f"{_NAMESPACE}/antiAffinity", namespaces.delete_group),
     _for_viewers(f"{_V2}/namespaces/{{cluster}}/antiAffinity/{{group}}", namespaces.list_group),
     _for_viewers("/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces.list_group),
-    _of_cluster("PUT", f"{_BUNDLE}/unload", bundles.unload_bundle),
-    _of_cluster("PUT", f"{_BUNDLE}/split", bundles.split_bundle),
-    _reading(f"{_BUNDLE}/topicHashPositions", bundles.get_positions),
+    _of_cluster("PUT", f"{_BUNDLE}/unload", namespaces.unload_bundle),
+    _of_cluster("PUT", f"{_BUNDLE}/split", namespaces.split_bundle),
+    _reading(f"{_BUNDLE}/topicHashPositions", namespaces.get_positions),
 )
 
 _TOPIC_ROUTES = (
@@ -131,21 +131,21 @@ _CLUSTER_ROUTES = (
 )
 
 _STATS_ROUTES = (
-    _for_viewers(f"{_STATS}/load-report", stats.get_load_report),
-    _for_viewers(f"{_STATS}/topics", stats.get_topics),
-    _for_viewers(f"{_STATS}/destinations", stats.get_topics),
-    _for_viewers(f"{_STATS}/metrics", stats.get_metrics),
-    _for_viewers(f"{_STATS}/mbeans", stats.get_beans),
-    _for_viewers(f"{_STATS}/bookieops", stats.get_pending),
-    _for_viewers(f"{_STATS}/allocator-stats/{{allocator}}", stats.get_allocator),
+    _for_viewers(f"{_STATS}/load-report", brokers.get_load_report),
+    _for_viewers(f"{_STATS}/topics", brokers.get_topics),
+    _for_viewers(f"{_STATS}/destinations", brokers.get_topics),
+    _for_viewers(f"{_STATS}/metrics", brokers.get_metrics),
+    _for_viewers(f"{_STATS}/mbeans", brokers.get_beans),
+    _for_viewers(f"{_STATS}/bookieops", brokers.get_pending),
+    _for_viewers(f"{_STATS}/allocator-stats/{{allocator}}", brokers.get_allocator),
     _for_viewers(
-        f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", stats.get_availability
+        f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", brokers.get_availability
     ),
-    _for_viewers(_QUOTAS, stats.get_quota),
-    _of_cluster("POST", _QUOTAS, stats.set_quota),
-    _for_viewers(_BUNDLE_QUOTA, stats.get_quota),
-    _of_cluster("POST", _BUNDLE_QUOTA, stats.set_quota),
-    _of_cluster("DELETE", _BUNDLE_QUOTA, stats.set_quota),
+    _for_viewers(_QUOTAS, brokers.get_quota),
+    _of_cluster("POST", _QUOTAS, brokers.set_quota),
+    _for_viewers(_BUNDLE_QUOTA, brokers.get_quota),
+    _of_cluster("POST", _BUNDLE_QUOTA, brokers.set_quota),
+    _of_cluster("DELETE", _BUNDLE_QUOTA, brokers.set_quota),
 )
 
 PULSAR_ROUTES = (

@@ -104,7 +104,7 @@ class Readers:
             return await self._ask(question)
 
     async def _ask(self, question: ReadQuestion) -> IO[bytes]:
-        answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115
+        answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (the caller closes it)
         pool = self._running()
         self._answers += 1
         if self._answers % ANSWERS_MAX == 0:

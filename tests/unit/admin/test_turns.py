@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from jobs.adapters.http.turns import Turns
+from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
@@ -80,7 +80,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def context(tables: Path) -> AdminContext:
     made = make_context(tables, Balancer())
-    object.__setattr__(made, "turns", Turns(budget_s=0.0))
+    object.__setattr__(made, "turns", FairScheduler(budget_s=0.0))
     return made
 
 
