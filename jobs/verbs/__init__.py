@@ -107,8 +107,6 @@ VERBS = {
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
-    "tenant": Verb(module="jobs.verbs.tenant", summary="create, update, delete tenants"),
-    "topic": Verb(module="jobs.verbs.topic", summary="create, update, delete topics"),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"

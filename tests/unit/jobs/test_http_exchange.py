@@ -10,8 +10,13 @@ from itertools import repeat
 import pytest
 
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
-from jobs.adapters.http.exchange import HttpQuestion, TooLongError, connection_to, exchange
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import (
+    HttpQuestion,
+    LookupConnection,
+    TooLongError,
+    connection_to,
+    exchange,
+)
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 FLOOD = b"x" * 65_536
