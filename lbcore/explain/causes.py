@@ -89,7 +89,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         partner, score = _partner(inputs)
         yield (
             f"{decision['source']} had {number(inputs['score'])} and {partner} "
-            f"{number(score)}, the fair level is "
+            f"{number(score)}, the fair level{_group(inputs)} is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
             f"counted) or {number(inputs['hits_high_needed'])} hits "
@@ -122,15 +122,23 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
             "are needed"
         )
     if inputs.get("partner", decision["destination"]) != decision["destination"]:
+        used = inputs.get("destination_usage")
         yield (
             f"{inputs['partner']} may not take this bundle, or not now: placement chose "
             f"{decision['destination'] or 'another broker'}"
+            + (f", which used {percent(used)}" if used is not None else "")
         )
     yield from _origin(decision, inputs)
     if "bundles" in inputs:
         yield f"it concerned {count_of(int(inputs['bundles']), 'bundle')}"
     if decision["kind"] == "skip":
         yield skip_words(decision["reason"])
+
+
+def _group(inputs: Mapping[str, Any]) -> str:
+    """The size of the isolation group that a level is of; "" where the cluster is one group."""
+    size = inputs.get("group_brokers")
+    return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
 
 
 def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:

@@ -258,8 +258,8 @@ class _Full:
     def _numbers(self, giver: int, taker: int, actor: int) -> Mapping[str, float]:
         low, high = self.hits
         return {
-            "score": float(self.found.load[giver].max()),
-            "score_of_destination": float(self.found.load[taker].max()),
+            "score": float(self.cycle.load[giver].max()),
+            "score_of_destination": float(self.cycle.load[taker].max()),
             "by_rate": float(self.cycle.readings.by_rate),
             "hits_low": float(abs(low[actor])),
             "hits_high": float(abs(high[actor])),
