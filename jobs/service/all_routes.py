@@ -17,7 +17,6 @@ from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.overview import OVERVIEW_ROUTES
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
 from jobs.service.v1.planning import PLANNING_ROUTES
-from jobs.service.v1.shadows import SHADOW_ROUTES
 from jobs.service.v1.showing import SHOWING_ROUTES
 from jobs.service.v1.timeline import TIMELINE_ROUTES
 from jobs.service.v1.watch import WATCH_ROUTES
@@ -30,7 +29,6 @@ _OWN = (
     *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
     *TIMELINE_ROUTES,
-    *SHADOW_ROUTES,
     *LEAGUE_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,

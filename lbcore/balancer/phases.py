@@ -15,7 +15,6 @@ from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.move_effects import observe_moves
-from lbcore.balancer.decisions.shadows import think_along
 from lbcore.balancer.decisions.shards import take_shards, tell_shards
 from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
 from lbcore.balancer.history import write_history
@@ -231,8 +230,6 @@ PHASES: dict[str, Phase] = {
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
     # plans that a person has approved, some steps further
     "drive_proposals": Whole(do=lambda work, _: drive_proposals(work)),
-    # what other strategies would have done, if any think along
-    "think_along": Whole(do=lambda work, _: think_along(work)),
     # brokers that are being emptied: how far, and whether it is over
     "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
     # pinned bundles that are elsewhere
@@ -278,7 +275,6 @@ INNER_PHASES = (
     "forget_silent",
     "make_report",
     "repair",
-    "shadow",
     "smooth_loads",
     "take_messages",
     "unload",

@@ -106,14 +106,6 @@ def follow(
     return finish_moves(draft)
 
 
-def follow_placed(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, placed: Moves
-) -> PlanState:
-    """The state in which placements that were decided elsewhere count as decided."""
-    draft = adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES))
-    return finish_moves(replace(draft, assignments=placed))[2]
-
-
 def follow_others(
     snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moved: Floats
 ) -> PlanState:

@@ -39,7 +39,6 @@ from lbcore.balancer.state.effects import (
 )
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -78,7 +77,6 @@ ORDER = (
     DECISION_CANDIDATES.name,
     DECISION_EFFECTS.name,
     PLANNING_MEMORY.name,
-    SHADOW_DECISIONS.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )

@@ -16,7 +16,6 @@ import numpy as np
 from lbcore.balancer.decisions.candidate_rows import write_candidates
 from lbcore.balancer.decisions.fair_shares import with_shards
 from lbcore.balancer.decisions.partitions import partitions_of
-from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
@@ -109,8 +108,6 @@ def _asked(work: Work, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecisi
     """The one question that all placing between cycles goes through."""
     config = planning_config(work)
     places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
-    if work.shadows:
-        tell_placed(work, config, view, places.found)
     return places
 
 

@@ -27,7 +27,6 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.shadows import CycleSeen, Shadow
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
@@ -58,7 +57,6 @@ class Work:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
-    cycle_seen: what this batch's plan was made of, where shadows think along.
     guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
     """
@@ -81,7 +79,6 @@ class Work:
     waiting: dict[str, Waiting]
     topics: TopicBook
     pending_effects: dict[str, PendingEffect]
-    shadows: dict[str, Shadow]
     others: dict[str, OtherShard]
     packed: Memo
     base_config: Config
@@ -109,7 +106,6 @@ class Work:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
-    cycle_seen: CycleSeen | None = None
     guard: Guard = field(default_factory=Unguarded)
 
     @classmethod
@@ -135,7 +131,6 @@ class Work:
             waiting=dict(state.waiting),
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
-            shadows=dict(state.shadows),
             others=dict(state.others),
             told=state.told,
             packed=state.packed,
@@ -241,7 +236,6 @@ class Work:
             waiting=self.waiting,
             topics=self.topics,
             pending_effects=self.pending_effects,
-            shadows=self.shadows,
             others=self.others,
             told=self.told,
             packed=self.packed,
