@@ -112,9 +112,7 @@ def _rehearse(config: Config, address: KafkaAddress, folder: Path, words: Sequen
     """One batch of the job's query, without effect, in a Java that ends in order."""
     producer = KafkaProducer(linger_ms=0, **address.producer_options("class_archives"))
     topic, pipeline = address.topic_name(Topic.BROKER_LOAD), config.pipeline
-    ticker = Ticker(
-        producer, topic, dict.fromkeys(pipeline.clusters, ()), pipeline.tick_interval_ms
-    )
+    ticker = Ticker(producer, topic, pipeline.clusters, pipeline.tick_interval_ms)
     session = spark_session(
         have_jars("spark"),
         master="local[2,4]",

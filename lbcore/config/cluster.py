@@ -84,13 +84,6 @@ class ClusterConfig:
         " follow summer time.",
     )
 
-    shards: tuple[str, ...] = setting(
-        (),
-        doc="Clusters that are shards of one: the same brokers, each with an agent a shard, and"
-        " namespaces of their own. They plan in turn, and each counts what the others carry and"
-        " have decided. For a cluster that is not named it means nothing.",
-    )
-
     def quiet_until_ms(self, now_ms: int) -> int:
         """When the quiet hours that it is now are over; 0 = it is none."""
         windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]

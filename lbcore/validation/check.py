@@ -107,16 +107,6 @@ def _check_clusters(config: Config) -> Iterator[ConfigFinding]:
         yield error("pipeline.clusters", f"names one twice: {', '.join(names)}; once is enough")
 
 
-def _check_shards(config: Config) -> Iterator[ConfigFinding]:
-    names, served = config.cluster.shards, config.pipeline.clusters
-    if len(set(names)) < len(names):
-        yield error("cluster.shards", f"names one twice: {', '.join(names)}; once is enough")
-    unknown = [name for name in names if name not in served]
-    if unknown:
-        detail = f"{unknown[0]!r} is not in pipeline.clusters: one job serves all shards"
-        yield error("cluster.shards", detail)
-
-
 def _check_intervals(config: Config) -> Iterator[ConfigFinding]:
     pipeline = config.pipeline
     cycle = pipeline.decision_interval_ms
@@ -336,7 +326,6 @@ def _set_strategies(config: Config) -> Iterator[Strategy]:
 _CHECKS: tuple[Check, ...] = (
     _check_strategies,
     _check_clusters,
-    _check_shards,
     _check_intervals,
     _check_liveness,
     _check_fencing,

@@ -15,7 +15,6 @@ from lbcore.balancer.state.catalogue import CreatedTopics, OpenCatalogue
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo, remembered
-from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
 from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.rules import (
@@ -79,7 +78,6 @@ class Work:
     waiting: dict[str, Waiting]
     topics: TopicBook
     pending_effects: dict[str, PendingEffect]
-    others: dict[str, OtherShard]
     packed: Memo
     base_config: Config
     told: str = ""
@@ -131,7 +129,6 @@ class Work:
             waiting=dict(state.waiting),
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
-            others=dict(state.others),
             told=state.told,
             packed=state.packed,
         )
@@ -236,7 +233,6 @@ class Work:
             waiting=self.waiting,
             topics=self.topics,
             pending_effects=self.pending_effects,
-            others=self.others,
             told=self.told,
             packed=self.packed,
         )

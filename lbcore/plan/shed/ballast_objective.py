@@ -36,8 +36,7 @@ class SearchProblem:
     price for a part of the level is below it. level: points, above 0. can_move: bool[m].
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
     whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
-    crowding: what belongs together, None = nothing that anybody has too much of. enough:
-    float64[n], points down to which a broker gives; None = as long as that helps.
+    crowding: what belongs together, None = nothing that anybody has too much of.
     """
 
     load: Floats
@@ -54,7 +53,6 @@ class SearchProblem:
     admits: Bools
     left: dict[int, int] = field(default_factory=dict)
     crowding: Crowding | None = None
-    enough: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:

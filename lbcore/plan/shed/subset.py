@@ -42,8 +42,6 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
             snapshot,
             brokers=_chosen(snapshot.brokers, kept),
             bundles=replace(bundles, owner=number[bundles.owner]),
-            others=None if snapshot.others is None else snapshot.others[kept],
-            gives=None if snapshot.gives is None else snapshot.gives[kept],
         ),
         original=kept,
     )
