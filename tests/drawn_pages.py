@@ -49,8 +49,7 @@ _TABLES_HEAD = """\
 # Tables
 
 Every Delta table that the streaming job writes, from the declarations in `lbcore/model/tables.py`
-(`python -m tests.drawn_pages` writes this page, a test holds it equal). Only that job writes them,
-but for `backtests`, to which `ballast backtest --keep` adds what it found, beside the job;
+(`python -m tests.drawn_pages` writes this page, a test holds it equal). Only that job writes them;
 anybody may read them, with Spark, delta-rs or any other engine that reads Delta. `ownership_events`
 is the truth: the other tables of ownership can be made from it. Instants are milliseconds since
 1970, UTC. No column is null unless it says so.
@@ -76,8 +75,8 @@ decision log stay 90 days (but those of kind `plan` for ever: who proposed and a
 those of `load_history` and `rejected_reports` 30, those of `audit` a year, and so do settings in
 `config_versions` and `settings_in_force` that others have replaced, but for the last ones of
 before; history as below; a row that says only that something is no more (a deleted namespace,
-tenant or topic, a forgotten broker, a rule taken back) 7 days; of `backtests` the newest 20 runs
-of each cluster; all others for ever. Followers that are away for longer load whole.
+tenant or topic, a forgotten broker, a rule taken back) 7 days; all others
+for ever. Followers that are away for longer load whole.
 
 Rows of `ownership_events` and `commands` past `pipeline.history_days` are history, of which
 `pipeline.history` says what becomes: `archive` (unless set otherwise) lets a row go once its

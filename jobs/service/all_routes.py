@@ -12,7 +12,6 @@ from jobs.service.v1.events import EVENT_ROUTES
 from jobs.service.v1.explaining import EXPLAINING_ROUTES
 from jobs.service.v1.foreseeing import FORESEEING_ROUTES
 from jobs.service.v1.heating import HEATING_ROUTES
-from jobs.service.v1.league import LEAGUE_ROUTES
 from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.overview import OVERVIEW_ROUTES
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
@@ -29,7 +28,6 @@ _OWN = (
     *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
     *TIMELINE_ROUTES,
-    *LEAGUE_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
     *EVENT_ROUTES,

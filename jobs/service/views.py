@@ -23,7 +23,6 @@ from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
 from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
-from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.table import Table
@@ -65,7 +64,6 @@ _BIG = frozenset(
         LOAD_HISTORY,
         REJECTED_REPORTS,
         PLANNING_MEMORY,
-        BACKTESTS,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)

@@ -119,9 +119,6 @@ VERBS = {
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
     ),
-    "tune": Verb(
-        module="jobs.verbs.tune", summary="the settings that recorded load would have wanted"
-    ),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
     ),

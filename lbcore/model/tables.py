@@ -4,7 +4,6 @@ Decides nothing; Delta's, Arrow's and Spark's types and docs follow from it. Sou
 Types: string, long, int, double, boolean, binary, and list<...> of these; map<string,string>.
 """
 
-from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
@@ -362,7 +361,6 @@ TABLES = (
     LOAD_HISTORY,
     REJECTED_REPORTS,
     PLANNING_MEMORY,
-    BACKTESTS,
 )
 
 

@@ -9,7 +9,6 @@ HANDLES = {
     "jobs/adapters/processes/tether.py": "reads the wake-up pipe; imports nothing of ours",
     "jobs/operating/keyboard.py": "raises",
     "jobs/operating/many_runs.py": "writes a field",
-    "jobs/operating/spark_runs.py": "puts back what Spark has replaced",
     "jobs/run_fleet.py": "raises",
     "jobs/serve_lookup.py": "uvicorn's own, which writes fields",
     "jobs/service/reader_process.py": "ignores",
