@@ -11,7 +11,7 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.http.exchange import HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import HttpQuestion, connection_to, exchange
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret

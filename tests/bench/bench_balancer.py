@@ -262,8 +262,7 @@ def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Be
         brokers=[],
         namespaces=[],
         commands=[],
-        tenants=[],
-        topics=[],
+        records=[],
     )
     bench = Bench(cluster, balancer, rebuild_state(CLUSTER, rows))
     everyone = range(brokers)

@@ -11,8 +11,13 @@ from itertools import repeat
 import pytest
 
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
-from jobs.adapters.http.exchange import HttpQuestion, TooLongError, connection_to, exchange
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import (
+    HttpQuestion,
+    LookupConnection,
+    TooLongError,
+    connection_to,
+    exchange,
+)
 from jobs.console import CommandError
 from jobs.operating.sources import TOKEN, ServiceSource
 
