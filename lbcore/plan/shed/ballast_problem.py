@@ -152,10 +152,19 @@ _SLACK = 0.02
 """Who is this part below the level may still give to somebody who is far below it."""
 
 
+def learn_costs(view: ShedView, state: ShedState) -> ShedState:
+    """The state with what this cycle's reports tell of costs. O(bundles + brokers)."""
+    readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
+    evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
+    return replace(state, evidence=evidence.to_plain())
+
+
 def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> BallastRound:
     """The round's readings. O(bundles + brokers log brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
-    evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
+    evidence = Evidence.from_plain(state.evidence)
+    if not view.is_part:
+        evidence = learnt(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)

@@ -73,7 +73,7 @@ def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     rates = world.samples()["ballast_broker_messages_per_second"].values()
     assert world.value("ballast_imbalance") == pytest.approx(max(rates) * 4 / sum(rates))
     assert 1 <= world.value("ballast_floor_adjusted_imbalance") <= world.value("ballast_imbalance")
-    assert world.value("ballast_hits_needed", level="low") == Config().shedding.avg_low_hits
+    assert world.value("ballast_hits_needed", level="low") == Config().fair_level.low_hits
 
 
 def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
