@@ -199,16 +199,6 @@ def take_at_least(traffic: Floats, minimum: float) -> Bools:
     return is_taken
 
 
-def is_part(traffic: Floats, part: float) -> Bools:
-    """The first ones, up to the one with which they reach a part of what is to go.
-
-    Worked: 5, 3, 1 and a part of 6: the first two. One at least; of more parties each takes its
-    heaviest so, and all together what one would have taken.
-    """
-    before: Floats = np.cumsum(traffic) - traffic
-    return np.asarray(before < max(part, np.finfo(np.float64).tiny), dtype=np.bool_)
-
-
 def take_within(traffic: Floats, budget: float) -> Bools:
     """Which to take, each that still fits: 0 < traffic <= what is left of the budget.
 

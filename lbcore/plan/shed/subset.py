@@ -65,8 +65,6 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
             snapshot,
             brokers=_chosen(snapshot.brokers, kept),
             bundles=replace(snapshot.bundles, owner=owner),
-            others=None if snapshot.others is None else snapshot.others[kept],
-            gives=None if snapshot.gives is None else snapshot.gives[kept],
         ),
         original=kept,
     )
@@ -84,8 +82,6 @@ def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
             brokers=_chosen(snapshot.brokers, kept),
             bundles=_bundles(snapshot.bundles, rows, _numbers(kept, brokers)),
             partitions=lambda: _partitions(snapshot, rows),
-            others=None if snapshot.others is None else snapshot.others[kept],
-            gives=None if snapshot.gives is None else snapshot.gives[kept],
         ),
         original=kept,
         rows=rows,
