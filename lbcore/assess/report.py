@@ -13,6 +13,7 @@ from lbcore.assess.risks import (
     HotTopic,
     Risk,
     broker_risks,
+    churn_by_isolation,
     crowded_partitions,
     few_bundles,
     stuck,
@@ -123,7 +124,7 @@ def make_report(
         topics=tuple(seen.hot_topics)[:HOTTEST_TOPICS],
         moves=_moves(seen),
         harms=tuple(harms_of(seen.settings)),
-        risks=_risks(seen, loads, bundles, brokers),
+        risks=(*_risks(seen, loads, bundles, brokers), *_churn(observer, seen)),
         decisions=len({row["bundle"] for row in decided}),
         foresight=found,
         versions=seen.versions,
@@ -145,6 +146,16 @@ def _risks(
         *crowded_partitions(seen.topics, len(brokers)),
         *few_bundles(seen.look.namespaces, len(brokers)),
     )
+
+
+def _churn(observer: Observer, seen: SeenCluster) -> list[Risk]:
+    """The risk of AvgShedder where isolation policies stand."""
+    is_set = {row["name"]: row["is_set"] for row in observer.rows["policies"] if _isolates(row)}
+    return churn_by_isolation(seen.settings, [name for name, found in is_set.items() if found])
+
+
+def _isolates(row: Mapping[str, Any]) -> bool:
+    return bool(row["kind"] == "isolation")
 
 
 def _moves(seen: SeenCluster) -> tuple[Moved, ...]:

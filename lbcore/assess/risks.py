@@ -11,6 +11,7 @@ from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.sightings import STUCK_LOOKS, Sightings
+from lbcore.config.strategies import AVG, CHURN_BY_ISOLATION, SHEDDING, short_name
 from lbcore.model.names import parts_word, whole_topic
 from lbcore.model.spread import are_on_too_few
 
@@ -109,6 +110,28 @@ def few_bundles(namespaces: Mapping[str, tuple[int, ...]], brokers: int) -> list
             next_step = "no matter while it carries little; split its bundles before it grows"
             found.append(Risk(kind="few_bundles", subject=name, text=text, next_step=next_step))
     return found[:_LISTED]
+
+
+def churn_by_isolation(
+    settings: Mapping[str, Mapping[str, str] | None], policies: Sequence[str]
+) -> list[Risk]:
+    """AvgShedder beside isolation policies. settings: broker → its own, None = unknown."""
+    key = "loadBalancerLoadSheddingStrategy"
+    brokers = [name for name, told in settings.items() if told and _is_avg(told.get(key, ""))]
+    if not policies or not brokers:
+        return []
+    return [
+        Risk(
+            kind="churn_by_isolation",
+            subject=", ".join(sorted(policies)[:_LISTED]),
+            text=CHURN_BY_ISOLATION,
+            next_step=f"let Ballast balance with its default, or set {key} to ThresholdShedder",
+        )
+    ]
+
+
+def _is_avg(strategy: str) -> bool:
+    return short_name(strategy, SHEDDING) == AVG
 
 
 def stuck(seen: Sightings) -> list[Risk]:

@@ -52,6 +52,14 @@ _OF_EXTENSIONS: Mapping[str, str] = {
 _OF_BOTH = ("LeastResourceUsageWithWeight",)
 
 
+CHURN_BY_ISOLATION = (
+    "AvgShedder pairs brokers of different isolation groups, whose bundles come back: six "
+    "balanced brokers beside two idle reserved ones made 188 moves in 90 minutes without end "
+    "(ballast: 4), a busy group beside an idle one 120 (ballast: 3)"
+)
+"""A warning where isolation policies meet AvgShedder under Pulsar's rules."""
+
+
 def java_class(simple: str) -> str:
     """The full name of one of Pulsar's classes of balancing."""
     return _OF_EXTENSIONS.get(simple, f"{_PACKAGE}.impl.{simple}")

@@ -15,6 +15,7 @@ import numpy as np
 
 from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.strategies import CHURN_BY_ISOLATION
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
     Selection,
@@ -187,6 +188,12 @@ def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
             " a small difference acts as soon as a large one"
         )
         yield warning("shedding.avg_low_hits", detail)
+    if not shedding.by_group:
+        detail = (
+            f"with isolation policies, {CHURN_BY_ISOLATION}: set it to true, or both strategies "
+            "to ballast; without policies nothing needs to change"
+        )
+        yield warning("shedding.by_group", detail)
     if usage is not None and usage < low:
         detail = f"{low:g} is above the largest difference seen, {usage:g}: nothing is shed"
         yield warning("shedding.avg_low_threshold", detail)
