@@ -11,6 +11,7 @@ by more than its moves cost; it moves at most the budget and one bundle; a clust
 tolerance is left alone; with unchanging load the moves come to an end.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -63,7 +64,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     if is_full.any() or acting:
         is_left = left_alone(view, state, config.rounds_in_vain)
         problem = cycle.problem(is_full, is_left, partitions, acting)
-        found = search(problem, STEPS, _budget(cycle, config))
+        found = search(problem, math.ceil(STEPS * view.part), _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
         too_crowded = (*found.too_crowded, *full.lumps())

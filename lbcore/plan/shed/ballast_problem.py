@@ -163,7 +163,7 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Balla
     """The round's readings. O(bundles + brokers log brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = Evidence.from_plain(state.evidence)
-    if not view.is_part:
+    if view.part == 1.0:
         evidence = learnt(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings

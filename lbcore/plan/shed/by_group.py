@@ -114,7 +114,7 @@ def _view(view: ShedView, subset: Subset, rows: Ints) -> ShedView:
         admitted=None
         if view.admitted is None
         else (view.admitted[0][rows], view.admitted[1][:, kept]),
-        is_part=True,
+        part=len(kept) / len(view.usage),
     )
 
 

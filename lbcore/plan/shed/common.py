@@ -69,7 +69,8 @@ class ShedView:
     a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
     percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
     row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
-    is_part: one group of a cluster; what is learnt of all brokers is in the state already.
+    part: share of the cluster's brokers; below 1 it is one isolation group, whose search gets that
+    share of all steps, and what all brokers teach is in the state already.
     """
 
     snapshot: Snapshot
@@ -83,7 +84,7 @@ class ShedView:
     weighted: Floats | None = None
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
-    is_part: bool = False
+    part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
