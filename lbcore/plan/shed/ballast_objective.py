@@ -96,17 +96,15 @@ def lower_bound(problem: SearchProblem) -> float:
     above = problem.load.max(axis=1) / problem.level - 1.0
     below = problem.load[:, 0] / problem.level - 1.0
     stays = broker_costs(problem.load, problem.size, problem.level) / problem.size
-    best = 0.0
-    for step in range(_DUALS + 1):
-        taken = problem.min_price * step / _DUALS
-        given = problem.min_price - taken
-        top, bottom = given / (2.0 * OVER), -taken / (2.0 * UNDER)
-        gives = OVER * top * top + given * (above - top)
-        takes = UNDER * bottom * bottom + taken * (bottom - below)
-        least = np.where(
-            problem.may_give & (above > top),
-            gives + np.where(below < bottom, takes, np.where(below < 0, UNDER * below * below, 0)),
-            np.where(problem.may_take & (below < bottom), takes, stays),
-        )
-        best = max(best, sequential_sum(problem.size * np.minimum(least, stays)))
-    return best
+    taken = problem.min_price * np.arange(_DUALS + 1)[:, np.newaxis] / _DUALS
+    given = problem.min_price - taken
+    top, bottom = given / (2.0 * OVER), -taken / (2.0 * UNDER)
+    gives = OVER * top * top + given * (above - top)
+    takes = UNDER * bottom * bottom + taken * (bottom - below)
+    least = np.where(
+        problem.may_give & (above > top),
+        gives + np.where(below < bottom, takes, np.where(below < 0, UNDER * below * below, 0)),
+        np.where(problem.may_take & (below < bottom), takes, stays),
+    )
+    sums = np.cumsum(problem.size * np.minimum(least, stays), axis=1)[:, -1]
+    return max(0.0, float(sums.max()))

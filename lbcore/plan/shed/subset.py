@@ -135,7 +135,7 @@ def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
 def _names(names: Names, rows: Ints) -> Names:
     """The names of these rows, found by what all names are found by."""
     place = _numbers(rows, len(names))
-    found, find = Names(names[row] for row in rows.tolist()), names.find
+    found, find = Names(map(names.__getitem__, rows.tolist())), names.find
     found.find = lambda name: int(place[find(name)])
     return found
 
