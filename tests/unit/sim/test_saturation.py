@@ -172,3 +172,13 @@ def test_broker_that_is_added_has_its_own_room() -> None:
         engine.coverage.open(bundle, 2)
     engine.saturation.advance(30_000)
     assert engine.saturation.field_at(30_000).rates.sum() == pytest.approx(2 * FULL, rel=1e-3)
+
+
+def test_brokers_report_the_offered_load_where_the_scenario_says_so() -> None:
+    lines = CLUSTER + "load t/n even 300pt"
+    told, silent = (
+        read_of(run_until(text, 60_000).nodes["b1"])
+        for text in ("full 40000msg/s offered\n" + lines, lines)
+    )
+    assert told.offered_msg_rate == pytest.approx(3 * FULL)
+    assert silent.offered_msg_rate is None
