@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.wire.broker_load import OFFERED, SHARD_KEY, TICK_KEY
+from lbcore.wire.broker_load import OFFERED, TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     NOT_REPORTED,
@@ -26,7 +26,6 @@ from lbcore.wire.messages import (
     Floats,
     Heartbeat,
     Message,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -106,18 +105,6 @@ def _without_defaults(fields: Fields, defaults: Fields) -> dict[str, Any]:
 def _tick(tick: Tick) -> tuple[Topic, str, Fields]:
     fields = {"schema": OLDEST_SCHEMA, "cluster": tick.cluster, "tick": tick.number}
     return Topic.BROKER_LOAD, f"{tick.cluster}/{TICK_KEY}", fields
-
-
-def _shard_load(load: ShardLoad) -> tuple[Topic, str, Fields]:
-    fields = {
-        "schema": OLDEST_SCHEMA,
-        "cluster": load.cluster,
-        "shard": load.shard,
-        "at": load.at_ms,
-        "carried": {"name": load.brokers, **_columns(TRAFFIC, load.carried)},
-        "before": _columns(TRAFFIC, load.before),
-    }
-    return Topic.BROKER_LOAD, f"{load.cluster}/{SHARD_KEY}", fields
 
 
 def _heartbeat(heartbeat: Heartbeat) -> tuple[Topic, str, Fields]:
@@ -239,7 +226,6 @@ def _audit(entry: AuditEntry) -> tuple[Topic, str, Fields]:
 
 _WRITERS: Mapping[type, Callable[[Any], tuple[Topic, str, Fields]]] = {
     Tick: _tick,
-    ShardLoad: _shard_load,
     Heartbeat: _heartbeat,
     BrokerLoad: _broker_load,
     BundleLoad: _bundle_load,

@@ -10,12 +10,12 @@ from lbcore.agent.agent import AgentMachine
 from lbcore.agent.readings import check_load
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import ReadLoad, Send, Stop
+from lbcore.balancer.state.book import BrokerEntry
 from lbcore.config.load import checked_dynamic
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import SETTINGS
 from lbcore.model.resources import complete
-from lbcore.balancer.state.book import BrokerEntry
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import NOT_REPORTED, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
