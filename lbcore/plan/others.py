@@ -66,6 +66,7 @@ def _extended(bundles: BundleTable, owner: Ints, carried: Floats) -> BundleTable
         is_non_persistent=_longer(bundles.is_non_persistent, no),
         is_held=_longer(bundles.is_held, no),
         moved_ms=_longer(bundles.moved_ms, zeros),
+        left=_longer(bundles.left, nobody),
     )
 
 

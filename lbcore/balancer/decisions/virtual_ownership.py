@@ -44,7 +44,8 @@ class _Rows:
     """The k bundles that are elsewhere. ledger, snapshot: their rows.
 
     broker: where they would be, holder: where they are, indices of brokers, -1 = nowhere. left_ms,
-    come_ms: after which reports of the one and of the other show it. moved_ms: see `Elsewhere`.
+    come_ms: after which reports of the one and of the other show it. since_ms, moved_ms: see
+    `Elsewhere`.
     """
 
     ledger: Ints
@@ -53,6 +54,7 @@ class _Rows:
     holder: Ints
     left_ms: Ints
     come_ms: Ints
+    since_ms: Ints
     moved_ms: Ints
 
 
@@ -90,10 +92,12 @@ def virtual_snapshot(work: Work, shadow: Shadow, snapshot: Snapshot, rows: Ints)
     owner[away.snapshot] = away.broker
     can_move[away.snapshot] = state != _SPLITTING
     bundles = replace(snapshot.bundles, owner=owner, can_move=can_move)
-    if bundles.moved_ms is not None:
-        moved_ms = bundles.moved_ms.copy()
+    if bundles.moved_ms is not None and bundles.left is not None:
+        moved_ms, left = bundles.moved_ms.copy(), bundles.left.copy()
         moved_ms[away.snapshot] = away.moved_ms
-        bundles = replace(bundles, moved_ms=moved_ms)
+        has_moved = away.moved_ms == away.since_ms  # else it stayed, and the real one moved
+        left[away.snapshot[has_moved]] = away.holder[has_moved]
+        bundles = replace(bundles, moved_ms=moved_ms, left=left)
     return replace(
         snapshot,
         brokers=_shifted(snapshot, away, state),
@@ -135,6 +139,7 @@ def _rows(work: Work, elsewhere: Mapping[str, Elsewhere], snapshot: Snapshot, ro
         holder=_holders(work.ledger, ledger, index),
         left_ms=left_ms,
         come_ms=np.where(moved_ms == since_ms, since_ms, left_ms),  # it moved, or has stayed
+        since_ms=since_ms,
         moved_ms=moved_ms,
     )
 

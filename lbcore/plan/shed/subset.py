@@ -41,7 +41,11 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
         snapshot=replace(
             snapshot,
             brokers=_chosen(snapshot.brokers, kept),
-            bundles=replace(bundles, owner=number[bundles.owner]),
+            bundles=replace(
+                bundles,
+                owner=number[bundles.owner],
+                left=None if bundles.left is None else number[bundles.left],
+            ),
             others=None if snapshot.others is None else snapshot.others[kept],
             gives=None if snapshot.gives is None else snapshot.gives[kept],
         ),
