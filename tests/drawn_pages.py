@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from jobs.service.lookup_names import LOOKUP_METRICS
+from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
@@ -32,6 +32,7 @@ from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -49,8 +50,7 @@ _TABLES_HEAD = """\
 # Tables
 
 Every Delta table that the streaming job writes, from the declarations in `lbcore/model/tables.py`
-(`python -m tests.drawn_pages` writes this page, a test holds it equal). Only that job writes them,
-but for `backtests`, to which `ballast backtest --keep` adds what it found, beside the job;
+(`python -m tests.drawn_pages` writes this page, a test holds it equal). Only that job writes them;
 anybody may read them, with Spark, delta-rs or any other engine that reads Delta. `ownership_events`
 is the truth: the other tables of ownership can be made from it. Instants are milliseconds since
 1970, UTC. No column is null unless it says so.
@@ -76,8 +76,8 @@ decision log stay 90 days (but those of kind `plan` for ever: who proposed and a
 those of `load_history` and `rejected_reports` 30, those of `audit` a year, and so do settings in
 `config_versions` and `settings_in_force` that others have replaced, but for the last ones of
 before; history as below; a row that says only that something is no more (a deleted namespace,
-tenant or topic, a forgotten broker, a rule taken back) 7 days; of `backtests` the newest 20 runs
-of each cluster; all others for ever. Followers that are away for longer load whole.
+tenant or topic, a forgotten broker, a rule taken back) 7 days; all others
+for ever. Followers that are away for longer load whole.
 
 Rows of `ownership_events` and `commands` past `pipeline.history_days` are history, of which
 `pipeline.history` says what becomes: `archive` (unless set otherwise) lets a row go once its
@@ -263,7 +263,8 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     what = (declaring.__doc__ or "").splitlines()[0]
     names = ", ".join(f"`{one.name}`" for one in fields(declaring))
     role = "an operator" if about.is_operating else "an admin"
-    by = f"`ballast {about.verb.words}`, {role}" if about.verb else "a bridge"
+    others = "a bridge" if declaring in MIRROR_COMMANDS else f"HTTP, {role}"
+    by = f"`ballast {about.verb.words}`, {role}" if about.verb else others
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 

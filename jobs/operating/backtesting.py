@@ -5,6 +5,7 @@ the scenario, the simulator runs it, the league's metrics judge it. Nothing is s
 """
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,17 +22,15 @@ from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of, note_wrong
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments
 from lbcore.config.tree import Config
-from lbcore.explain.kept_backtests import cheapest_first
 from lbcore.model.times import duration
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.judge.possible import BAR, BesideBound, beside_bound
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
-from lbcore.sim.reports.backtest import backtest_scenario
+from lbcore.sim.reports.backtest import MOVE_PRICE, backtest_scenario, run_cost
 from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
 from lbcore.sim.reports.report import format_value
-from lbcore.sim.reports.tuning import MOVE_PRICE, imbalance_cost, move_cost
 from lbcore.sim.scenario.model import Scenario
 
 RECORDED = "recorded"
@@ -225,11 +224,10 @@ def _judged(strategy: str, done: Run) -> dict[str, Any]:
 def _weighed(
     past: Past, floor: float | None, moves: float | None, beside: BesideBound
 ) -> dict[str, Any]:
-    """What a run cost, as tuning weighs it, and how far from the evenest it was."""
+    """Return what a run cost, and its distance from the most even assignment."""
     length_ms = past.recording.length_ms
     return {
-        "cost": imbalance_cost(floor)
-        + move_cost(moves or 0.0, bundles_of(past), length_ms, MOVE_PRICE),
+        "cost": run_cost(floor, moves or 0.0, bundles_of(past), length_ms),
         _FLOOR: floor,
         "imbalance.mean": beside.imbalance,
         "bound.mean": beside.bound,
@@ -269,7 +267,7 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Each beside the least that was possible, the cheapest first."""
     yield ""
     yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
-    for row in sorted(rows, key=cheapest_first):
+    for row in sorted(rows, key=_by_cost):
         cells = [
             f"{row['cost']:.2f}",
             *(format_value("imbalance", row[name]) for name in _RATIOS),
@@ -277,3 +275,9 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield WEIGHED
+
+
+def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
+    """Return the order of strategies: cost, then moves, then name; unknown figures last."""
+    cost, moves = (math.inf if row[name] is None else row[name] for name in ("cost", "moves"))
+    return cost, moves, row["strategy"]

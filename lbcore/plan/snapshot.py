@@ -36,6 +36,7 @@ class BrokerTable:
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
     room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
+    demand: times what it serves that clients ask of it, from 1, NaN = not reported; None = of none.
     is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
     finds it out itself, what comes in is not read. is_flapping: started too often of late;
     is_suspected: silent for longer than it should, and perhaps dead; None = nobody. web_urls: of
@@ -60,6 +61,7 @@ class BrokerTable:
     is_suspected: Bools | None = None
     room: Ints | None = None
     web_urls: tuple[tuple[str, ...], ...] | None = None
+    demand: Floats | None = None
 
     def all_names(self) -> tuple[tuple[str, ...], ...]:
         """The names by which policies may mean each broker."""
@@ -192,11 +194,7 @@ class Snapshot:
 
     topics_of: what is known of a bundle's topics, by its full name; None = nothing. partitions: of
     partitioned topics, worked out when it is asked for. policies: where
-    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it. others:
-    float64[n, 4], what other shards' bundles carry on each broker, as `BundleTable.short`; None =
-    the cluster has no other shards. gives: float64[n], the part of what a broker has too much that
-    is this shard's to take now, 0..1; None = all of it. turns: how many other shards place bundles
-    before this one, and how many after it.
+    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
     split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
     """
 
@@ -207,7 +205,4 @@ class Snapshot:
     partitions: Callable[[], Partitions] = no_partitions
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
-    others: Floats | None = None
-    gives: Floats | None = None
-    turns: tuple[int, int] = (0, 0)
     split_algorithms: Mapping[str, str] = field(default_factory=dict)

@@ -3,9 +3,8 @@
 Decides which table is due and what is old enough to go, never what is true: files are joined, the
 log is cut behind a checkpoint, files that no version within the retention names are removed, and
 rows older than their table keeps are deleted (history by `history_upkeep`). Runs in the job,
-because nobody else may write to its tables, but for appends of backtests (`appending`). A turn
-that another commit crosses is given up: the next one comes. Source: ours; Delta's OPTIMIZE,
-checkpoint, log clean-up and VACUUM.
+because nobody else may write to its tables. A turn that another commit crosses is given up: the
+next one comes. Source: ours; Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
 """
 
 import math
@@ -19,16 +18,13 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.delta.rows import literal, of_cluster
+from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_mending import sync_checkpoint
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_scan import file_sizes, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s
-from lbcore.explain.kept_backtests import past_runs
-from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     CONFIG_VERSIONS,
@@ -47,7 +43,6 @@ KEPT_DAYS: Mapping[str, int] = {
     DECISIONS.name: 90,
     DECISION_CANDIDATES.name: 90,
     DECISION_EFFECTS.name: 90,
-    SHADOW_DECISIONS.name: 90,
     LOAD_HISTORY.name: 30,
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,
@@ -55,8 +50,7 @@ KEPT_DAYS: Mapping[str, int] = {
     SETTINGS_IN_FORCE.name: 365,
 }
 """Rows of these go after so many days, of settings those that others took the place of before then;
-history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`)
-and backtests beyond the newest few of a cluster.
+history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`).
 """
 
 STAYS: Mapping[str, str] = {DECISIONS.name: "kind = 'plan'"}
@@ -119,7 +113,6 @@ class TableUpkeep:
             done["rows_expired"] = (
                 _expire(table, name, now_ms)
                 + _drop_gone(table, name, now_ms)
-                + _drop_past_runs(table, name)
                 + self.history(table, name, now_ms)
             )
             done["files_joined"] = self._join(table)
@@ -214,17 +207,6 @@ def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
         return 0
     expired = f"({condition}) AND at_ms < {limit_ms}"
     return int(table.delete(expired, **_committed())["num_deleted_rows"])
-
-
-def _drop_past_runs(table: DeltaTable, name: str) -> int:
-    """Of kept backtests delete all but each cluster's newest; how many rows."""
-    if name != BACKTESTS.name:
-        return 0
-    past = past_runs(scan(table, ["cluster", "run_id", "at_ms"]).to_pylist())
-    if not past:
-        return 0
-    rows = " OR ".join(f"({of_cluster(where)} AND run_id = {literal(run)})" for where, run in past)
-    return int(table.delete(rows, **_committed())["num_deleted_rows"])
 
 
 def _below_the_floor(table: DeltaTable, condition: str) -> str:

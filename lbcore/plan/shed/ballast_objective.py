@@ -37,8 +37,9 @@ class SearchProblem:
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
     whom the filters let have it. left: int64[m], the broker that each bundle left lately (it
     returns dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing
-    that anybody has too much of. enough:
-    float64[n], points down to which a broker gives; None = as long as that helps.
+    that anybody has too much of. room: float64[n],
+    points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
+    shows that it counts for there, away from home; only where there is a room.
     """
 
     load: Floats
@@ -55,7 +56,8 @@ class SearchProblem:
     admits: Bools
     left: Ints | None = None
     crowding: Crowding | None = None
-    enough: Floats | None = None
+    room: Floats | None = None
+    growth: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:

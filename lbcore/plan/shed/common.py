@@ -67,6 +67,7 @@ class ShedView:
     percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
     row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
     grace_ms: in this time after a move the price of the next one falls to the usual.
+    is_part: one group of a cluster; what is learnt of all brokers is in the state already.
     """
 
     snapshot: Snapshot
@@ -81,6 +82,7 @@ class ShedView:
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
     grace_ms: int = 0
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +114,13 @@ class TooBig:
     """Bundles that no move can place and that are to be divided, k rows of the bundle table.
 
     excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
+    stays: bool[k], whose parts stay with the owner, as nobody knows what they come to elsewhere.
     """
 
     rows: Ints
     excess: Floats
     by_rate: bool
+    stays: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,16 +196,6 @@ def take_at_least(traffic: Floats, minimum: float) -> Bools:
     if len(reached):
         is_taken[reached[0] + 1 :] = False
     return is_taken
-
-
-def is_part(traffic: Floats, part: float) -> Bools:
-    """The first ones, up to the one with which they reach a part of what is to go.
-
-    Worked: 5, 3, 1 and a part of 6: the first two. One at least; of more parties each takes its
-    heaviest so, and all together what one would have taken.
-    """
-    before: Floats = np.cumsum(traffic) - traffic
-    return np.asarray(before < max(part, np.finfo(np.float64).tiny), dtype=np.bool_)
 
 
 def take_within(traffic: Floats, budget: float) -> Bools:

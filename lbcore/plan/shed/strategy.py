@@ -40,6 +40,17 @@ class Destinations(Enum):
     UNSAID = "unsaid"
 
 
+class Grouping(Enum):
+    """When a strategy runs group by group (`plan.groups`) instead of over the whole cluster.
+
+    IF_SET: with `shedding.by_group`, which Pulsar's overlays switch off.
+    """
+
+    NEVER = "never"
+    IF_SET = "if_set"
+    ALWAYS = "always"
+
+
 Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
 Rule: TypeAlias = Callable[[ShedView, ShedState, PlanConfig], Shed]
 
@@ -76,7 +87,8 @@ class Shedding(Strategy):
     with the state after it and the answer → how near each broker is. hits_needed: low and high, in
     a row. forget: what is left of its state when only these brokers are active. prices_moves: a
     move soon after another costs it more, so the grace period forbids none. usual_placement:
-    taken beside it when nothing else is said.
+    taken beside it when nothing else is said. learn: the state with what reports of all brokers
+    tell, before group by group is asked. grouping: when it judges brokers within their group.
     """
 
     run: Run
@@ -87,6 +99,8 @@ class Shedding(Strategy):
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
     prices_moves: bool = False
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
+    learn: Callable[[ShedCycle], PlanState] | None = None
+    grouping: Grouping = Grouping.NEVER
 
 
 def modular(rule: Rule) -> Run:

@@ -24,6 +24,10 @@ from lbcore.sim.scenario.model import (
 )
 from lbcore.sim.scenario.words import Rate
 
+MOVE_PRICE = 0.2
+"""Points for a percent of the bundles that moves in an hour."""
+_HOUR_MS = 3_600_000.0
+_PERCENT = 100.0
 _SAMPLE_MS = 10_000
 _FILE = "history"
 
@@ -57,6 +61,16 @@ def backtest_scenario(
         full_rate=history.fit.full_rate,
         recordings={loads[0].recording: recording},
     )
+
+
+def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms: float) -> float:
+    """Return a run's cost in points: imbalance in percent, and its moves at MOVE_PRICE.
+
+    floor_adjusted: its mean, from 1.0; None: there was no load. length_ms: above 0.
+    """
+    imbalance = 0.0 if floor_adjusted is None else _PERCENT * (floor_adjusted - 1.0)
+    moved_percent = _PERCENT * moves / max(1, bundles)
+    return imbalance + MOVE_PRICE * moved_percent / (length_ms / _HOUR_MS)
 
 
 def _first_owners(history: History) -> dict[str, str]:
