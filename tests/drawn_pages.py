@@ -67,7 +67,7 @@ What is committed outlasts a power cut: the job syncs a batch's data files, its 
 folders to the disk before brokers are told. What becomes of a damaged file stands in
 [damaged tables](operate.md#damaged-tables).
 
-Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`, it joins the
+Upkeep is the job's own: between two batches, every 30 s, it joins the
 small files of one table, writes a checkpoint, and removes what is past its time. A version can be
 read for half an hour (the log); a data file that was replaced stays for a day, in
 `bundle_ownership` for an hour, and up to a sixth longer, so that who reads an older version can
