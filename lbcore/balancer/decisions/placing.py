@@ -27,6 +27,7 @@ from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import (
+    LEFT_MS,
     Bools,
     BrokerTable,
     BundleTable,
@@ -220,6 +221,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
 
 
