@@ -40,7 +40,7 @@ STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
     "resuming",
     "at work",
 )
-PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by, warm; taking its"
+PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by; taking its"
               " state from the tables (rebuilding) or from its checkpoint (resuming) until its"
               " first batch is written.", "phase", phase=JOB_PHASES)  # fmt: skip
 

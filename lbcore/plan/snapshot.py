@@ -36,6 +36,7 @@ class BrokerTable:
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
     room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
+    demand: times what it serves that clients ask of it, from 1, NaN = not reported; None = of none.
     is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
     finds it out itself, what comes in is not read. is_flapping: started too often of late;
     is_suspected: silent for longer than it should, and perhaps dead; None = nobody. web_urls: of
@@ -60,6 +61,7 @@ class BrokerTable:
     is_suspected: Bools | None = None
     room: Ints | None = None
     web_urls: tuple[tuple[str, ...], ...] | None = None
+    demand: Floats | None = None
 
     def all_names(self) -> tuple[tuple[str, ...], ...]:
         """The names by which policies may mean each broker."""

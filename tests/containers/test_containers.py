@@ -177,11 +177,6 @@ def test_all_bundles_are_placed_and_both_lookup_services_answer_alike(composed: 
     assert len({body["httpUrl"] for body in first or ()}) > 1
 
 
-def test_java_of_the_job_takes_its_classes_from_the_archive(composed: Composed) -> None:
-    asked = ("sh", "-c", "grep --files-with-matches classes/spark.jsa /proc/[0-9]*/maps")
-    assert composed.engine.run("exec", composed.container("job"), *asked).strip()
-
-
 def test_prometheus_scrapes_every_target_and_evaluates_every_rule(composed: Composed) -> None:
     composed.wait_healthy("prometheus")
     prometheus = Prometheus(url=f"http://127.0.0.1:{composed.ports['prometheus']}")

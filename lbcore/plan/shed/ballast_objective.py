@@ -37,7 +37,9 @@ class SearchProblem:
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
     whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
     crowding: what belongs together, None = nothing that anybody has too much of. enough:
-    float64[n], points down to which a broker gives; None = as long as that helps.
+    float64[n], points down to which a broker gives; None = as long as that helps. room: float64[n],
+    points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
+    shows that it counts for there, away from home; only where there is a room.
     """
 
     load: Floats
@@ -55,6 +57,8 @@ class SearchProblem:
     left: dict[int, int] = field(default_factory=dict)
     crowding: Crowding | None = None
     enough: Floats | None = None
+    room: Floats | None = None
+    growth: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:

@@ -12,11 +12,12 @@ import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.others import is_own
-from lbcore.plan.readings import Readings, readings_of
+from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.ballast_objective import SearchProblem
+from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions
 from lbcore.signals.cost import Costs, Evidence
@@ -96,7 +97,25 @@ class BallastRound:
             left=self._left(),
             crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
             enough=self._enough(),
+            room=self._room(),
+            growth=self.growth(),
         )
+
+    def _room(self) -> Floats | None:
+        """What each broker may take, points of size 1, while some broker is full; None = any."""
+        if not self.readings.is_full:
+            return None
+        room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
+        return room
+
+    def growth(self) -> Floats:
+        """Times what each bundle shows that it may come to on another broker, float64[m]."""
+        return np.append(self.broker_growth(), 1.0)[self.view.snapshot.bundles.owner]
+
+    def broker_growth(self) -> Floats:
+        """The same of the bundles of each broker, float64[n]."""
+        growth = growth_of(self.readings.usage, self.view.snapshot.brokers.demand)
+        return np.minimum(growth, grown(self.view, self.state, self.readings))
 
     def _enough(self) -> Floats | None:
         """Down to where each broker is relieved now: by its part of what it is above the level."""
@@ -160,6 +179,7 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Balla
     evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
+    readings = with_demand(readings, view.snapshot)
     level = max(fair_level(view, readings), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))

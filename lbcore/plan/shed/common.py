@@ -113,11 +113,13 @@ class TooBig:
     """Bundles that no move can place and that are to be divided, k rows of the bundle table.
 
     excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
+    stays: bool[k], whose parts stay with the owner, as nobody knows what they come to elsewhere.
     """
 
     rows: Ints
     excess: Floats
     by_rate: bool
+    stays: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

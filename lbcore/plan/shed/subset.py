@@ -69,4 +69,5 @@ def _chosen(brokers: BrokerTable, kept: Ints) -> BrokerTable:
         is_flapping=None if brokers.is_flapping is None else brokers.is_flapping[kept],
         is_suspected=None if brokers.is_suspected is None else brokers.is_suspected[kept],
         room=None if brokers.room is None else brokers.room[kept],
+        demand=None if brokers.demand is None else brokers.demand[kept],
     )

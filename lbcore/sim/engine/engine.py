@@ -24,6 +24,7 @@ from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
 from lbcore.sim.engine.recorder import Recorder, Sample
+from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
 from lbcore.wire.messages import Command
@@ -57,13 +58,20 @@ class World:
     dice: Dice
     traffic: Traffic
     coverage: Coverage
+    saturation: Saturation
 
     @classmethod
     def of(cls, scenario: Scenario) -> "World":
         """The world of a scenario, before its start."""
         clock, traffic = Clock(), Traffic(scenario)
         coverage = Coverage(traffic.layout, traffic.topics, clock)
-        return cls(clock=clock, dice=Dice(scenario.seed), traffic=traffic, coverage=coverage)
+        return cls(
+            clock=clock,
+            dice=Dice(scenario.seed),
+            traffic=traffic,
+            coverage=coverage,
+            saturation=Saturation(traffic, coverage),
+        )
 
 
 class Engine:
@@ -84,6 +92,7 @@ class Engine:
         self.dice = world.dice
         self.traffic = world.traffic
         self.coverage = world.coverage
+        self.saturation = world.saturation
         self.log = Log(cluster, self.clock, self.dice)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
@@ -96,6 +105,7 @@ class Engine:
             log=self.log,
             traffic=self.traffic,
             coverage=self.coverage,
+            saturation=self.saturation,
             dice=self.dice,
         )
         self._concerned: dict[str, set[str]] = {}
@@ -133,6 +143,8 @@ class Engine:
     def add_node(self, spec: BrokerSpec) -> Node:
         """A broker that may be started."""
         node = Node(spec, len(self.nodes), self._around)
+        left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
+        self.saturation.add_broker(node.number, self.scenario.full_rate * left)
         self.nodes[spec.name] = node
         return node
 

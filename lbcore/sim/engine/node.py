@@ -16,11 +16,12 @@ from lbcore.agent.host import Host, Pace
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
 from lbcore.config.tree import Config
-from lbcore.ownership.holding import Call, CallDone
+from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.sim.engine.clock import Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.log import Log
+from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.service import ServedBundles, callback_ms
 from lbcore.sim.engine.traffic import Traffic, TrafficField
 from lbcore.sim.load.usage import cpu_noise, usage_of
@@ -51,6 +52,7 @@ class Around:
     log: Log
     traffic: Traffic
     coverage: Coverage
+    saturation: Saturation
     dice: Dice
 
 
@@ -200,13 +202,18 @@ class Node:
         for bundle in change.opened:
             if bundle not in before:
                 coverage.open(bundle, self.number)
+        if call.callback is not Callback.SPLIT:
+            self._around.saturation.charge(self.number, call.bundle)
         return done
 
     def _read_load(self) -> LoadRead:
         now_ms = self._around.clock.scenario_ms
         noise_step = now_ms // self._around.scenario.noise.step_ms
         changes = self.changes + sum(node.changes for node in self.beside)
-        key = (self._around.traffic.step_at(now_ms), changes, noise_step)
+        saturation = self._around.saturation
+        saturation.advance(now_ms)
+        step = self._around.traffic.step_at(now_ms)
+        key = (step, changes, noise_step, saturation.moment)
         if key != self._read_key or self.impairment.gauge_ms or not self._reads:
             self._read_key = key
             self._reads.append((now_ms, self._measure(now_ms, noise_step)))
@@ -224,14 +231,14 @@ class Node:
 
     def _measure(self, now_ms: int, noise_step: int) -> LoadRead:
         around, spec = self._around, self.spec
-        field = around.traffic.at(now_ms)
+        field = around.saturation.field_at(now_ms)
         read = self.read_own(field)
         if self.beside:
             read = self._with_others(read, field)
         noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
         full_rate = around.scenario.full_rate * spec.capacity
         used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
-        cpu = max(0.0, used + spec.foreign + noise)
+        cpu = min(max(0.0, used + spec.foreign + noise), _PERCENT)
         if self.impairment.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
