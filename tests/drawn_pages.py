@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from jobs.service.lookup_names import LOOKUP_METRICS
+from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
@@ -32,6 +32,7 @@ from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -262,7 +263,8 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     what = (declaring.__doc__ or "").splitlines()[0]
     names = ", ".join(f"`{one.name}`" for one in fields(declaring))
     role = "an operator" if about.is_operating else "an admin"
-    by = f"`ballast {about.verb.words}`, {role}" if about.verb else "a bridge"
+    others = "a bridge" if declaring in MIRROR_COMMANDS else f"HTTP, {role}"
+    by = f"`ballast {about.verb.words}`, {role}" if about.verb else others
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 

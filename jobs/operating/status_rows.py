@@ -6,7 +6,7 @@ Decides how far back is looked; what is said of it is `lbcore.explain.status`'. 
 import pyarrow.compute as pc
 
 from jobs.adapters.delta.table_reader import Row, TableReader
-from jobs.adapters.http.certificates import ends_in_file
+from jobs.adapters.http.tls import ends_in_file
 from lbcore.balancer.decisions.held_words import HELD
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig

@@ -266,8 +266,7 @@ def opened(
         brokers=[],
         namespaces=[],
         commands=[],
-        tenants=[],
-        topics=[],
+        records=[],
     )
     bench = Bench(cluster, balancer, rebuild_state(CLUSTER, rows))
     everyone = range(brokers)

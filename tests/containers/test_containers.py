@@ -20,10 +20,10 @@ import pytest
 
 from dashboards.rules import ALERTS
 from jobs.adapters.processes.preflight import free_ports
-from jobs.adapters.processes.prometheus import Prometheus
 from tests.containers.engine import IMAGE, Engine, missing
 from tests.integration.compose_deployment import NOT_RUN, health_of_rules, start_in_order
 from tests.integration.stack import ROOT, http_json, wait_for
+from tests.support.processes.prometheus import Prometheus
 
 pytestmark = [
     pytest.mark.long,

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.console import CommandError
-from jobs.operating.sources import ServiceSource
 from tests.support.processes.browser import Browser, running_browser
 from tests.support.processes.lookup_service import LookupService
 from tests.support.values.tokens import SECRET, token
@@ -49,18 +47,6 @@ def page(service: LookupService, browser: Browser) -> Browser:
     browser.wait(_HAS_DRAWN)
     browser.complaints.clear()
     return browser
-
-
-def test_top_sees_the_same_through_the_service(
-    service: LookupService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"http://127.0.0.1:{service.port}"
-    with pytest.raises(CommandError, match="answered 401"):
-        ServiceSource(url).overview()
-    monkeypatch.setenv("BALLAST_TOKEN", token(SECRET, "HS256", sub="ada", roles=["viewer"]))
-    source = ServiceSource(url)
-    assert len(source.overview()["status"]["broker_rows"]) == 5
-    assert source.explain("broker-3:8080")["headline"].startswith("broker-3:8080 is active")
 
 
 def text(browser: Browser, selector: str) -> str:

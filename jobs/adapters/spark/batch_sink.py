@@ -54,9 +54,8 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
+    RECORDS,
     REJECTED_REPORTS,
-    TENANTS,
-    TOPICS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
 from lbcore.put_aside import ALARM, Fault, fault_of, told
@@ -66,8 +65,7 @@ ORDER = (
     BROKERS.name,
     OWNERSHIP_EVENTS.name,
     BUNDLE_OWNERSHIP.name,
-    TENANTS.name,
-    TOPICS.name,
+    RECORDS.name,
     POLICIES.name,
     PINS.name,
     CONFIG_VERSIONS.name,

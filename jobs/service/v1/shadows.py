@@ -6,13 +6,12 @@ Decides what may be asked for; `jobs.operating.shadowing` bounds the answer. Sou
 from functools import partial
 
 from jobs.operating.shadowing import MOMENTS_MAX, STEPS_MAX, read_shadows
-from jobs.service.about import About, Example
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request
-from jobs.service.routes import Route
+from jobs.service.routes import About, Example, Route
+from jobs.service.v1.history import HOUR_MS, window_of, window_queries
 from jobs.service.v1.reading import in_background
-from jobs.service.v1.window import HOUR_MS, window_of, window_queries
 
 _WINDOW_MAX_MS = 90 * 24 * HOUR_MS
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo
 from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
 from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.shadows import Shadow
 from lbcore.balancer.state.topic_book import TopicBook
@@ -86,7 +86,7 @@ class BalancerState:
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: ClusterRules = field(default_factory=ClusterRules)
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    records: Records = field(default_factory=Records)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)

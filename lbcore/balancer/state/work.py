@@ -11,13 +11,13 @@ from typing import Any
 
 from lbcore.balancer.state.balancer_state import BalancerState, Times
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry, namespace_row
-from lbcore.balancer.state.catalogue import CreatedTopics, OpenCatalogue
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo, remembered
 from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
 from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.records import CreatedTopics, OpenRecords
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -76,7 +76,7 @@ class Work:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: ClusterRules
-    catalogue: OpenCatalogue
+    records: OpenRecords
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
@@ -130,7 +130,7 @@ class Work:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
-            catalogue=OpenCatalogue(state.catalogue),
+            records=OpenRecords(state.records),
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
@@ -236,7 +236,7 @@ class Work:
             commands=self.commands,
             settings=self.settings,
             rules=self.rules.in_order(self.opened_rules),
-            catalogue=self.catalogue.close(),
+            records=self.records.close(),
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
@@ -370,7 +370,7 @@ _RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"})
 
 def _copied(name: str, value: Any) -> Any:
     """A copy of a field that what is done to it doesn't change; what never changes is shared."""
-    if isinstance(value, ClusterRules | OpenCatalogue):
+    if isinstance(value, ClusterRules | OpenRecords):
         return value.copy()
     if name in _NESTED:
         return {key: inner.copy() for key, inner in value.items()}

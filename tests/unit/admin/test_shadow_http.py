@@ -46,7 +46,7 @@ def root(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def get(world: World, root: Path) -> Iterator[Any]:
     with (
         mock.patch("tests.support.admin.admin_world.CLUSTER", CLUSTER),
-        mock.patch("jobs.service.v1.window.wall_ms", return_value=world.now_ms),
+        mock.patch("jobs.service.v1.history.wall_ms", return_value=world.now_ms),
     ):
         app = AdminApp(replace(make_context(root), cluster=CLUSTER), ROUTES)
 

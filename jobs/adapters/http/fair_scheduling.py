@@ -23,7 +23,7 @@ BUDGET_S = 0.002
 _WOKEN = 4
 
 
-class Turns:
+class FairScheduler:
     """Lets slices of work be done in a turn of the event loop, first come, first served.
 
     budget_s: begin no further slice after that; one is always done.

@@ -1,22 +1,27 @@
-"""The gate: who asks, proven by a token or a certificate, and whether not too often.
+"""Access control: the caller of a request by token or certificate, its rights and its rate.
 
-Decides the caller of a request and what the caller may; for lookups in one step, because they are
-many. Nothing that was refused is repeated in an answer or a log. Source: RFC 6750 for the answers;
-ours.
+Lookups are judged in one step, because they are many. Nothing that was refused is repeated in an
+answer or a log. Sources: RFC 6750 for the answers, RFC 2697 for the token bucket of the rates.
 """
 
-from collections import OrderedDict
-from collections.abc import Mapping
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import time
 
-from jobs.adapters.http.bounds import PEER
-from jobs.service.access import Caller, Grant, Role, anonymous
-from jobs.service.counts import GateCounts
-from jobs.service.exchange import RETRY, HttpError
-from jobs.service.rates import RateLimiter
-from jobs.service.streams import Message
-from jobs.service.tokens import Bearer, TokenChecker, TokenError, TokenFault, TrustedKey
+from jobs.adapters.http.protocol import PEER
+from jobs.service.access import (
+    Bearer,
+    Caller,
+    Grant,
+    Role,
+    TokenChecker,
+    TokenError,
+    TokenFault,
+    TrustedKey,
+    anonymous,
+)
+from jobs.service.exchange import RETRY, HttpError, Message
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
@@ -33,6 +38,59 @@ _BY_THE_CLOCK = {
     TokenFault.NOT_YET_VALID: "the token's time has not begun by the clock of this service; wait,"
     " or set the clock right",
 }
+
+
+_NAMES_MAX = 10_000
+
+
+class RateLimiter:
+    """Allows per_s requests a second for each name, up to a second's worth at once; 0 = any.
+
+    Remembers the 10,000 names that asked last: one that comes back later begins with a full bucket,
+    which it would have by then at any rate of use that is worth limiting.
+    """
+
+    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_s = per_s
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, name: str) -> bool:
+        """Take one permit, if there is one."""
+        if not self.per_s:
+            return True
+        now_s = self._clock()
+        size = max(1.0, self.per_s)
+        permits, since_s = self._buckets.pop(name, (size, now_s))
+        permits = min(size, permits + (now_s - since_s) * self.per_s)
+        is_allowed = permits >= 1
+        self._buckets[name] = (permits - is_allowed, now_s)
+        if len(self._buckets) > _NAMES_MAX:
+            self._buckets.popitem(last=False)
+        return is_allowed
+
+
+@dataclass(slots=True, kw_only=True)
+class GateCounts:
+    """Requests that were not let in, by reason: a closed set."""
+
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True, kw_only=True)
+class AdminCounts:
+    """Answers by status, open streams, and refusals that were too many to be recorded."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    unrecorded: int = 0
+    streams: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class AuditCounts:
+    """Entries that stand in the service's log only, because Kafka was away for too long."""
+
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,4 +221,4 @@ def _token(scope: Message) -> bytes | None:
 
 
 def _is_in_time(bearer: Bearer) -> bool:
-    return bearer.expires_at_s is None or time() < bearer.expires_at_s
+    return bearer.expires_at_s is None or time.time() < bearer.expires_at_s

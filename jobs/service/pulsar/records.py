@@ -1,38 +1,119 @@
-"""Topics under Pulsar's paths: made, listed, deleted; partitions, statistics, schemas.
+"""Tenants and topics under Pulsar's paths: create, list, get, delete; partitions, statistics.
 
-Decides which requests are refused, in Pulsar's words. A topic that nobody has made yet is made by
-its first producer, so asking for one is no error. Source: Pulsar 4.0.8, PersistentTopicsBase,
-NonPersistentTopics, SchemasResource.
+Both are records (`record_commands`) to the balancer. Requests are refused in Pulsar's words. A
+topic that nobody has made yet is made by its first producer, so asking for one is no error.
+Source: Pulsar 4.0.8, TenantsBase, PersistentTopicsBase, NonPersistentTopics, SchemasResource.
 """
 
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request, json_reply, no_content
-from jobs.service.pulsar.asking import carry_out
-from jobs.service.pulsar.known import existing, namespace_name, topic_name, topics_of
+from jobs.service.pulsar.known import (
+    carry_out,
+    cluster_names,
+    existing,
+    find_tenant,
+    namespace_name,
+    namespace_names,
+    tenant_names,
+    topic_name,
+    topics_of,
+)
 from lbcore.model.names import TopicName, strip_partition
+from lbcore.pulsar.clusters import read_tenant, tenant_data
 from lbcore.pulsar.errors import (
     BAD_REQUEST,
     CONFLICT,
     NOT_ACCEPTABLE,
+    NOT_ALLOWED,
     NOT_FOUND,
     PRECONDITION_FAILED,
     UNPROCESSABLE,
     PulsarError,
     namespace_not_found,
 )
-from lbcore.pulsar.names import domain_of
+from lbcore.pulsar.names import check_tenant, domain_of
 from lbcore.pulsar.namespaces import find_bundle
 from lbcore.pulsar.stats import topic_stats
 from lbcore.route.known_topics import KnownTopics, is_in, is_of, position
 from lbcore.route.slices import LEFT_OUT
-from lbcore.wire.kinds.catalogue_commands import (
+from lbcore.wire.kinds.record_commands import (
+    ADMIN_ROLES,
+    ALLOWED_CLUSTERS,
     MAX_PARTITIONS,
-    CreateTopic,
-    DeleteTopic,
-    UpdateTopic,
+    TENANT,
+    TOPIC,
+    CreateRecord,
+    DeleteRecord,
+    UpdateRecord,
 )
 
 _PARTITIONS_FIELD = "partitions"
+
+
+# -- tenants
+
+
+async def list_tenants(request: Request, context: AdminContext) -> Reply:
+    """All tenants."""
+    del request
+    return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
+
+
+async def get_tenant(request: Request, context: AdminContext) -> Reply:
+    """A tenant's roles and clusters."""
+    found = find_tenant(request.params["tenant"], context)
+    if found is None:
+        raise PulsarError(NOT_FOUND, "Tenant does not exist")
+    return json_reply(tenant_data(*found))
+
+
+async def create_tenant(request: Request, context: AdminContext) -> Reply:
+    """Make a tenant."""
+    tenant = check_tenant(request.params["tenant"])
+    roles, clusters = read_tenant(request.json(), cluster_names(context))
+    if find_tenant(tenant, context) is not None:
+        raise _tenant_exists()
+    value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
+    arguments = CreateRecord(record_type=TENANT, name=tenant, value=value)
+    await carry_out(request, context, arguments, lambda _: _tenant_exists())
+    return no_content()
+
+
+async def update_tenant(request: Request, context: AdminContext) -> Reply:
+    """Replace a tenant's roles and clusters."""
+    roles, clusters = read_tenant(request.json(), cluster_names(context))
+    tenant = request.params["tenant"]
+    if find_tenant(tenant, context) is None:
+        raise PulsarError(NOT_FOUND, f"Tenant {tenant} not found")
+    value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
+    arguments = UpdateRecord(record_type=TENANT, name=tenant, value=value)
+    await carry_out(request, context, arguments)
+    return no_content()
+
+
+async def delete_tenant(request: Request, context: AdminContext) -> Reply:
+    """Delete a tenant without namespaces."""
+    tenant = request.params["tenant"]
+    if request.flag("force"):
+        raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
+    if find_tenant(tenant, context) is None:
+        raise PulsarError(NOT_FOUND, "Tenant doesn't exist")
+    if namespace_names(context, tenant):
+        raise _tenant_in_use()
+    arguments = DeleteRecord(record_type=TENANT, name=tenant)
+    await carry_out(request, context, arguments, lambda _: _tenant_in_use())
+    return no_content()
+
+
+def _tenant_exists() -> PulsarError:
+    return PulsarError(CONFLICT, "Tenant already exist")
+
+
+def _tenant_in_use() -> PulsarError:
+    return PulsarError(CONFLICT, "The tenant still has active namespaces")
+
+
+# -- topics
 
 
 def _known(request: Request, context: AdminContext) -> tuple[TopicName, KnownTopics]:
@@ -80,7 +161,9 @@ async def create_topic(request: Request, context: AdminContext) -> Reply:
     _check_partition(topic, known)
     if known.exists(topic.full):
         raise _exists()
-    await carry_out(request, context, CreateTopic(topic=topic.full), lambda _: _exists())
+    await carry_out(
+        request, context, CreateRecord(record_type=TOPIC, name=topic.full), lambda _: _exists()
+    )
     return no_content()
 
 
@@ -96,7 +179,7 @@ async def create_partitioned(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(NOT_ACCEPTABLE, reason)
     if known.exists(topic.full):
         raise _exists()
-    arguments = CreateTopic(topic=topic.full, partitions=count)
+    arguments = CreateRecord(record_type=TOPIC, name=topic.full, value=count)
     await carry_out(request, context, arguments, lambda _: _exists())
     return no_content()
 
@@ -115,7 +198,9 @@ async def update_partitions(request: Request, context: AdminContext) -> Reply:
         reason = f"{reason}greater than the maximum partitions per topic {MAX_PARTITIONS}."
         raise PulsarError(UNPROCESSABLE, reason)
     if count > now:
-        await carry_out(request, context, UpdateTopic(topic=topic.full, partitions=count))
+        await carry_out(
+            request, context, UpdateRecord(record_type=TOPIC, name=topic.full, value=count)
+        )
     return no_content()
 
 
@@ -131,7 +216,7 @@ async def delete_partitioned(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(CONFLICT, reason)
     if not known.partitions_of(topic.full):
         raise PulsarError(NOT_FOUND, f"Topic {topic.full} not found.")
-    await carry_out(request, context, DeleteTopic(topic=topic.full))
+    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
     return no_content()
 
 
@@ -146,7 +231,7 @@ async def delete_topic(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(CONFLICT, reason)
     if not known.exists(topic.full):
         raise _not_found(topic)
-    await carry_out(request, context, DeleteTopic(topic=topic.full))
+    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
     return no_content()
 
 

@@ -1,10 +1,10 @@
-"""Which requests a web page elsewhere has made a browser send: those are not obeyed.
+"""Protection against cross-site requests that a web page has made a browser send.
 
-Decides by what a page can't forge. A browser says in Host which name it was given, in Origin and
+Judged by what a page can't forge. A browser says in Host which name it was given, in Origin and
 Sec-Fetch-Site where the page is from, and sends a body of another type than a form's, or a method
 of ours, only to where its page is from. So a name that is not ours is a name that somebody has made
 to point here (DNS rebinding), and a form's type on a write is a form's (CSRF). Where callers prove
-who they are with each request, a page has nothing to prove it with, and any name will do. Source:
+who they are with each request, a page has nothing to prove it with, and any name will do. Sources:
 RFC 9110, 7.4 and 15.5.20; Fetch, 2.2.2 (safelisted requests); OWASP, CSRF prevention.
 """
 
@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from jobs.service.exchange import HttpError
-from jobs.service.streams import Message
+from jobs.service.exchange import HttpError, Message
 
 ALL_INTERFACES: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (compared, not listened on)
 FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE = "foreign_host", "foreign_origin", "foreign_type"
