@@ -1,13 +1,12 @@
 """When and how bundles are taken from loaded brokers: the settings of `lbcore.plan.shed`.
 
-Decides nothing. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
-Ballast's own default is avg with half of the difference, as Pulsar's since September 2026.
+Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 """
 
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
-from lbcore.config.strategies import AVG, THRESHOLD
+from lbcore.config.strategies import BALLAST, THRESHOLD
 from lbcore.model.names import check_namespace
 
 MINUTE_MS = 60_000
@@ -26,7 +25,7 @@ class SheddingConfig:
         default=True, pulsar="loadBalancerSheddingEnabled", doc="shed at all", dynamic=True
     )
     strategy: str = setting(
-        AVG,
+        BALLAST,
         pulsar="loadBalancerLoadSheddingStrategy",
         pulsar_default=THRESHOLD,
         doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
@@ -37,6 +36,13 @@ class SheddingConfig:
         choices=(RULES_4_0, RULES_4_2),
         doc="uniform: which Pulsar's rules. 4.0 lets a bundle go that is up to 1000 (msg/s or "
         "bytes/s) above what is left of the budget, 4.2 only one that fits",
+        dynamic=True,
+    )
+    by_group: bool = setting(
+        default=True,
+        pulsar_default=False,
+        doc="avg, threshold, overload, uniform: judge a broker against the brokers that isolation "
+        "policies let share its bundles; off, as in Pulsar, against the whole cluster",
         dynamic=True,
     )
     grace_period_ms: int = setting(

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.strategies import (
-    LEAST_LONG_TERM_MESSAGE_RATE,
     PLACEMENT,
     SHEDDING,
     short_name,
@@ -68,19 +67,6 @@ def shedding_strategy(config: PlanConfig) -> Shedding:
         )
         raise ValueError(message)
     return found
-
-
-def placement_beside(shedding: Shedding, placement: str) -> str:
-    """The placement that a shedding strategy goes with: this one, unless one of them is whole.
-
-    Worked: beside `least_resource_usage_with_weight`, `ballast` takes `ballast` and `threshold`
-    keeps it; beside `avg`, `threshold` takes `least_long_term_message_rate`.
-    """
-    if shedding.is_whole:
-        return shedding.name
-    found = PLACEMENT_STRATEGIES.get(placement_name(placement))
-    is_other_half = found is not None and found.is_whole
-    return LEAST_LONG_TERM_MESSAGE_RATE if is_other_half else placement
 
 
 def shedding_names(config: PlanConfig) -> list[str]:

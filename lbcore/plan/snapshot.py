@@ -188,11 +188,7 @@ class Snapshot:
 
     topics_of: what is known of a bundle's topics, by its full name; None = nothing. partitions: of
     partitioned topics, worked out when it is asked for. policies: where
-    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it. others:
-    float64[n, 4], what other shards' bundles carry on each broker, as `BundleTable.short`; None =
-    the cluster has no other shards. gives: float64[n], the part of what a broker has too much that
-    is this shard's to take now, 0..1; None = all of it. turns: how many other shards place bundles
-    before this one, and how many after it.
+    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
     split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
     """
 
@@ -203,7 +199,4 @@ class Snapshot:
     partitions: Callable[[], Partitions] = no_partitions
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
-    others: Floats | None = None
-    gives: Floats | None = None
-    turns: tuple[int, int] = (0, 0)
     split_algorithms: Mapping[str, str] = field(default_factory=dict)

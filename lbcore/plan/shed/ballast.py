@@ -109,7 +109,7 @@ def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
     At least what one broker is too hot by: of few brokers that is more than a part of all load, and
     half of a relief is a second round, and a second move for what the first one left.
     """
-    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size) * cycle.own_part()
+    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
     return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
 
 

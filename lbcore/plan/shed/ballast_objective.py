@@ -36,8 +36,7 @@ class SearchProblem:
     price for a part of the level is below it. level: points, above 0. can_move: bool[m].
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
     whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
-    crowding: what belongs together, None = nothing that anybody has too much of. enough:
-    float64[n], points down to which a broker gives; None = as long as that helps. room: float64[n],
+    crowding: what belongs together, None = nothing that anybody has too much of. room: float64[n],
     points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
     shows that it counts for there, away from home; only where there is a room.
     """
@@ -56,7 +55,6 @@ class SearchProblem:
     admits: Bools
     left: dict[int, int] = field(default_factory=dict)
     crowding: Crowding | None = None
-    enough: Floats | None = None
     room: Floats | None = None
     growth: Floats | None = None
 

@@ -77,8 +77,6 @@ class _Loads:
     def of(cls, problem: SearchProblem) -> "_Loads":
         """As they are before the first move."""
         load, heat, is_giver = problem.load.copy(), problem.load.max(axis=1), problem.may_give
-        if problem.enough is not None:
-            is_giver = is_giver & (heat > problem.enough)
         takers = np.flatnonzero(problem.may_take).tolist()
         return cls(
             problem=problem,
@@ -121,8 +119,7 @@ class _Loads:
         for broker, old, new in zip(pair.tolist(), before.tolist(), after.tolist(), strict=True):
             heat = max(new)
             if problem.may_give[broker]:
-                is_enough = problem.enough is not None and heat <= problem.enough[broker]
-                self.heat[broker] = _CLOSED if is_enough else heat
+                self.heat[broker] = heat
             if problem.may_take[broker]:
                 self.below[broker] = 1.0 - new[0] / problem.level
                 del self.room[bisect_left(self.room, (max(old), broker))]

@@ -69,6 +69,7 @@ class ShedView:
     a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
     percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
     row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
+    is_part: one group of a cluster; what is learnt of all brokers is in the state already.
     """
 
     snapshot: Snapshot
@@ -82,6 +83,7 @@ class ShedView:
     weighted: Floats | None = None
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,16 +197,6 @@ def take_at_least(traffic: Floats, minimum: float) -> Bools:
     if len(reached):
         is_taken[reached[0] + 1 :] = False
     return is_taken
-
-
-def is_part(traffic: Floats, part: float) -> Bools:
-    """The first ones, up to the one with which they reach a part of what is to go.
-
-    Worked: 5, 3, 1 and a part of 6: the first two. One at least; of more parties each takes its
-    heaviest so, and all together what one would have taken.
-    """
-    before: Floats = np.cumsum(traffic) - traffic
-    return np.asarray(before < max(part, np.finfo(np.float64).tiny), dtype=np.bool_)
 
 
 def take_within(traffic: Floats, budget: float) -> Bools:

@@ -40,6 +40,17 @@ class Destinations(Enum):
     UNSAID = "unsaid"
 
 
+class Grouping(Enum):
+    """When a strategy runs group by group (`plan.groups`) instead of over the whole cluster.
+
+    IF_SET: with `shedding.by_group`, which Pulsar's overlays switch off.
+    """
+
+    NEVER = "never"
+    IF_SET = "if_set"
+    ALWAYS = "always"
+
+
 Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
 Rule: TypeAlias = Callable[[ShedView, ShedState, PlanConfig], Shed]
 
@@ -75,7 +86,8 @@ class Shedding(Strategy):
     because its next round isn't due → the state after it; None: it doesn't look. gauge: the cycle
     with the state after it and the answer → how near each broker is. hits_needed: low and high, in
     a row. forget: what is left of its state when only these brokers are active. usual_placement:
-    taken beside it when nothing else is said.
+    taken beside it when nothing else is said. learn: the state with what reports of all brokers
+    tell, before group by group is asked. grouping: when it judges brokers within their group.
     """
 
     run: Run
@@ -85,6 +97,8 @@ class Shedding(Strategy):
     destinations: Callable[[PlanConfig], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
+    learn: Callable[[ShedCycle], PlanState] | None = None
+    grouping: Grouping = Grouping.NEVER
 
 
 def modular(rule: Rule) -> Run:

@@ -232,7 +232,7 @@ def test_dynamic_change_of_a_dynamic_setting_takes_effect() -> None:
         ({"pipeline.trigger_ms": 500}, "takes effect at a restart only"),
         ({"shedding.nothing": 500}, "no such setting"),
         ({"shedding.max_unload_fraction": 2}, "take a value within 0 .. 1"),
-        ({"shedding.strategy": "threshold"}, "both strategies must be avg or neither"),
+        ({"shedding.strategy": "threshold"}, "both strategies must be ballast or neither"),
     ],
 )
 def test_dynamic_change_that_can_not_be_made_is_refused(values: dict[str, Any], words: str) -> None:

@@ -12,7 +12,6 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
-from lbcore.plan.others import with_others
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
@@ -69,15 +68,6 @@ def test_level_leaves_out_what_nobody_can_move() -> None:
     assert level_of(seen({"b1": [60.0], "b2": [1.0] * 40, "b3": [1.0] * 20})) == 30.0
     foreign = seen({"b1": [1.0] * 10, "b2": [1.0] * 50, "b3": [1.0] * 2}, {"b3": 68.0})
     assert level_of(foreign) == 30.0
-
-
-def test_level_of_a_shard_is_that_of_the_whole_cluster() -> None:
-    whole = seen({"b1": [1.0] * 40, "b2": [1.0] * 40, "b3": [0.01]})
-    own = seen({"b1": [1.0] * 10, "b2": [1.0] * 10, "b3": [0.01]})
-    brokers = whole.snapshot.brokers
-    others = brokers.traffic - own.snapshot.brokers.traffic
-    shard = with_others(replace(own.snapshot, brokers=brokers, others=others))
-    assert level_of(shed_view(shard, whole.usage)) == pytest.approx(level_of(whole))
 
 
 def test_hits_of_one_side_do_not_count_for_the_other() -> None:

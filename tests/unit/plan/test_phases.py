@@ -97,8 +97,9 @@ def test_isolated_namespace_stays_on_its_brokers() -> None:
     policies = Policies(
         isolation=(IsolationPolicy(name="p", namespaces=("t/n[0-5]",), primary=("hot",)),)
     )
+    pairs_all = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, by_group=False))
     answer, _ = plan(
-        replace(cluster_of(HOT_AND_COLD), policies=policies), PlanState(), AT_ONCE, NOW_MS
+        replace(cluster_of(HOT_AND_COLD), policies=policies), PlanState(), pairs_all, NOW_MS
     )
     moved = {one.bundle.rsplit("/", 1)[0] for one in decisions(answer)}
     assert moved == {"t/n6"}

@@ -9,11 +9,14 @@ from lbcore.agent.reporting import LoadRead
 from lbcore.agent.state import ReadLoad
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.engine.engine import Engine, World
+from lbcore.sim.engine.clock import Clock
+from lbcore.sim.engine.coverage import Coverage
+from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.engine.node import Node
-from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE
-from lbcore.sim.scenario.model import BrokerSpec
+from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE, Saturation
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.scenario.model import BrokerSpec, Scenario
 from lbcore.sim.scenario.parse import parse_scenario
 
 BUNDLES = tuple(f"t/n/0x{at:08x}_0x{at + (1 << 30):08x}" for at in range(0, 3 << 30, 1 << 30))
@@ -21,11 +24,20 @@ BUNDLES += ("t/n/0xc0000000_0xffffffff",)
 FULL = 40_000.0
 
 
+class World:
+    """The parts of an engine that saturation reads."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, Clock())
+        self.saturation = Saturation(self.traffic, self.coverage)
+
+
 def world_of(*loads: str) -> World:
     """Four bundles of two topics on broker 0 of two, which are of capacity 1."""
     lines = "\n".join(f"load t/n {load}" for load in loads)
     scenario = parse_scenario(f"brokers 2\nnamespace t/n bundles=4 topics=2\n{lines}\nrun 1h\n")
-    world = World.of(scenario)
+    world = World(scenario)
     for number in range(2):
         world.saturation.add_broker(number, FULL)
     for bundle in BUNDLES:
