@@ -71,7 +71,7 @@ into the archives beside the job; if it is killed, start it again. Without it no
 and so do unfinished commands and the 2,000 newest of a cluster. Once rows go, `ownership_events` is
 not append-only for Delta: streaming from it with Spark needs `skipChangeCommits`.
 
-**Upkeep.** Between two batches, each `pipeline.upkeep_interval_ms`, the job joins the small files
+**Upkeep.** Between two batches, every 30 s, the job joins the small files
 of one table, writes a checkpoint, and removes what is past its time. A version can be read for half
 an hour. A replaced data file stays for a day, in `bundle_ownership` for an hour, and up to a sixth
 longer. Any other file in a table's folder is removed after as long. Followers that are away for

@@ -163,13 +163,16 @@ def _is_ripe(work: Work) -> bool:
     that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
+    now_ms = work.now_ms
     strategy = find_shedding(config)
     if strategy is None or strategy.observe is None:
         return False
     _, needed = strategy.hits_needed(config)
-    moved_ms = max(state.left_ms.values(), default=0)
+    moved_ms = max(
+        (at_ms for at_ms in work.plan.unloaded_ms.values() if at_ms <= now_ms), default=0
+    )
     is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
-    return is_full and work.now_ms - moved_ms >= config.pipeline.shed_interval_ms
+    return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
 def _plan(work: Work, scope: Scope) -> None:

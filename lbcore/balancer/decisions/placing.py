@@ -26,7 +26,15 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
+from lbcore.plan.snapshot import (
+    LEFT_MS,
+    Bools,
+    BrokerTable,
+    BundleTable,
+    Ints,
+    Snapshot,
+    names_at,
+)
 from lbcore.plan.split.decision import SplitDecision
 from lbcore.wire.fields import flushed
 
@@ -205,6 +213,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
 
 

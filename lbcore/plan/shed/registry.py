@@ -216,6 +216,7 @@ BALLAST_SHEDDER = Shedding(
     gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.fair_level),
     hits_needed=lambda config: (config.fair_level.low_hits, config.fair_level.high_hits),
     destinations=lambda _config: Destinations.KEPT,
+    prices_moves=True,
     usual_placement="ballast",
 )
 
