@@ -282,7 +282,6 @@ class _Start:
             log=log,
             passed=self.job.passed,
             watch=self.told.metrics.see_batch,
-            tell=lambda rows: self.job.ticker.tell(rows) if self.job.ticker else None,
             ends=self.place.ends_after(writer.last_commit()),
         )
         upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
@@ -434,7 +433,7 @@ def _ticker(config: Config, address: KafkaAddress) -> Ticker:
     return Ticker(
         producer,
         address.topic_name(Topic.BROKER_LOAD),
-        {name: config.for_cluster(name).cluster.shards for name in config.pipeline.clusters},
+        config.pipeline.clusters,
         config.pipeline.tick_interval_ms,
     )
 

@@ -24,8 +24,8 @@ CONTESTANTS: Mapping[str, str] = {
     "extensible-style": "extensible",
     "extensible-style, target 0.1": "extensible-0.1",
     "extensible-style, a report a minute": "extensible-1m",
-    "Ballast's default": "avg",
-    "Ballast's own": "ballast",
+    "AvgShedder's rule": "avg",
+    "Ballast's default": "ballast",
 }
 """What the page calls it → the strategy's name for the simulator."""
 
@@ -197,9 +197,9 @@ let nothing move, so the scenarios set it to 1 (nobody else reads it). *Balanced
 until no broker is above 1.2 times the mean; "-" is never.
 
 In test 1 the last connection counts, also of a publisher that balancing interrupts once more after
-the restarts: Ballast's own evens out what is left, so it is last, 416 s against the default's
-144 s; no publisher was away for longer than 56 s. It is not best in 3b either, where its rounds of
-15 % take 20 s longer than the default's pairs.
+the restarts: Ballast's default evens out what is left, so it is last, 416 s against 144 s under
+AvgShedder's rule; no publisher was away for longer than 56 s. It is not best in 3b either, where
+its rounds of 15 % take 20 s longer than AvgShedder's pairs.
 
 Two things about TransferShedder's rows in test 3b. It acts in the fourth cycle in a row that wants
 to (`loadBalancerSheddingConditionHitCountThreshold` 3), a cycle a minute, on three pairs of brokers

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
 from lbcore.balancer.decisions.held_words import HELD
+from lbcore.balancer.decisions.hot_brokers import FULL
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.explain.job_state import JobSurroundings
@@ -20,8 +21,6 @@ _LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "tra
 
 RECORD = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
 """What is read of a bundle's record."""
-
-_SHADOW = ("strategy", "reason", "moves", "elsewhere", "imbalance", "shadow_imbalance", "at_ms")
 
 
 def read_status_rows(
@@ -52,7 +51,7 @@ def read_status_rows(
         held=reader.rows(
             "decisions",
             ("kind", "reason", "source", "at_ms", "inputs"),
-            f"kind IN ('{HELD}', '{NO_CANDIDATE}') AND {recent}",
+            f"kind IN ('{FULL}', '{HELD}', '{NO_CANDIDATE}') AND {recent}",
         ),
         silence=reader.rows(
             "decisions",
@@ -63,7 +62,6 @@ def read_status_rows(
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
-        shadows=reader.rows("shadow_decisions", _SHADOW, recent),
         certificates=_certificates(own),
         rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
     )

@@ -15,7 +15,6 @@ from jobs.service.v1.history import HEATING_ROUTES, TIMELINE_ROUTES
 from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
 from jobs.service.v1.planning import EXPLAINING_ROUTES, FORESEEING_ROUTES, PLANNING_ROUTES
-from jobs.service.v1.shadows import SHADOW_ROUTES
 from jobs.service.v1.showing import OVERVIEW_ROUTES, SHOWING_ROUTES
 from jobs.service.v1.watch import EVENT_ROUTES, WATCH_ROUTES
 
@@ -68,7 +67,6 @@ _OWN = (
     *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
     *TIMELINE_ROUTES,
-    *SHADOW_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
     *EVENT_ROUTES,

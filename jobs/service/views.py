@@ -26,7 +26,6 @@ from lbcore.config.tree import Config
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import namespace_of_topic
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
@@ -67,7 +66,6 @@ _BIG = frozenset(
         LOAD_HISTORY,
         REJECTED_REPORTS,
         PLANNING_MEMORY,
-        SHADOW_DECISIONS,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
@@ -79,7 +77,6 @@ SHOWN_TABLES = (
     DECISIONS,
     DECISION_EFFECTS,
     REJECTED_REPORTS,
-    SHADOW_DECISIONS,
 )
 """The big tables that an overview is made of: a batch commits to them after its events."""
 

@@ -19,7 +19,6 @@ from jobs.operating.durations import format_instant, parse_duration_ms
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.config.tree import Config
-from lbcore.explain.shadow_words import shadow_words
 from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
 from lbcore.model.times import duration
 
@@ -100,7 +99,6 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     if status.imbalance is not None:
         uneven = f"{status.imbalance:.2f} (message rates of live brokers, highest over mean)"
         yield f"  imbalance {uneven}"
-    yield from (f"  shadow  {shadow_words(one)}" for one in status.shadows)
     yield from _mirror(status)
     yield from _rules(status)
     yield from _broker_table(status)

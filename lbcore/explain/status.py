@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import Any
 
 from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
+from lbcore.balancer.decisions.hot_brokers import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
 from lbcore.explain.certificates import certificates_ending
@@ -44,7 +45,6 @@ from lbcore.explain.noticed import (
 )
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
-from lbcore.explain.shadow_words import shadow_status
 from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
@@ -95,7 +95,6 @@ class StatusRows:
     rejected: Sequence[Row]
     held: Sequence[Row] = ()
     mirror_commands: Sequence[Row] = ()
-    shadows: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
     around: JobSurroundings = field(default_factory=JobSurroundings)
@@ -171,7 +170,6 @@ class ClusterStatus:
     alarms: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
-    shadows: tuple[Row, ...] = ()
     silence: Silence = field(default_factory=Silence)
 
     def to_json(self) -> dict[str, Any]:
@@ -220,7 +218,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         imbalance=imbalance_of(loads),
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
-        shadows=shadow_status(rows.shadows),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
     )
     phase, why = _phase(draft, config)
@@ -295,7 +292,7 @@ def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     """What the newest cycle decided; commands that came after it bear its number, too."""
     # by time: numbers begin at 1 again when the job's state is rebuilt
-    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] != HELD]
+    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, HELD)]
     cycles.sort(key=lambda row: (int(row["at_ms"]), int(row["cycle"])), reverse=True)
     newest = list(takewhile(lambda row: row["cycle"] == cycles[0]["cycle"], cycles))
     return [row for row in newest if row["at_ms"] == newest[-1]["at_ms"]]

@@ -7,7 +7,6 @@ Types: string, long, int, double, boolean, binary, and list<...> of these; map<s
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.table import column as _column
 
@@ -347,7 +346,6 @@ TABLES = (
     LOAD_HISTORY,
     REJECTED_REPORTS,
     PLANNING_MEMORY,
-    SHADOW_DECISIONS,
 )
 
 

@@ -114,27 +114,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLoad:
-    """What a shard tells another of the same cluster.
-
-    cluster: the one that is told; shard: the one that tells, as of at_ms. brokers: those that are
-    known to it. carried: float64[brokers, 4], what its bundles carry, each where it is to be by
-    what has been decided now; before: and where it was to be before that.
-    """
-
-    cluster: str
-    shard: str
-    at_ms: int
-    brokers: tuple[str, ...]
-    carried: OfTopics
-    before: OfTopics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """An envelope alone: the broker lives."""
 
     envelope: Envelope
+
+
+NOT_REPORTED = -1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +128,8 @@ class BrokerLoad:
     """A broker's own load.
 
     usage, limit: float64[resources] in the order of `model.resources`; a limit <= 0 means unknown.
-    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s).
+    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s). offered_msg_rate:
+    msg/s in and out that clients ask for, served or not; NOT_REPORTED = nothing is known of it.
     """
 
     envelope: Envelope
@@ -163,6 +150,7 @@ class BrokerLoad:
     failure_domain: str = ""
     capacity: float = 1.0
     is_draining: bool = False
+    offered_msg_rate: float = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,5 +238,5 @@ class AuditEntry:
 
 
 Message: TypeAlias = (
-    Tick | ShardLoad | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
+    Tick | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
 )

@@ -135,7 +135,7 @@ def test_names_are_never_taken_for_markup(page: Browser) -> None:
 
 def test_views_are_reached_by_keys_and_by_address(page: Browser) -> None:
     page.value("document.activeElement.blur()")
-    for name in ("heat", "why", "plans", "timeline", "find", "whatif", "shadow", "now"):
+    for name in ("heat", "why", "plans", "timeline", "find", "whatif", "now"):
         page.value(f"location.hash = '#/{name}'")
         page.wait(f"!document.querySelector('#view-{name}').hidden")
         assert page.value("document.querySelectorAll('.view:not([hidden])').length") == 1

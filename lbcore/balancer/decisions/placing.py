@@ -14,12 +14,10 @@ from functools import partial
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
-from lbcore.balancer.decisions.fair_shares import with_shards
 from lbcore.balancer.decisions.partitions import partitions_of
-from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
-from lbcore.balancer.state.book import SPLIT_ALGORITHM
+from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.state.work import Work
@@ -28,7 +26,16 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
+from lbcore.plan.snapshot import (
+    LEFT_MS,
+    Bools,
+    BrokerTable,
+    BundleTable,
+    Floats,
+    Ints,
+    Snapshot,
+    names_at,
+)
 from lbcore.plan.split.decision import SplitDecision
 from lbcore.wire.fields import flushed
 
@@ -109,8 +116,6 @@ def _asked(work: Work, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecisi
     """The one question that all placing between cycles goes through."""
     config = planning_config(work)
     places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
-    if work.shadows:
-        tell_placed(work, config, view, places.found)
     return places
 
 
@@ -119,7 +124,7 @@ def make_snapshot(
 ) -> tuple[Snapshot, Ints]:
     """The planner's view, and the ledger's row of each of its bundles. silent: as `place` says."""
     rows = work.ledger.rows_in(*_LIVE)
-    snapshot = Snapshot(
+    return Snapshot(
         cluster=work.cluster,
         brokers=_broker_table(work, names, silent),
         bundles=_bundle_table(work, names, rows),
@@ -132,8 +137,7 @@ def make_snapshot(
             for name, entry in work.namespaces.items()
             if SPLIT_ALGORITHM in entry.properties
         },
-    )
-    return with_shards(work, snapshot), rows
+    ), rows
 
 
 def planning_config(work: Work) -> Config:
@@ -166,11 +170,18 @@ def _broker_table(work: Work, names: Sequence[str], silent: frozenset[str]) -> B
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
+        demand=_demand(entries),
         web_urls=tuple(
             (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
             for e in entries
         ),
     )
+
+
+def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
+    """Times what each serves that is asked of it, NaN = not reported; None = of nobody."""
+    demand = np.array([entry.demand for entry in entries], dtype=np.float64)
+    return None if np.isnan(demand).all() else demand
 
 
 def _room(work: Work, names: Sequence[str]) -> Ints:
@@ -210,6 +221,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
 
 

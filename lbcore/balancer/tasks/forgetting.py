@@ -10,11 +10,9 @@ fooled. Part of `balancer`, after all that ends something. Source: ours.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from lbcore.balancer.state.book import NamespaceEntry, namespace_row
 from lbcore.balancer.state.outcome import FAILED, Outcome
-from lbcore.balancer.state.shadows import changed_plans
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks import usage
 from lbcore.balancer.tasks.drains import is_named
@@ -22,7 +20,6 @@ from lbcore.balancer.tasks.usage import RULES, note_gone
 from lbcore.balancer.tasks.waiting import finish_command
 from lbcore.model.names import namespace_of_topic, tenant_of
 from lbcore.model.tables import NAMESPACES, RECORDS
-from lbcore.plan.decision import PlanState
 from lbcore.wire.kinds.record_commands import TOPIC
 from lbcore.wire.messages import Command
 
@@ -45,8 +42,7 @@ def forget_what_is_over(work: Work) -> None:
     work.counts["brokers_forgotten"] += len(gone)
     if work.struck_off or work.forgotten:
         names = {record.bundle for record in work.forgotten}
-        forget = partial(PlanState.without, brokers=work.struck_off, bundles=names)
-        work.plan, work.shadows = forget(work.plan), changed_plans(work.shadows, forget)
+        work.plan = work.plan.without(brokers=work.struck_off, bundles=names)
 
 
 def strike_off(work: Work, broker: str, command: Command | None = None) -> None:

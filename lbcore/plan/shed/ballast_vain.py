@@ -72,6 +72,8 @@ def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[in
 
 _LEARNT_MS = 600_000
 """After so long the averages of ten reports show what a bundle carries on its new owner."""
+_LANDED_MS = 60_000
+"""What has got another owner so long after a round was moved by it."""
 _MARGIN = 1.1
 
 
@@ -89,10 +91,12 @@ def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
             continue
         found[at] = before["growth"]
         gone_ms = int(before["gone_ms"])
-        left = sorted(one for one, at_ms in state.left_ms.items() if at_ms == gone_ms)
-        rows = bundles.rows_of(one for one in left if state.left[one] == name)
-        if rows and view.now_ms - gone_ms >= _LEARNT_MS:
-            times = sequential_sum(readings.bundle[[*rows.values()]]) / before["gone"]
+        if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
+            continue
+        landed_ms = bundles.moved_ms - gone_ms
+        rows = np.flatnonzero((bundles.left == at) & (landed_ms >= 0) & (landed_ms < _LANDED_MS))
+        if len(rows):
+            times = sequential_sum(readings.bundle[rows]) / before["gone"]
             found[at] = min(found[at], max(1.0, times * _MARGIN))
     return found
 

@@ -50,49 +50,19 @@ class Run:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What the shards of one cluster share: time, chance, load, and who serves what."""
-
-    clock: Clock
-    dice: Dice
-    traffic: Traffic
-    coverage: Coverage
-    saturation: Saturation
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> "World":
-        """The world of a scenario, before its start."""
-        clock, traffic = Clock(), Traffic(scenario)
-        coverage = Coverage(traffic.layout, traffic.topics, clock)
-        return cls(
-            clock=clock,
-            dice=Dice(scenario.seed),
-            traffic=traffic,
-            coverage=coverage,
-            saturation=Saturation(traffic, coverage),
-        )
-
-
 class Engine:
-    """A scenario's cluster, or a shard of it: the namespaces of the scenario that it is given.
+    """A scenario's cluster. cluster: its name."""
 
-    cluster: its name. world: the one that it shares with other shards; None = its own.
-    """
-
-    def __init__(
-        self, scenario: Scenario, config: Config, cluster: str = CLUSTER, world: World | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, config: Config, cluster: str = CLUSTER) -> None:
         """Lays everything out; nothing has happened yet."""
-        world = world or World.of(scenario)
         self.scenario = scenario
         self.config = config
         self.cluster = cluster
-        self.clock = world.clock
-        self.dice = world.dice
-        self.traffic = world.traffic
-        self.coverage = world.coverage
-        self.saturation = world.saturation
+        self.clock = Clock()
+        self.dice = Dice(scenario.seed)
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
+        self.saturation = Saturation(self.traffic, self.coverage)
         self.log = Log(cluster, self.clock, self.dice)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
@@ -144,7 +114,7 @@ class Engine:
         """A broker that may be started."""
         node = Node(spec, len(self.nodes), self._around)
         left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
-        self.saturation.add_broker(node.number, self.scenario.full_rate * left)
+        self.saturation.add_broker(self.scenario.full_rate * left)
         self.nodes[spec.name] = node
         return node
 

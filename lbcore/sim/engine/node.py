@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host, Pace
 from lbcore.agent.reporting import Identity, LoadRead
@@ -23,8 +21,8 @@ from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.service import ServedBundles, callback_ms
-from lbcore.sim.engine.traffic import Traffic, TrafficField
-from lbcore.sim.load.usage import cpu_noise, usage_of
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.load.usage import cpu_noise
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 
 _READS_KEPT = 1_000
@@ -77,15 +75,13 @@ class _Gauge:
 class Node:
     """A broker. number: its index in the coverage. until_ms: when each of its faults ends.
 
-    beside: the same broker as other shards of the cluster have it; it carries theirs too. changes:
-    counts those of what it serves.
+    changes: counts those of what it serves.
     """
 
     def __init__(self, spec: BrokerSpec, number: int, around: Around) -> None:
         self.spec = spec
         self.name = spec.name
         self.number = number
-        self.beside: tuple[Node, ...] = ()
         self.starts = 0
         self.impairment = Impairment()
         self.when_stopped: Action | None = None
@@ -209,11 +205,10 @@ class Node:
     def _read_load(self) -> LoadRead:
         now_ms = self._around.clock.scenario_ms
         noise_step = now_ms // self._around.scenario.noise.step_ms
-        changes = self.changes + sum(node.changes for node in self.beside)
         saturation = self._around.saturation
         saturation.advance(now_ms)
         step = self._around.traffic.step_at(now_ms)
-        key = (step, changes, noise_step, saturation.moment)
+        key = (step, self.changes, noise_step, saturation.moment)
         if key != self._read_key or self.impairment.gauge_ms or not self._reads:
             self._read_key = key
             self._reads.append((now_ms, self._measure(now_ms, noise_step)))
@@ -232,9 +227,7 @@ class Node:
     def _measure(self, now_ms: int, noise_step: int) -> LoadRead:
         around, spec = self._around, self.spec
         field = around.saturation.field_at(now_ms)
-        read = self.read_own(field)
-        if self.beside:
-            read = self._with_others(read, field)
+        read = self._service.load_at(field, spec.capacity, 0.0)
         noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
         full_rate = around.scenario.full_rate * spec.capacity
         used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
@@ -242,26 +235,10 @@ class Node:
         if self.impairment.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
-        return read
-
-    def read_own(self, field: TrafficField) -> LoadRead:
-        """What the broker carries of this shard."""
-        return self._service.load_at(field, self.spec.capacity, 0.0)
-
-    def _with_others(self, read: LoadRead, field: TrafficField) -> LoadRead:
-        """What the whole broker carries, with the bundles of this shard alone."""
-        capacity = self.spec.capacity
-        reads = [read, *(node.read_own(field) for node in self.beside)]
-        usage = usage_of(np.concatenate([one.stats for one in reads]).sum(axis=0), capacity, 0.0)
-        return replace(
-            read,
-            usage=usage.usage,
-            limit=usage.limit,
-            traffic=np.stack([one.traffic for one in reads]).sum(axis=0),
-            topic_count=sum(one.topic_count for one in reads),
-            consumer_count=sum(one.consumer_count for one in reads),
-            producer_count=sum(one.producer_count for one in reads),
-        )
+        if not around.scenario.reports_offered:
+            return read
+        offered = self._service.stats_at(around.traffic.at(now_ms))[:, :2].sum()
+        return replace(read, offered_msg_rate=max(float(offered), float(read.traffic[:2].sum())))
 
     def _identity(self) -> Identity:
         return Identity(

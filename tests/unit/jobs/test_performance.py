@@ -56,7 +56,7 @@ def test_page_sets_the_values_beside_the_document() -> None:
     }
     page = performance_page([row])
     assert "20 min (modular), 10 min (extensible)" in page
-    assert "| Ballast's default | 150s | 150s | 150s |" in page
+    assert "| AvgShedder's rule | 150s | 150s | 150s |" in page
 
 
 def test_performance_runs_a_scenario_for_each_contestant(

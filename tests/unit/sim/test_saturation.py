@@ -9,11 +9,14 @@ from lbcore.agent.reporting import LoadRead
 from lbcore.agent.state import ReadLoad
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.engine.engine import Engine, World
+from lbcore.sim.engine.clock import Clock
+from lbcore.sim.engine.coverage import Coverage
+from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.engine.node import Node
-from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE
-from lbcore.sim.scenario.model import BrokerSpec
+from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE, Saturation
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.scenario.model import BrokerSpec, Scenario
 from lbcore.sim.scenario.parse import parse_scenario
 
 BUNDLES = tuple(f"t/n/0x{at:08x}_0x{at + (1 << 30):08x}" for at in range(0, 3 << 30, 1 << 30))
@@ -21,13 +24,22 @@ BUNDLES += ("t/n/0xc0000000_0xffffffff",)
 FULL = 40_000.0
 
 
+class World:
+    """The parts of an engine that saturation reads."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, Clock())
+        self.saturation = Saturation(self.traffic, self.coverage)
+
+
 def world_of(*loads: str) -> World:
     """Four bundles of two topics on broker 0 of two, which are of capacity 1."""
     lines = "\n".join(f"load t/n {load}" for load in loads)
     scenario = parse_scenario(f"brokers 2\nnamespace t/n bundles=4 topics=2\n{lines}\nrun 1h\n")
-    world = World.of(scenario)
-    for number in range(2):
-        world.saturation.add_broker(number, FULL)
+    world = World(scenario)
+    for _ in range(2):
+        world.saturation.add_broker(FULL)
     for bundle in BUNDLES:
         world.coverage.open(bundle, 0)
     return world
@@ -104,7 +116,7 @@ def test_move_takes_a_part_of_the_capacity_where_the_broker_is_full_with_it() ->
 
 def test_broker_without_room_serves_nothing() -> None:
     world = world_of("even 10pt")
-    world.saturation.add_broker(2, -5.0)
+    world.saturation.add_broker(-5.0)
     world.coverage.close_all(BUNDLES, 0)
     for bundle in BUNDLES:
         world.coverage.open(bundle, 2)
@@ -172,3 +184,13 @@ def test_broker_that_is_added_has_its_own_room() -> None:
         engine.coverage.open(bundle, 2)
     engine.saturation.advance(30_000)
     assert engine.saturation.field_at(30_000).rates.sum() == pytest.approx(2 * FULL, rel=1e-3)
+
+
+def test_brokers_report_the_offered_load_where_the_scenario_says_so() -> None:
+    lines = CLUSTER + "load t/n even 300pt"
+    told, silent = (
+        read_of(run_until(text, 60_000).nodes["b1"])
+        for text in ("full 40000msg/s offered\n" + lines, lines)
+    )
+    assert told.offered_msg_rate == pytest.approx(3 * FULL)
+    assert silent.offered_msg_rate is None
