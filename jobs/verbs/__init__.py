@@ -41,7 +41,6 @@ VERBS = {
     "bundle": Verb(
         module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"
     ),
-    "chaos": Verb(module="jobs.verbs.chaos", summary="random clusters and faults, by the thousand"),
     "bundles": Verb(
         module="jobs.verbs.bundles", summary="the bundles with the most load, and who has them"
     ),
@@ -66,9 +65,6 @@ VERBS = {
     "kill-broker": Verb(
         module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
     ),
-    "league": Verb(
-        module="jobs.verbs.league", summary="compare strategies on scenarios, in one table"
-    ),
     "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
     "namespace": Verb(
         module="jobs.verbs.namespace", summary="create, delete, unload, exclude, include"
@@ -77,9 +73,6 @@ VERBS = {
         module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
     ),
     "pause": Verb(module="jobs.verbs.pause", summary="stop shedding and splitting"),
-    "performance": Verb(
-        module="jobs.verbs.performance", summary="the four performance tests, in virtual time"
-    ),
     "plan": Verb(
         module="jobs.verbs.plan",
         summary="look ahead (--dry-run); approve, reject, undo plans that wait",
