@@ -113,17 +113,6 @@ BALANCE = Page(
                    "draining, flapping, or shut out by a policy?"),
                   (of("pulsar_sunit_state_chn_owned_su_total"), "{{broker}}")),
         )),
-        Row(title="Under other strategies, which only think along", panels=(
-            panel("Imbalance it would have", "none",
-                  ("no shadow: nothing (`cluster.shadow`); near the acting strategy's.",
-                   "far below it for days, with few moves: try that strategy."),
-                  (of("ballast_shadow_imbalance"), "{{strategy}}"),
-                  (of("ballast_imbalance"), "acting")),
-            panel("Moves a minute it would make", "short",
-                  ("as few as the acting strategy makes.", "many: evenness has its price; weigh it."),
-                  (growth("ballast_shadow_moves_total", "strategy"), "{{strategy}}"),
-                  kind=Kind.STACKED),
-        )),
         Row(title="On the way to a move", panels=(
             panel("Hits of each broker", "short",
                   ("0; a line that climbs to *needed* ends in a move.",

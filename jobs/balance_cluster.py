@@ -78,7 +78,6 @@ from jobs.adapters.spark.recovery import (
     rebuilt_states,
     send_all_records,
 )
-from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
@@ -135,8 +134,6 @@ def main(
                 job.stand_by()
             cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
-                if job.standby_query is not None:
-                    job.standby_query.stop()
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
         note(*error.lines())
@@ -177,7 +174,6 @@ class _Job:
     cleanup: ExitStack
     shown: exposition.MetricsPort
     session: SparkSession | None = None
-    standby_query: StandbyQuery | None = None
     ticker: Ticker | None = None
     partitions: int = 1
 
@@ -195,23 +191,12 @@ class _Job:
         return self.session
 
     def stand_by(self) -> None:
-        """Warm up, and rehearse until the job's own query begins."""
+        """Start Spark while another job works: its start takes most of the time of a takeover."""
         check_standby(self.args.state_dir, tuple(self.config.pipeline.clusters), STATE_SCHEMA)
-        log = _logger(self.args.log)
-        address = kafka_address(self.config, self.args.bootstrap)
-        self.standby_query = StandbyQuery(
-            self.warm_up(),
-            self.config,
-            connection_text(address),
-            folder=self.args.state_dir / "spark",
-            log=log,
-        )
-        self.cleanup.callback(self.standby_query.stop, wait_s=_POLL_S)
-        is_warm = self.standby_query.wait(self.end.asked)
+        self.warm_up()
         with suppress(CommandError):  # on one machine the job that it waits for may have the port
-            if is_warm:
-                self.shown.show(standing_by())
-        log({"event": "standby", "warm": is_warm})
+            self.shown.show(standing_by())
+        _logger(self.args.log)({"event": "standby"})
 
     def run(self) -> int:
         """Take over the tables and work until told to stop or the query ends."""
@@ -297,7 +282,6 @@ class _Start:
             log=log,
             passed=self.job.passed,
             watch=self.told.metrics.see_batch,
-            tell=lambda rows: self.job.ticker.tell(rows) if self.job.ticker else None,
             ends=self.place.ends_after(writer.last_commit()),
         )
         upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
@@ -449,7 +433,7 @@ def _ticker(config: Config, address: KafkaAddress) -> Ticker:
     return Ticker(
         producer,
         address.topic_name(Topic.BROKER_LOAD),
-        {name: config.for_cluster(name).cluster.shards for name in config.pipeline.clusters},
+        config.pipeline.clusters,
         config.pipeline.tick_interval_ms,
     )
 

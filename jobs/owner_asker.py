@@ -14,8 +14,7 @@ from collections.abc import Callable
 from time import monotonic, time
 
 from jobs.adapters.following.watch_follower import WatchAddress, connect, proof
-from jobs.adapters.http.exchange import read_at_most
-from jobs.adapters.http.lookup_request import lookup_path
+from jobs.adapters.http.client import lookup_path, read_at_most
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.console import CommandError
 from lbcore.route.bundles import BundleRoute

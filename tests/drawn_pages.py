@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from jobs.service.lookup_names import LOOKUP_METRICS
+from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
@@ -32,6 +32,7 @@ from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -66,7 +67,7 @@ What is committed outlasts a power cut: the job syncs a batch's data files, its 
 folders to the disk before brokers are told. What becomes of a damaged file stands in
 [damaged tables](operate.md#damaged-tables).
 
-Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`, it joins the
+Upkeep is the job's own: between two batches, every 30 s, it joins the
 small files of one table, writes a checkpoint, and removes what is past its time. A version can be
 read for half an hour (the log); a data file that was replaced stays for a day, in
 `bundle_ownership` for an hour, and up to a sixth longer, so that who reads an older version can
@@ -262,7 +263,8 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     what = (declaring.__doc__ or "").splitlines()[0]
     names = ", ".join(f"`{one.name}`" for one in fields(declaring))
     role = "an operator" if about.is_operating else "an admin"
-    by = f"`ballast {about.verb.words}`, {role}" if about.verb else "a bridge"
+    others = "a bridge" if declaring in MIRROR_COMMANDS else f"HTTP, {role}"
+    by = f"`ballast {about.verb.words}`, {role}" if about.verb else others
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 

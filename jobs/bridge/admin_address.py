@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.watched_file import WatchedFile
+from jobs.adapters.http.tls import WatchedFile
 from jobs.console import MisuseError
 
 

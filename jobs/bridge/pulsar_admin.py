@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from jobs.adapters.http.certificates import expired_words
-from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.tls import expired_words
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.redirects import redirect_leads_to_broker

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.certificates import ends_in_file
+from jobs.adapters.http.tls import ends_in_file
 
 
 class ShownCertificates:

@@ -25,7 +25,7 @@ from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.sim.engine.service import ServedBundles, callback_ms
-from lbcore.sim.load.load import LoadModel
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, LoadModel
 from lbcore.sim.load.noise import uniform
 from lbcore.sim.load.usage import cpu_noise
 from lbcore.wire.format import format_message
@@ -267,7 +267,8 @@ class SimulatedBroker:
         self._reads += 1
         field = around.model.at(around.virtual_ms(now_ms))
         noise = cpu_noise(settings.seed, self.name, now_ms // _NOISE_STEP_MS)
-        return [self.service.load_at(field, self.capacity, noise), *self._read_topics(now_ms)]
+        read = self.service.load_at(field, self.capacity, noise, FULL_RATE_MSG_PER_S)
+        return [read, *self._read_topics(now_ms)]
 
     def _read_topics(self, now_ms: int) -> list[TopicsRead]:
         """The topics of a few bundles: newly opened ones first, all in turn when load changes."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_topic

@@ -139,7 +139,7 @@ def _java() -> Iterator[DoctorFinding]:
 def _jars() -> Iterator[DoctorFinding]:
     absent = absent_jars(default_store())
     if absent:
-        text = f"{len(absent)} are missing: what needs them fetches them at first need (62 MB)"
+        text = f"{len(absent)} are missing: what needs them fetches them at first need (55 MB)"
         yield warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
     else:
         yield ok("jars", f"{len(jar_paths('spark'))} for Spark")

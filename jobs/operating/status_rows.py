@@ -6,7 +6,7 @@ Decides how far back is looked; what is said of it is `lbcore.explain.status`'. 
 import pyarrow.compute as pc
 
 from jobs.adapters.delta.table_reader import Row, TableReader
-from jobs.adapters.http.certificates import ends_in_file
+from jobs.adapters.http.tls import ends_in_file
 from lbcore.balancer.decisions.held_words import HELD
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
@@ -20,8 +20,6 @@ _LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "tra
 
 RECORD = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
 """What is read of a bundle's record."""
-
-_SHADOW = ("strategy", "reason", "moves", "elsewhere", "imbalance", "shadow_imbalance", "at_ms")
 
 
 def read_status_rows(
@@ -63,7 +61,6 @@ def read_status_rows(
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
-        shadows=reader.rows("shadow_decisions", _SHADOW, recent),
         certificates=_certificates(own),
         rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
     )

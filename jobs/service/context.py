@@ -11,7 +11,7 @@ from typing import Protocol
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
-from jobs.adapters.http.turns import Turns
+from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.access import Caller
@@ -79,7 +79,7 @@ class AdminContext:
     catch_up_ms: int = 3_000
     changes: ChangeFeed | None = None
     kafka: KafkaWatch | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: FairScheduler = field(default_factory=FairScheduler)
 
     @property
     def view(self) -> View:

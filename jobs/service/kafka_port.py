@@ -17,8 +17,8 @@ from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Se
 from jobs.adapters.kafka.command_client import CommandClient, Ticket
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.console import CommandError
+from jobs.service.access_control import AuditCounts
 from jobs.service.context import CommandEnd
-from jobs.service.counts import AuditCounts
 from jobs.service.exchange import RETRY, HttpError
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import AuditEntry, Command

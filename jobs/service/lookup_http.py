@@ -16,9 +16,19 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.bell import Bell
-from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
-from jobs.service.lookup_metrics import LookupMetrics
+from jobs.service.changes import Broadcast
+from jobs.service.exchange import (
+    JSON,
+    RETRY,
+    Header,
+    HttpError,
+    Message,
+    Receive,
+    Send,
+    encode,
+    until_gone,
+)
+from jobs.service.lookup_metrics import LookupMetrics, SharedMetrics
 from jobs.service.lookup_replies import (
     ANY_AGE,
     BAD_AGE,
@@ -38,8 +48,6 @@ from jobs.service.lookup_replies import (
     stamped,
     stamps,
 )
-from jobs.service.shared_metrics import SharedMetrics
-from jobs.service.streams import Message, Receive, Send, until_gone
 from lbcore.model.names import InvalidNameError
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupOutcome
@@ -116,14 +124,14 @@ class LookupApp:
         self._waiting_max = waiting_max
         self.hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed = Bell()
+        self._changed = Broadcast()
         self._is_ending = False
 
     def notice_change(self) -> None:
         """Let waiting lookups look again; called from any thread after a swap."""
         loop = self._loop
         if loop is not None and self.metrics.waiting:
-            loop.call_soon_threadsafe(self._changed.ring)
+            loop.call_soon_threadsafe(self._changed.notify_all)
 
     def end_waits(self) -> None:
         """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""

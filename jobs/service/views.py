@@ -24,8 +24,8 @@ from jobs.console import in_one_line
 from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
 from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.names import namespace_of_topic
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
@@ -40,12 +40,13 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     POLICIES,
+    RECORDS,
     REJECTED_REPORTS,
     TABLES,
-    TENANTS,
-    TOPICS,
 )
 from lbcore.route.known_topics import KnownTopics
+from lbcore.wire.fields import FieldRefusal
+from lbcore.wire.kinds.record_commands import TOPIC, read_value
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,6 @@ _BIG = frozenset(
         LOAD_HISTORY,
         REJECTED_REPORTS,
         PLANNING_MEMORY,
-        SHADOW_DECISIONS,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
@@ -77,7 +77,6 @@ SHOWN_TABLES = (
     DECISIONS,
     DECISION_EFFECTS,
     REJECTED_REPORTS,
-    SHADOW_DECISIONS,
 )
 """The big tables that an overview is made of: a batch commits to them after its events."""
 
@@ -85,7 +84,6 @@ _HELD = frozenset(table.name for table in SMALL_TABLES)
 _JSON: Mapping[str, Mapping[str, type]] = {
     BROKERS.name: {"advertised_listeners": dict},
     NAMESPACES.name: {"properties": dict},
-    TENANTS.name: {"admin_roles": list, "allowed_clusters": list},
     POLICIES.name: {"value": dict},
     CONFIG_VERSIONS.name: {"settings": dict},
 }
@@ -252,7 +250,7 @@ class TableViews:
             self._rows[table.name] = held = _KEPT.get(table.name, tuple)(tuple(found))
             if table.name == CONFIG_VERSIONS.name:
                 self._settings = json.loads(held[0]["settings"]) if held else {}
-            if table.name == TOPICS.name:
+            if table.name == RECORDS.name:
                 self._take_topics(held)
         self._tails[table.name] = tail
         check_newest(tail.path)
@@ -277,9 +275,11 @@ class TableViews:
     def _take_topics(self, rows: Rows) -> None:
         created: dict[str, dict[str, int]] = {}
         for row in rows:
-            created.setdefault(row["namespace"], {})[row["topic"]] = row["partitions"]
+            if row["record_type"] == TOPIC:
+                name, partitions = row["name"], int(row["value"])
+                created.setdefault(namespace_of_topic(name), {})[name] = partitions
         self._topics = {name: KnownTopics.of(topics) for name, topics in created.items()}
-        self._topic_count = sum(row["partitions"] or 1 for row in rows)
+        self._topic_count = sum(count or 1 for of in created.values() for count in of.values())
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)
@@ -308,7 +308,12 @@ def _fault(table: Table, row: Row) -> str:
         except (TypeError, ValueError, RecursionError):
             return f"{column} is no JSON"
         if not isinstance(value, kind):
-            return f"{column} is no JSON {'object' if kind is dict else 'array'}"
+            return f"{column} is no JSON object"
+    if table.name == RECORDS.name:
+        try:
+            read_value(row["record_type"], json.loads(row["value"]))
+        except (TypeError, ValueError, RecursionError, FieldRefusal):
+            return "value is no JSON of its type"
     return ""
 
 

@@ -62,7 +62,6 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.replace("ballast_broker_held_seconds", held, cluster)
     needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
     store.replace("ballast_hits_needed", needed, cluster)
-    _show_shadows(store, cluster, gauges["shadows"])
     _show_brokers(store, cluster, report["brokers"], gauges["brokers"])
     _show_ownership(store, report)
     _show_balance(store, cluster, gauges["balance"])
@@ -152,14 +151,3 @@ def _show_balance(store: MetricStore, cluster: str, balance: Mapping[str, float 
     ):
         known = {labels: value for labels, value in shown.items() if value is not None}
         store.replace(name, known, cluster)
-
-
-def _show_shadows(store: MetricStore, cluster: str, shadows: Mapping[str, Any]) -> None:
-    """Of those that think along now; another has no series any more."""
-    for metric, number in (
-        ("ballast_shadow_imbalance", "imbalance"),
-        ("ballast_shadow_floor_adjusted_imbalance", "floor_adjusted"),
-        ("ballast_shadow_bundles_elsewhere", "elsewhere"),
-    ):
-        known = {(n,): float(one[number]) for n, one in shadows.items() if one[number] is not None}
-        store.replace(metric, known, cluster)

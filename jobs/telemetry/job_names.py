@@ -40,7 +40,7 @@ STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
     "resuming",
     "at work",
 )
-PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by, warm; taking its"
+PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by; taking its"
               " state from the tables (rebuilding) or from its checkpoint (resuming) until its"
               " first batch is written.", "phase", phase=JOB_PHASES)  # fmt: skip
 
@@ -258,17 +258,6 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
           "The highest over max(mean, hottest bundle): what moves could still mend.", "cluster"),
     gauge("ballast_broker_held_seconds", "For how long a broker has been hot while it gives"
           " nothing, by the rule that holds it.", "cluster", "broker", "reason"),
-    gauge("ballast_shadow_imbalance",
-          "The same as a strategy that only thinks along would have left it.",
-          "cluster", "strategy"),
-    gauge("ballast_shadow_floor_adjusted_imbalance", "And what of that moves could still mend.",
-          "cluster", "strategy"),
-    gauge("ballast_shadow_bundles_elsewhere",
-          "Bundles that would be on another broker under a strategy that only thinks along.",
-          "cluster", "strategy"),
-    counter("ballast_shadow_moves_total",
-            "Bundles that a strategy which only thinks along would have moved.",
-            "cluster", "strategy"),
     counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "reason"),
     counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
             outcome=("helped", "no_better", "not_seen", "moved_elsewhere")),

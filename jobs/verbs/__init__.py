@@ -100,15 +100,7 @@ VERBS = {
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
-    "tenant": Verb(module="jobs.verbs.tenant", summary="create, update, delete tenants"),
-    "top": Verb(
-        module="jobs.verbs.top", summary="watch a running cluster in the terminal, by keyboard"
-    ),
-    "topic": Verb(module="jobs.verbs.topic", summary="create, update, delete topics"),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
-    "tour": Verb(
-        module="jobs.tour.verb", summary="a hot spot, a crash, a split, a stuck move: what is said"
-    ),
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
     ),

@@ -18,16 +18,14 @@ from lbcore.balancer.phases import Batch, run_phases
 from lbcore.balancer.report import bare_report, make_report, write_brokers
 from lbcore.balancer.state.balancer_state import BalancerState, Times
 from lbcore.balancer.state.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import remembered
-from lbcore.balancer.state.other_shards import pack_others, unpack_others
 from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.balancer.state.pending_effects import effects_from_plain, effects_to_plain
 from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.shadows import pack_shadows, unpack_shadows
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.balancer.state.work import Work
 from lbcore.config.load import digest
@@ -119,12 +117,10 @@ class ClusterBalancer:
             **pack_brokers(state.brokers, state.packed),
             "liveness": packing.pack(state.liveness.to_plain(), {}),
             **pack_plan(state.plan, state.packed),
-            **pack_shadows(state.shadows, state.packed),
-            **pack_others(state.others),
             "rules": remembered(
                 state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
             ),
-            "catalogue": state.catalogue.blob,
+            "records": state.records.pack(),
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
@@ -152,14 +148,12 @@ class ClusterBalancer:
             ledger=Ledger.unpack(chunks),
             liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
             plan=unpack_plan(chunks),
-            shadows=unpack_shadows(chunks),
-            others=unpack_others(chunks),
             brokers=unpack_brokers(chunks),
             namespaces=namespaces,
             commands=commands,
             settings=settings,
             rules=ClusterRules.from_plain(rules) if rules else ClusterRules(),
-            catalogue=Catalogue.unpack(chunks.get("catalogue")),
+            records=Records.unpack(chunks["records"]) if "records" in chunks else Records(),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},

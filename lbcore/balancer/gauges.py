@@ -43,14 +43,6 @@ def make_gauges(work: Work) -> dict[str, Any]:
             for name, hot in work.plan.hot.items()
             if hot.told_ms and is_believed(hot.told_ms, work.now_ms)
         },
-        "shadows": {
-            name: {
-                "imbalance": one.imbalance,
-                "floor_adjusted": one.floor_adjusted,
-                "elsewhere": len(one.elsewhere),
-            }
-            for name, one in sorted(work.shadows.items())
-        },
         "transfer_hits": work.plan.transfer.hits,
         "split_hits": len(work.plan.split.hits),
         "unsplittable": len(work.plan.split.unsplittable),

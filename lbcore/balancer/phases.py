@@ -15,8 +15,6 @@ from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.move_effects import observe_moves
-from lbcore.balancer.decisions.shadows import think_along
-from lbcore.balancer.decisions.shards import take_shards, tell_shards
 from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
 from lbcore.balancer.history import write_history
 from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
@@ -50,7 +48,7 @@ from lbcore.balancer.transitions.repairs import repair_ownership
 from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
 from lbcore.put_aside import Fault
 from lbcore.scorer.group_update import GroupUpdate, Placed
-from lbcore.wire.messages import Acks, AuditEntry, Command, ShardLoad, TopicLoad
+from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,12 +203,6 @@ PHASES: dict[str, Phase] = {
         do=lambda work, items: take_audit(work, _messages(items)),
         aside=put_message_aside,
     ),
-    # what other shards of the cluster carry, and have decided
-    "take_shards": ByItem(
-        items=lambda _, batch: batch.of(ShardLoad),
-        do=lambda work, items: take_shards(work, _messages(items)),
-        aside=put_message_aside,
-    ),
     # reserved names that no command has used
     "drop_unrecorded": Whole(do=lambda work, _: drop_unrecorded(work)),
     # who is alive, silent or dead, now that all reports are in
@@ -231,14 +223,10 @@ PHASES: dict[str, Phase] = {
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
     # plans that a person has approved, some steps further
     "drive_proposals": Whole(do=lambda work, _: drive_proposals(work)),
-    # what other strategies would have done, if any think along
-    "think_along": Whole(do=lambda work, _: think_along(work)),
     # brokers that are being emptied: how far, and whether it is over
     "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
     # pinned bundles that are elsewhere
     "follow_pins": Whole(do=lambda work, _: follow_pins(work)),
-    # what the other shards are to know of this one
-    "tell_shards": Whole(do=lambda work, _: tell_shards(work)),
     # commands that have come to their end with all of the above
     "settle_commands": ByItem(
         items=lambda work, _: list(work.waiting), do=settle_commands, aside=fail_waiting
@@ -278,7 +266,6 @@ INNER_PHASES = (
     "forget_silent",
     "make_report",
     "repair",
-    "shadow",
     "smooth_loads",
     "take_messages",
     "unload",

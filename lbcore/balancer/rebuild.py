@@ -23,9 +23,9 @@ from lbcore.balancer.state.book import (
     BrokerEntry,
     NamespaceEntry,
 )
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
 from lbcore.balancer.tasks.identity import identity_of, remember
@@ -42,8 +42,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     PINS,
     POLICIES,
-    TENANTS,
-    TOPICS,
+    RECORDS,
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -64,8 +63,7 @@ class TableRows:
     brokers: Iterable[Row]
     namespaces: Iterable[Row]
     commands: Iterable[Row]
-    tenants: Iterable[Row]
-    topics: Iterable[Row]
+    records: Iterable[Row]
     policies: Iterable[Row] = ()
     pins: Iterable[Row] = ()
     config_versions: Iterable[Row] = ()
@@ -79,8 +77,7 @@ _TABLES = (
     BROKERS,
     NAMESPACES,
     COMMANDS,
-    TENANTS,
-    TOPICS,
+    RECORDS,
     POLICIES,
     PINS,
     CONFIG_VERSIONS,
@@ -197,9 +194,8 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
         settings=settings[-1] if settings else {},
         rules=rules,
-        catalogue=Catalogue.from_rows(
-            reading.readable(TENANTS, rows.tenants, lambda row: Catalogue.from_rows([row], ())),
-            reading.readable(TOPICS, rows.topics, lambda row: Catalogue.from_rows((), [row])),
+        records=Records.from_rows(
+            reading.readable(RECORDS, rows.records, lambda row: Records.from_rows([row]))
         ),
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),

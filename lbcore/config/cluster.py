@@ -15,7 +15,6 @@ AUTO = "auto"
 ASK = "ask"
 ASK_ABOVE = "ask_above"
 
-SHADOWS_MAX = 4
 """Most strategies that plan beside the acting one: each takes its part of a cycle."""
 
 
@@ -83,20 +82,6 @@ class ClusterConfig:
         dynamic=True,
         doc="How far the clock of quiet_hours is ahead of UTC: 60 in Berlin in winter. It does not"
         " follow summer time.",
-    )
-
-    shards: tuple[str, ...] = setting(
-        (),
-        doc="Clusters that are shards of one: the same brokers, each with an agent a shard, and"
-        " namespaces of their own. They plan in turn, and each counts what the others carry and"
-        " have decided. For a cluster that is not named it means nothing.",
-    )
-    shadow: tuple[str, ...] = setting(
-        (),
-        dynamic=True,
-        doc="Shedding strategies that plan in the job on the same reports and do nothing, up to"
-        f" {SHADOWS_MAX}; what each would have done stands in `shadow_decisions`, in the metrics"
-        " and under *Shadow*. Each takes up to a fifth of a cycle; none costs nothing.",
     )
 
     def quiet_until_ms(self, now_ms: int) -> int:

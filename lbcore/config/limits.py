@@ -38,7 +38,7 @@ class LimitsConfig:
         minimum=1,
         maximum=10_000_000,
         dynamic=True,
-        doc="Most topics of a tenant that create_topic keeps, a partitioned one counted once.",
+        doc="Most created topics of a tenant that are kept, a partitioned one counted once.",
     )
     tenant_partitions_max: int = setting(
         4_194_304,
@@ -46,8 +46,8 @@ class LimitsConfig:
         minimum=1,
         maximum=1_000_000_000,
         dynamic=True,
-        doc="Most partitions of all topics of a tenant together; create_topic and update_topic are"
-        " refused beyond it.",
+        doc="Most partitions of all topics of a tenant together; nothing more is"
+        " created beyond it.",
     )
     tenant_rules_max: int = setting(
         20_000,

@@ -7,7 +7,7 @@ where no Pulsar key is named.
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
-from lbcore.config.strategies import AVG, LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.config.strategies import BALLAST, LEAST_LONG_TERM_MESSAGE_RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class PlacementConfig:
     """How a broker is chosen for a bundle."""
 
     strategy: str = setting(
-        AVG,
+        BALLAST,
         doc="Which rule places, by short name or Pulsar's class name. avg takes the shedder's "
         "planned destination; a bundle without one goes by least long-term message rate when "
         "count_planned is on, else anywhere.",
@@ -23,13 +23,7 @@ class PlacementConfig:
         pulsar_default=LEAST_LONG_TERM_MESSAGE_RATE,
         dynamic=True,
     )
-    seed: int = setting(
-        0,
-        doc="Seed of the hash that chooses among equally good brokers; clusters that share "
-        "namespaces' names may differ in it.",
-        minimum=0,
-        maximum=2**32 - 1,
-    )
+    seed: int = 0  # chooses among equally good brokers; any number does, as long as it stays
     overloaded_threshold_percent: float = setting(
         85.0,
         doc="A broker whose weighted usage is above this is the last resort of placement.",

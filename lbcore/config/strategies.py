@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from lbcore.config.filters import EXTENSIBLE, MODULAR
 
 AVG = "avg"
+BALLAST = "ballast"
 THRESHOLD = "threshold"
 OVERLOAD = "overload"
 UNIFORM = "uniform"

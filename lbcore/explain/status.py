@@ -44,7 +44,6 @@ from lbcore.explain.noticed import (
 )
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
-from lbcore.explain.shadow_words import shadow_status
 from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
@@ -95,7 +94,6 @@ class StatusRows:
     rejected: Sequence[Row]
     held: Sequence[Row] = ()
     mirror_commands: Sequence[Row] = ()
-    shadows: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
     around: JobSurroundings = field(default_factory=JobSurroundings)
@@ -171,7 +169,6 @@ class ClusterStatus:
     alarms: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
-    shadows: tuple[Row, ...] = ()
     silence: Silence = field(default_factory=Silence)
 
     def to_json(self) -> dict[str, Any]:
@@ -220,7 +217,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         imbalance=imbalance_of(loads),
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
-        shadows=shadow_status(rows.shadows),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
     )
     phase, why = _phase(draft, config)

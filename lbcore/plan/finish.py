@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.names import tenant_of
-from lbcore.model.resources import COUNT
 from lbcore.plan.decision import (
     Decision,
     Kind,
@@ -25,11 +24,9 @@ from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.hourly import with_moves
 from lbcore.plan.pending import (
     COLUMNS,
-    SCORE,
     EmaShifts,
     move_of,
     placed_load,
-    traffic_load,
     unseen_rows,
     with_load,
 )
@@ -108,20 +105,6 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
     brokers, signals = draft.reported.brokers, draft.config.signals
     before = weighted_usage(with_load(brokers, _unseen_before(draft)).percent, signals)
     return before, weighted_usage(with_load(brokers, load).percent, signals), state
-
-
-def finish_told(draft: Draft, moved: Floats) -> PlanState:
-    """The state that counts what others have decided. moved: float64[n, 4], to or from a broker."""
-    brokers, signals = draft.reported.brokers, draft.config.signals
-    added = traffic_load(brokers, moved)
-    touched = np.flatnonzero(moved.any(axis=1)).tolist()
-    load = _unseen_before(draft) + added
-    busy = dict.fromkeys(touched, draft.now_ms)
-    state = replace(draft.state, unseen=unseen_rows(load, draft.state.unseen, brokers, busy))
-    if not draft.config.shedding.adjust_load:
-        return state
-    points = weighted_usage(np.abs(added[:, :COUNT]), signals) * np.sign(added[:, SCORE])
-    return shift_averages(state, {brokers.names[at]: float(points[at]) for at in touched})
 
 
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:

@@ -20,7 +20,7 @@ from lbcore.plan.decision import (
     Skip,
 )
 from lbcore.plan.draft import Draft, Moves
-from lbcore.plan.finish import finish, finish_moves, finish_placing, finish_told, opened
+from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
 from lbcore.plan.phases.eligible import eligible, index
@@ -104,21 +104,3 @@ def follow(
     """
     draft = replace(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves)
     return finish_moves(draft)
-
-
-def follow_placed(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, placed: Moves
-) -> PlanState:
-    """The state in which placements that were decided elsewhere count as decided."""
-    draft = adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES))
-    return finish_moves(replace(draft, assignments=placed))[2]
-
-
-def follow_others(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moved: Floats
-) -> PlanState:
-    """The state in which load counts that other shards have decided to move.
-
-    moved: float64[n, 4], traffic that comes to each broker (negative: that leaves it).
-    """
-    return finish_told(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), moved)

@@ -9,7 +9,7 @@ to lag, usage is what they will show: what they show, and what traffic has chang
 ours, after Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,13 @@ _UNKNOWN_COST = 1e-3
 """Points of a unit of traffic while no broker shows any: enough to count bundles by."""
 
 
+FULL_POINTS, SURE_POINTS, GROWTH_MOST = 95.0, 98.0, 3.0
+"""From the first on usage is a lower bound of demand; from the second on what leaves the broker may
+come to so many times what it showed there."""
+ROOM_POINTS = 90.0
+"""A full broker is relieved only by those that stay below this."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
     """n brokers and m bundles in points.
@@ -58,6 +65,11 @@ class Readings:
         """As hot as all readings agree, float64[n]: averages keep a burst that is over."""
         lower: Floats = np.minimum(np.minimum(self.usage, self.traffic), self.shown)
         return lower
+
+    @property
+    def is_full(self) -> bool:
+        """Whether some broker's usage is only a lower bound of its demand."""
+        return bool((self.usage >= FULL_POINTS).any())
 
     @property
     def cold(self) -> Floats:
@@ -100,6 +112,31 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
         shown=shown * cost / brokers.capacity,
         capacity=brokers.capacity,
     )
+
+
+def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
+    """The readings with what clients ask of brokers that report it, in place of what is served."""
+    demand = snapshot.brokers.demand
+    if demand is None:
+        return readings
+    times = np.where(np.isnan(demand), 1.0, demand)
+    return replace(
+        readings,
+        bundle=readings.bundle * np.append(times, 1.0)[snapshot.bundles.owner],
+        usage=readings.usage * times,
+        traffic=readings.traffic * times,
+        shown=readings.shown * times,
+    )
+
+
+def growth_of(usage: Floats, demand: Floats | None) -> Floats:
+    """Times by which load may grow once it leaves each broker, float64[n]. usage: points.
+
+    1 where clients' demand is known or the broker has room; up to `GROWTH_MOST` where it is full.
+    """
+    part = np.clip((usage - FULL_POINTS) / (SURE_POINTS - FULL_POINTS), 0.0, 1.0)
+    growth: Floats = 1.0 + (GROWTH_MOST - 1.0) * part
+    return growth if demand is None else np.where(np.isnan(demand), growth, 1.0)
 
 
 def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floats:

@@ -21,7 +21,6 @@ from lbcore.wire.messages import (
     OfResources,
     Position,
     Rejected,
-    ShardLoad,
     TopicLoad,
 )
 
@@ -83,7 +82,7 @@ class Placed:
     """A message that only passes through, with its place in Kafka: its order among others."""
 
     position: Position
-    message: Acks | Command | AuditEntry | TopicLoad | ShardLoad
+    message: Acks | Command | AuditEntry | TopicLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

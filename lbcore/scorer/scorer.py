@@ -2,7 +2,7 @@
 
 Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
 judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
-keyed by a broker (commands, audit entries, what other shards carry, reports of a bundle's topics)
+keyed by a broker (commands, audit entries, reports of a bundle's topics)
 passes through unjudged:
 its group is its key's, where nothing is known of the broker that sent it. First of the two
 operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar 4.0.8's
@@ -53,7 +53,6 @@ from lbcore.wire.messages import (
     Message,
     Rejected,
     RejectReason,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -159,7 +158,7 @@ class BrokerScorer:
             self._reject(batch, event, message)
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
-        elif isinstance(message, Command | AuditEntry | TopicLoad | ShardLoad):
+        elif isinstance(message, Command | AuditEntry | TopicLoad):
             batch.placed.append(Placed(position=at, message=message))
             batch.counts["accepted"] += 1
             if isinstance(message, TopicLoad):

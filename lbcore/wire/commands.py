@@ -17,10 +17,10 @@ from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.kinds.balancing_commands import BALANCING_COMMANDS
 from lbcore.wire.kinds.broker_commands import BROKER_COMMANDS
 from lbcore.wire.kinds.bundle_commands import BUNDLE_COMMANDS
-from lbcore.wire.kinds.catalogue_commands import CATALOGUE_COMMANDS
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import NAMESPACE_COMMANDS
+from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
 from lbcore.wire.messages import RejectReason
 
 _DECLARED = (
@@ -28,7 +28,7 @@ _DECLARED = (
     *BUNDLE_COMMANDS,
     *BROKER_COMMANDS,
     *BALANCING_COMMANDS,
-    *CATALOGUE_COMMANDS,
+    *RECORD_COMMANDS,
     *MIRROR_COMMANDS,
 )
 KINDS: Mapping[str, type[CommandArguments]] = {one.about.kind: one for one in _DECLARED}

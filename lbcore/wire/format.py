@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.wire.broker_load import SHARD_KEY, TICK_KEY
+from lbcore.wire.broker_load import TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,
@@ -25,7 +25,6 @@ from lbcore.wire.messages import (
     Floats,
     Heartbeat,
     Message,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -105,18 +104,6 @@ def _without_defaults(fields: Fields, defaults: Fields) -> dict[str, Any]:
 def _tick(tick: Tick) -> tuple[Topic, str, Fields]:
     fields = {"schema": OLDEST_SCHEMA, "cluster": tick.cluster, "tick": tick.number}
     return Topic.BROKER_LOAD, f"{tick.cluster}/{TICK_KEY}", fields
-
-
-def _shard_load(load: ShardLoad) -> tuple[Topic, str, Fields]:
-    fields = {
-        "schema": OLDEST_SCHEMA,
-        "cluster": load.cluster,
-        "shard": load.shard,
-        "at": load.at_ms,
-        "carried": {"name": load.brokers, **_columns(TRAFFIC, load.carried)},
-        "before": _columns(TRAFFIC, load.before),
-    }
-    return Topic.BROKER_LOAD, f"{load.cluster}/{SHARD_KEY}", fields
 
 
 def _heartbeat(heartbeat: Heartbeat) -> tuple[Topic, str, Fields]:
@@ -236,7 +223,6 @@ def _audit(entry: AuditEntry) -> tuple[Topic, str, Fields]:
 
 _WRITERS: Mapping[type, Callable[[Any], tuple[Topic, str, Fields]]] = {
     Tick: _tick,
-    ShardLoad: _shard_load,
     Heartbeat: _heartbeat,
     BrokerLoad: _broker_load,
     BundleLoad: _bundle_load,

@@ -114,23 +114,6 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLoad:
-    """What a shard tells another of the same cluster.
-
-    cluster: the one that is told; shard: the one that tells, as of at_ms. brokers: those that are
-    known to it. carried: float64[brokers, 4], what its bundles carry, each where it is to be by
-    what has been decided now; before: and where it was to be before that.
-    """
-
-    cluster: str
-    shard: str
-    at_ms: int
-    brokers: tuple[str, ...]
-    carried: OfTopics
-    before: OfTopics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """An envelope alone: the broker lives."""
 
@@ -250,5 +233,5 @@ class AuditEntry:
 
 
 Message: TypeAlias = (
-    Tick | ShardLoad | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
+    Tick | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
 )

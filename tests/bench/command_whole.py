@@ -36,9 +36,8 @@ _OWN: Mapping[str, Callable[[Setting], Any]] = {
 """Arguments that name what the cluster has."""
 AT_REST = frozenset({
     "approve_plan", "assign_bundle", "cancel_drain", "delete_anti_affinity_group",
-    "delete_isolation_policy", "delete_tenant", "delete_topic", "forget_broker",
-    "include_namespace", "reject_plan", "release_brake", "resume", "unpin_bundle", "update_tenant",
-    "update_topic",
+    "delete_isolation_policy", "delete_record", "forget_broker", "include_namespace",
+    "reject_plan", "release_brake", "resume", "unpin_bundle", "update_record",
 })  # fmt: skip
 """Refused, as a cluster at rest has nothing to take back; all other kinds are carried out."""
 

@@ -20,7 +20,6 @@ _VIEWS: Mapping[str, str] = {
     "timeline": "document.querySelector('#view-timeline table, #view-timeline svg')",
     "find": "document.querySelector('#view-find form')",
     "plans": "document.querySelector('#view-plans').textContent.length > 20",
-    "shadow": "document.querySelector('#view-shadow').textContent.length > 20",
 }
 """View → what is true when it shows something."""
 _BROKERS = "document.querySelectorAll('#brokers tr').length > 0"

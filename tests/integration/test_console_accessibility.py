@@ -50,14 +50,13 @@ _VIEWS = {  # name: (world, address, when it is drawn, what is done then, when t
     "what if": ("eventful", "whatif", "#view-whatif button", _CLICK.format("#view-whatif button"),
                 "#view-whatif .pairs"),
     "plans": ("hot", "plans", "#view-plans a", _CLICK.format("#view-plans a"), ".steps li"),
-    "shadow": ("hot", "shadow", ".shadows tbody tr", "", "#view-shadow figure"),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, LookupService]]:
     """A service over a busy cluster, and one over a hot one whose plan waits."""
-    hot = hot_world("cluster.approval=ask", "cluster.shadow=uniform,overload")
+    hot = hot_world("cluster.approval=ask")
     hot.run(120_000, step_ms=2_000)
     running = {
         name: _serving(world, tmp_path_factory.mktemp(name))

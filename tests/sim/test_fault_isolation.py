@@ -76,7 +76,10 @@ def test_a_command_whose_handler_raises_changes_nothing_but_its_own_outcome(
     world = running()
     neighbours = ("create_namespace", NEIGHBOUR), ("pause", {"reason": "x"})
     if kind in dict(neighbours):
-        neighbours = ("exclude_namespace", {"namespace": NS}), ("create_tenant", {"tenant": "x"})
+        neighbours = (
+            ("exclude_namespace", {"namespace": NS}),
+            ("create_record", {"record_type": "tenant", "name": "x"}),
+        )
     commands = [neighbours[0], (kind, FULL[kind]), neighbours[1]]
     update = update_of(commands, world.now_ms)
     alone = safely(world, world.state, [without(update, 1)])

@@ -42,6 +42,6 @@ def test_command_that_was_carried_out_is_not_done_again(kind: str) -> None:
     assert answers(world, command_id) == told
     assert len(world.events) == events
     after = promised(world.state)
-    for name in ("records", "rules", "settings", "catalogue", "commands", "waiting"):
+    for name in ("records", "rules", "settings", "created", "commands", "waiting"):
         assert after[name] == before[name], name
     assert status_of(world.state.commands[command_id]) == "done"

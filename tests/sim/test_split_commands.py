@@ -237,7 +237,7 @@ def test_split_between_topics_that_nobody_has_reported_is_refused() -> None:
         in split(world, bundle=LOWER, algorithm="topic_count_equally_divide")["reason"]
     )
     for name in TOPICS:
-        world.command("create_topic", topic=name)
+        world.command("create_record", record_type="topic", name=name)
     world.run(2_000)
     outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide")
     assert outcome["status"] == "done", "topics that were created here are known, too"

@@ -92,7 +92,7 @@ def test_calls_name_declared_tables_and_their_columns() -> None:
         at = TABLE_AT[called]
         table = table_of(node.args[at]) if len(node.args) > at else None
         if table is None or SELECT.match(table) or " " in table:
-            continue  # a variable, or a whole SELECT of the tour's
+            continue  # a variable, or a whole SELECT
         if called != "add_row" or table in COLUMNS:
             assert table in COLUMNS, f"{where}: there is no table {table!r}"
         named += 1

@@ -21,8 +21,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
-    TENANTS,
-    TOPICS,
+    RECORDS,
 )
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
@@ -52,8 +51,7 @@ PRESENT: Mapping[str, str] = {
     BROKERS.name: "state <> 'forgotten'",
     NAMESPACES.name: "NOT is_deleted",
     PINS.name: "is_set",
-    TENANTS.name: "NOT is_deleted",
-    TOPICS.name: "NOT is_deleted",
+    RECORDS.name: "NOT is_deleted",
 }
 """The SQL condition of the rows of what is there, in tables that keep a row of what is gone."""
 

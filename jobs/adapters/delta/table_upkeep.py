@@ -25,7 +25,6 @@ from jobs.adapters.delta.table_scan import file_sizes, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     CONFIG_VERSIONS,
@@ -44,7 +43,6 @@ KEPT_DAYS: Mapping[str, int] = {
     DECISIONS.name: 90,
     DECISION_CANDIDATES.name: 90,
     DECISION_EFFECTS.name: 90,
-    SHADOW_DECISIONS.name: 90,
     LOAD_HISTORY.name: 30,
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from jobs.adapters.kafka.reach import ask_kafka
 from jobs.adapters.processes import shipped
-from jobs.adapters.processes.class_archive import KAFKA, archive_words
 from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_disk, check_port, free_ports
@@ -179,7 +178,6 @@ class EmbeddedKafka:
             f"-Djava.io.tmpdir={self._temporary}",
             f"-Dballast.logs={self.folder / 'logs'}",
             f"-Dlog4j2.configurationFile={CONF / 'log4j2.yaml'}",
-            *archive_words(KAFKA),
             *self.options.java_options,
             "-cp",
             class_path,

@@ -1,4 +1,4 @@
-"""The jars of Kafka, Spark's connector and Delta: which, where, and how they get there.
+"""The jars of Kafka and Delta: which, where, and how they get there.
 
 Decides that exactly the pinned files of conf/jars.lock are used, whatever a repository offers
 today. They are fetched by the Ivy that pyspark ships, from Maven Central or the mirror that

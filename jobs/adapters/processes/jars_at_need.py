@@ -59,7 +59,7 @@ def fetch_locked(place: JarStore, java: str, site_packages: Path) -> None:
 
 def _fetch(place: JarStore) -> None:
     java = find_java()
-    note(f"fetching the jars of Kafka, Spark's connector and Delta, once: 62 MB in {place.root}")
+    note(f"fetching the jars of Kafka and Delta, once: 55 MB in {place.root}")
     began_s = time.monotonic()
     found = find_spec("pyspark")
     origin = Path(found.origin) if found and found.origin else Path("pyspark/__init__.py")
@@ -75,7 +75,7 @@ def _alone(place: JarStore) -> Iterator[None]:
         lock = (place.root / "fetching").open("w")
     except OSError as cause:
         raise CommandError(
-            "the jars of Kafka, Spark and Delta can't be fetched",
+            "the jars of Kafka and Delta can't be fetched",
             why=f"{place.root} can't be written to: {cause.strerror}",
             next_step="run the same command once as a user who may write there, or name a folder"
             " of your own in BALLAST_JARS",

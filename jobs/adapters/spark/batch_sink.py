@@ -31,7 +31,6 @@ from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
-    SHARED,
     TOMBSTONE,
     table_of,
     unpack_columns,
@@ -39,7 +38,6 @@ from lbcore.balancer.state.effects import (
 )
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -54,9 +52,8 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
+    RECORDS,
     REJECTED_REPORTS,
-    TENANTS,
-    TOPICS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
 from lbcore.put_aside import ALARM, Fault, fault_of, told
@@ -66,8 +63,7 @@ ORDER = (
     BROKERS.name,
     OWNERSHIP_EVENTS.name,
     BUNDLE_OWNERSHIP.name,
-    TENANTS.name,
-    TOPICS.name,
+    RECORDS.name,
     POLICIES.name,
     PINS.name,
     CONFIG_VERSIONS.name,
@@ -78,7 +74,6 @@ ORDER = (
     DECISION_CANDIDATES.name,
     DECISION_EFFECTS.name,
     PLANNING_MEMORY.name,
-    SHADOW_DECISIONS.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )
@@ -139,8 +134,8 @@ class BatchSink:
     ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
-    watch: is told of each batch when it is written. tell: takes what shards tell each other. last:
-    after which no batch is written.
+    watch: is told of each batch when it is written. last: after which no batch is
+    written.
     """
 
     writer: TableWriter
@@ -150,7 +145,6 @@ class BatchSink:
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[BatchSeen], None] = lambda _: None
-    tell: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     batch_ms: int = 0
@@ -173,7 +167,6 @@ class BatchSink:
         rows = self._rows_of(effects, batch_id)
         gone = rows.tables.pop(TOMBSTONE)
         done = self._write(rows, gone, about, lambda: self._send(effects, rows.bundles))
-        self.tell([row for _, blob in effects.get(SHARED, []) for row in unpack_report(blob)])
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.adapters.processes.class_archive import SPARK, archive_words
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
@@ -113,7 +112,7 @@ def spark_session(
             "spark.master": master,
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": driver_options(archive_words(SPARK)),
+            "spark.driver.extraJavaOptions": driver_options(),
             # 15 MB of libraries; sockets, whose paths are short, are made here as well
             "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={own_folder('ballast-spark')}",
         }
@@ -174,7 +173,7 @@ def _local_dir(local: str) -> str:
     return str(own_folder("run", Path(local)))
 
 
-def driver_options(more: Sequence[str]) -> str:
+def driver_options(more: Sequence[str] = ()) -> str:
     """The options of the driver's Java, and more of them, as Spark takes them."""
     return shlex.join([*_DRIVER_OPTIONS, *more])
 

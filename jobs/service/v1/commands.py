@@ -12,13 +12,22 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.service.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.reader_process import ReadRefusedError
-from jobs.service.routes import Handler, Route
-from jobs.service.v1.reading import in_background, require, tenant_of
+from jobs.service.routes import (
+    OBJECT,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    About,
+    Example,
+    Handler,
+    QueryParameter,
+    Route,
+    whole,
+)
+from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
 _STATUSES = {"done": 200, "accepted": 202, "refused": 409, "timed_out": 504}

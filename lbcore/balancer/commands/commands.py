@@ -12,11 +12,11 @@ from typing import Any
 from lbcore.balancer.commands.balancing import BALANCING_HANDLERS
 from lbcore.balancer.commands.brokers import BROKER_HANDLERS
 from lbcore.balancer.commands.bundles import BUNDLE_HANDLERS
-from lbcore.balancer.commands.catalogue import CATALOGUE_HANDLERS
 from lbcore.balancer.commands.mirroring import EXTERNAL_HANDLERS
 from lbcore.balancer.commands.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.balancer.commands.plans import PLAN_HANDLERS
 from lbcore.balancer.commands.policies import POLICY_HANDLERS
+from lbcore.balancer.commands.records import RECORD_HANDLERS
 from lbcore.balancer.commands.settings import SETTINGS_HANDLERS
 from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_splits, split_target
 from lbcore.balancer.decisions.placing import place, write_places
@@ -55,7 +55,7 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **PLAN_HANDLERS,
     **POLICY_HANDLERS,
     **SETTINGS_HANDLERS,
-    **CATALOGUE_HANDLERS,
+    **RECORD_HANDLERS,
     **EXTERNAL_HANDLERS,
 }
 

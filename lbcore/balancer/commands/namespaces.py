@@ -130,7 +130,7 @@ def topics_in(work: Work, namespace: str) -> int:
     system topics: the larger of the two, as most of them are the same. Of reported topics only the
     hashes are known, and of some only their number, in which system topics count.
     """
-    created = [topic for topic in work.catalogue.topics_of(namespace) if not is_system_topic(topic)]
+    created = [topic for topic in work.records.topics_of(namespace) if not is_system_topic(topic)]
     function = HashFunction(work.namespaces[namespace].hash)
     system = hash_topics(function, system_topics(namespace))
     reported = 0

@@ -21,14 +21,12 @@ from lbcore.balancer.decisions.placing import (
     write_places,
 )
 from lbcore.balancer.decisions.restraint import (
-    PLAN_WAITS,
     reason_not_to_balance,
     reason_to_stand_still,
 )
 from lbcore.balancer.decisions.turns import is_due
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
-from lbcore.balancer.state.shadows import CycleSeen
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
@@ -93,10 +91,9 @@ def run_cycle(work: Work) -> None:
     if not reason and is_cycle:
         balancing = _scope(work)
         reason, inputs = reason_not_to_balance(work)
-        shadows = balancing if reason in ("", PLAN_WAITS) else _ONLY_WISHES
-        _plan(work, _ONLY_WISHES if reason else balancing, shadows)
+        _plan(work, _ONLY_WISHES if reason else balancing)
     elif not reason:
-        _plan(work, _ONLY_WISHES, _ONLY_WISHES)
+        _plan(work, _ONLY_WISHES)
     if reason and is_cycle:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
@@ -166,18 +163,21 @@ def _is_ripe(work: Work) -> bool:
     that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
+    now_ms = work.now_ms
     strategy = find_shedding(config)
     if strategy is None or strategy.observe is None:
         return False
     _, needed = strategy.hits_needed(config)
-    moved_ms = max(state.left_ms.values(), default=0)
+    moved_ms = max(
+        (at_ms for at_ms in work.plan.unloaded_ms.values() if at_ms <= now_ms), default=0
+    )
     is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
-    return is_full and work.now_ms - moved_ms >= config.pipeline.shed_interval_ms
+    return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
-def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
-    """Plan and carry it out. shadows: what those that think along may do."""
-    snapshot, rows = make_snapshot(work, usable_brokers(work))
+def _plan(work: Work, scope: Scope) -> None:
+    """Plan and carry it out."""
+    snapshot, _ = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
     before = work.plan
     result, after = plan(snapshot, before, config, work.now_ms, scope)
@@ -186,8 +186,6 @@ def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
         scope = _ONLY_WISHES
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
-    if work.config.cluster.shadow:
-        work.cycle_seen = CycleSeen(snapshot=snapshot, rows=rows, before=before, scope=shadows)
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
@@ -212,10 +210,6 @@ def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
         refused |= {decision.bundle} if done.refused else set()
     _forget_refused(work, before, refused)
     write_candidates(work, result.trace, ids)
-    if work.cycle_seen is not None:
-        begun = {after.decision_id for _, after in work.transitions}
-        carried = tuple(one for one in result.decisions if ids[one.bundle] in begun)
-        work.cycle_seen = replace(work.cycle_seen, carried=carried)
 
 
 def _forget_refused(work: Work, before: PlanState, refused: Collection[str]) -> None:

@@ -14,9 +14,7 @@ from functools import partial
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
-from lbcore.balancer.decisions.fair_shares import with_shards
 from lbcore.balancer.decisions.partitions import partitions_of
-from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
@@ -28,7 +26,15 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
+from lbcore.plan.snapshot import (
+    LEFT_MS,
+    Bools,
+    BrokerTable,
+    BundleTable,
+    Ints,
+    Snapshot,
+    names_at,
+)
 from lbcore.plan.split.decision import SplitDecision
 from lbcore.wire.fields import flushed
 
@@ -109,8 +115,6 @@ def _asked(work: Work, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecisi
     """The one question that all placing between cycles goes through."""
     config = planning_config(work)
     places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
-    if work.shadows:
-        tell_placed(work, config, view, places.found)
     return places
 
 
@@ -119,7 +123,7 @@ def make_snapshot(
 ) -> tuple[Snapshot, Ints]:
     """The planner's view, and the ledger's row of each of its bundles. silent: as `place` says."""
     rows = work.ledger.rows_in(*_LIVE)
-    snapshot = Snapshot(
+    return Snapshot(
         cluster=work.cluster,
         brokers=_broker_table(work, names, silent),
         bundles=_bundle_table(work, names, rows),
@@ -132,8 +136,7 @@ def make_snapshot(
             for name, entry in work.namespaces.items()
             if SPLIT_ALGORITHM in entry.properties
         },
-    )
-    return with_shards(work, snapshot), rows
+    ), rows
 
 
 def planning_config(work: Work) -> Config:
@@ -210,6 +213,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
 
 

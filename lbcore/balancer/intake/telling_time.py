@@ -182,7 +182,6 @@ def _bring_back(work: Work) -> None:
         history_ms=min(times.history_ms, now_ms),
     )
     work.plan = work.plan.brought_back(now_ms)
-    work.shadows = {name: one.brought_back(now_ms) for name, one in work.shadows.items()}
     work.pending_effects = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbcore.balancer.state.catalogue import CreatedTopics
 from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.records import CreatedTopics
 from lbcore.balancer.state.topic_book import BundleTopics, partition_mark, sender_of
 from lbcore.balancer.state.work import Work
 from lbcore.config.splitting import Splitting
@@ -78,7 +78,7 @@ def created_topics(work: Work, namespace: str) -> CreatedTopics:
 
 
 def _created(work: Work, namespace: str) -> CreatedTopics:
-    topics = work.catalogue.topics_of(namespace)
+    topics = work.records.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0

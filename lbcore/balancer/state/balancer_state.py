@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo
-from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
 from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.shadows import Shadow
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
@@ -73,9 +71,8 @@ class BalancerState:
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
     pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
     that a rebuild could not read, as `put_aside.told` says it, until the first batch has told of
-    them. shadows: strategy → what it remembers that plans beside. others: shard → what it said last
-    that it carries. told: digest of the settings that the tables were told last. packed: no part of
-    the state, but chunks that `pack` need not make again.
+    them. told: digest of the settings that the
+    tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
     """
 
     ledger: Ledger
@@ -86,13 +83,11 @@ class BalancerState:
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: ClusterRules = field(default_factory=ClusterRules)
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    records: Records = field(default_factory=Records)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
     pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
-    shadows: Mapping[str, Shadow] = field(default_factory=dict)
-    others: Mapping[str, OtherShard] = field(default_factory=dict)
     told: str = ""
     packed: Memo = field(default_factory=dict, repr=False, compare=False)

@@ -11,13 +11,12 @@ from typing import Any
 
 from lbcore.balancer.state.balancer_state import BalancerState, Times
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry, namespace_row
-from lbcore.balancer.state.catalogue import CreatedTopics, OpenCatalogue
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo, remembered
-from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
 from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.records import CreatedTopics, OpenRecords
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -27,7 +26,6 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.shadows import CycleSeen, Shadow
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
@@ -58,7 +56,6 @@ class Work:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
-    cycle_seen: what this batch's plan was made of, where shadows think along.
     guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
     """
@@ -76,13 +73,11 @@ class Work:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: ClusterRules
-    catalogue: OpenCatalogue
+    records: OpenRecords
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
     pending_effects: dict[str, PendingEffect]
-    shadows: dict[str, Shadow]
-    others: dict[str, OtherShard]
     packed: Memo
     base_config: Config
     told: str = ""
@@ -109,7 +104,6 @@ class Work:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
-    cycle_seen: CycleSeen | None = None
     guard: Guard = field(default_factory=Unguarded)
 
     @classmethod
@@ -130,13 +124,11 @@ class Work:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
-            catalogue=OpenCatalogue(state.catalogue),
+            records=OpenRecords(state.records),
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
-            shadows=dict(state.shadows),
-            others=dict(state.others),
             told=state.told,
             packed=state.packed,
         )
@@ -236,13 +228,11 @@ class Work:
             commands=self.commands,
             settings=self.settings,
             rules=self.rules.in_order(self.opened_rules),
-            catalogue=self.catalogue.close(),
+            records=self.records.close(),
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
             pending_effects=self.pending_effects,
-            shadows=self.shadows,
-            others=self.others,
             told=self.told,
             packed=self.packed,
         )
@@ -370,7 +360,7 @@ _RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"})
 
 def _copied(name: str, value: Any) -> Any:
     """A copy of a field that what is done to it doesn't change; what never changes is shared."""
-    if isinstance(value, ClusterRules | OpenCatalogue):
+    if isinstance(value, ClusterRules | OpenRecords):
         return value.copy()
     if name in _NESTED:
         return {key: inner.copy() for key, inner in value.items()}

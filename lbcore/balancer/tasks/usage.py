@@ -15,6 +15,7 @@ from lbcore.balancer.tasks.creations import still_to_be_made
 from lbcore.config.limits import LimitsConfig
 from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
 from lbcore.ownership.records import State
+from lbcore.wire.kinds.record_commands import TOPIC
 
 NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
 TOPICS, PARTITIONS = "topics", "partitions"
@@ -77,11 +78,11 @@ def _bundles(work: Work) -> Counter[str]:
 
 
 def _topics(work: Work) -> Counter[str]:
-    return _summed((namespace_of_topic(topic), 1) for topic in work.catalogue.topics)
+    return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
 
 
 def _partitions(work: Work) -> Counter[str]:
-    found = work.catalogue.topics.items()
+    found = work.records.of(TOPIC).items()
     return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
 
 

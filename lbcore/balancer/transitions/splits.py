@@ -15,7 +15,6 @@ from lbcore.balancer.decisions.placing import usable_brokers
 from lbcore.balancer.decisions.restraint import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
 from lbcore.balancer.intake.topics import created_topics
-from lbcore.balancer.state.shadows import changed_plans
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.waiting import wait_also
@@ -23,7 +22,6 @@ from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import transfer
 from lbcore.ownership.records import Cause, OwnershipRecord
-from lbcore.plan.decision import PlanState
 from lbcore.plan.phases.children import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.signals.arrays import with_rows
@@ -112,15 +110,11 @@ def _inherit_load(
 
 def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
     """A parent that was moved a moment ago rests; so do its children."""
-
-    def inherit(plan: PlanState) -> PlanState:
-        unloaded = dict(plan.unloaded_ms)
-        since_ms = unloaded.pop(parent, None)
-        if since_ms is None:
-            return plan
-        return replace(plan, unloaded_ms={**unloaded, **dict.fromkeys(children, since_ms)})
-
-    work.plan, work.shadows = inherit(work.plan), changed_plans(work.shadows, inherit)
+    unloaded = dict(work.plan.unloaded_ms)
+    since_ms = unloaded.pop(parent, None)
+    if since_ms is not None:
+        unloaded |= dict.fromkeys(children, since_ms)
+        work.plan = replace(work.plan, unloaded_ms=unloaded)
 
 
 def _place(work: Work, before: OwnershipRecord) -> None:

@@ -1,10 +1,9 @@
 """Phase 1: from reported to adjusted load, and who may be judged.
 
 Decides what each broker's load is once the moves are counted that were decided and that reports
-don't show yet (`pending` says how much that is), and lays beside what other shards carry
-(`others`). Does not touch the averages of bundles. Source: ours; it answers the over-unload of
-smoothed scores (true 90/10 goes on unloading after 50/50 is reached) and the plan that is made
-before the last one's effect is reported.
+don't show yet (`pending` says how much that is). Does not touch the averages of bundles. It
+answers the over-unload of smoothed scores (true 90/10 goes on unloading after 50/50 is reached)
+and the plan that is made before the last one's effect is reported.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState
 from lbcore.plan.draft import Draft
-from lbcore.plan.others import with_others
 from lbcore.plan.pending import (
     EmaShifts,
     Fate,
@@ -34,7 +32,6 @@ PHASE = "adjust"
 def adjust(draft: Draft) -> Draft:
     """The draft with adjusted loads, usages, and whose observations are fresh."""
     draft = _looked(draft)
-    draft = replace(draft, snapshot=with_others(draft.snapshot))
     is_due, state = _fresh(draft)
     signals = draft.config.signals
     usage = weighted_usage(draft.snapshot.brokers.percent, signals)

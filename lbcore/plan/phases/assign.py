@@ -204,7 +204,6 @@ def _request(
         planned=wanted.planned,
         is_unload=wanted.is_unload,
         usage_lags=draft.config.signals.usage_lag_ms > 0,
-        turns=draft.reported.turns if draft.scope.only_places else (0, 0),
         traced=draft.scope.placements_traced if draft.scope.is_traced else 0,
     )
 

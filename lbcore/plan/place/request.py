@@ -29,8 +29,6 @@ class PlaceRequest:
     int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
     is_unload: bool[k], it has an owner and shall leave it (else it has none). traced: of how
     many bundles it is kept why, of those that are placed first. usage_lags: usages are not of now.
-    turns: how many other shards place a bundle before each of these, and how many after it: all do
-    it at the same moment, and none knows of the others' yet.
     """
 
     snapshot: Snapshot
@@ -43,7 +41,6 @@ class PlaceRequest:
     is_unload: Bools
     traced: int = 0
     usage_lags: bool = False
-    turns: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

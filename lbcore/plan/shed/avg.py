@@ -22,7 +22,6 @@ from lbcore.plan.shed.common import (
     ShedState,
     ShedView,
     eligible_by_traffic,
-    is_part,
     message_rate,
     take_within,
     throughput,
@@ -153,8 +152,6 @@ def _select(
     if not len(rows):
         return "no_eligible_bundle"
     is_taken = take_within(busy, budget)
-    if view.snapshot.gives is not None:
-        is_taken &= is_part(np.where(is_taken, busy, 0.0), budget * view.snapshot.gives[hot])
     if not is_taken.any():
         return "no_fitting_bundle"
     return Selection(

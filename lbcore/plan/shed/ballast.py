@@ -21,7 +21,7 @@ from lbcore.plan.shed.ballast_costs import told
 from lbcore.plan.shed.ballast_crowding import counted, crowded
 from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
-from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried
+from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried, with_gone
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -51,8 +51,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
-    state = _remembered(cycle.state, view.now_ms)
-    state, acting = _crowded(view, partitions, state, config)
+    state, acting = _crowded(view, partitions, cycle.state, config)
     is_hot = cycle.away >= cycle.tolerance
     state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
     numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
@@ -66,12 +65,15 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
         found = search(problem, STEPS, _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
-        too_crowded = found.too_crowded
+        too_crowded = (*found.too_crowded, *full.lumps())
         verdicts |= dict.fromkeys(np.flatnonzero(is_left & is_hot).tolist(), LEFT_ALONE)
         low, high = full.hits_left()
-        state = full.remembered(state)
         givers = (one.source for one in selections)
         state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
+        rows = np.array([row for row, _ in found.moves], dtype=np.int64)
+        owner = view.snapshot.bundles.owner[rows]
+        gone = np.bincount(owner, cycle.readings.bundle[rows], len(cycle.size)).astype(float)
+        state = replace(state, tried=with_gone(view, state.tried, gone, cycle.broker_growth()))
         numbers |= _told(found)
     return Shed(
         selections=selections,
@@ -105,7 +107,7 @@ def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
     At least what one broker is too hot by: of few brokers that is more than a part of all load, and
     half of a relief is a second round, and a second move for what the first one left.
     """
-    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size) * cycle.own_part()
+    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
     return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
 
 
@@ -150,13 +152,15 @@ def _divided(
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
     limit = cycle.split_share * cycle.level
+    growth = cycle.growth()[kept]
     return TooBig(
         rows=kept,
         excess=np.maximum(
-            cycle.readings.bundle[kept] / max(limit, 1e-9),
+            growth * cycle.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
         by_rate=cycle.readings.by_rate,
+        stays=growth > 1.0,
     )
 
 
@@ -190,15 +194,6 @@ def _why_none(low: Ints, is_full: Bools, state: ShedState) -> str:
     if is_full.any():
         return "NoBundles"
     return "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
-
-
-LEFT_MS = 3_600_000
-"""For so long it is remembered which broker a bundle has left, and going back is dear."""
-
-
-def _remembered(state: ShedState, now_ms: int) -> ShedState:
-    kept = {name: at_ms for name, at_ms in state.left_ms.items() if at_ms > now_ms - LEFT_MS}
-    return replace(state, left={name: state.left[name] for name in kept}, left_ms=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,12 +273,24 @@ class _Full:
     def too_big(self) -> Ints:
         """Bundles to be divided: too large, the largest of who is stuck, too many partitions."""
         rows = [*self.cycle.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
+        rows += self.lumps()
         load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
         if self.found.stopped == "done":
             for broker in self._stuck()[self._is_sure()[self._stuck()]].tolist():
                 most = limit * self.cycle.readings.capacity[broker]
                 rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)
+
+    def lumps(self) -> list[int]:
+        """The heaviest bundle of each full broker that is stuck because nobody has room for it."""
+        room, growth = self.found.room, self.cycle.growth()
+        if room is None or self.found.stopped != "done":
+            return []
+        most = float(room.max())
+        stuck = self._stuck()[self._is_sure()[self._stuck()]]
+        rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
+        weight = self.cycle.weight.max(axis=1)
+        return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
 
     def _is_sure(self) -> Bools:
         """Who has all low hits: a division can't be taken back, so it waits for more reports."""
@@ -297,15 +304,3 @@ class _Full:
         away = np.abs(self.found.load[:, 0] - self.cycle.level)
         is_done = self.is_full & (away < self.cycle.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
-
-    def remembered(self, state: ShedState) -> ShedState:
-        """The state with which broker each bundle has left now, and when."""
-        view = self.cycle.view
-        names, brokers = view.snapshot.bundles.names, view.snapshot.brokers.names
-        home = view.snapshot.bundles.owner
-        moved = {names[row]: brokers[int(home[row])] for row, _ in self.found.moves}
-        return replace(
-            state,
-            left={**state.left, **moved},
-            left_ms={**state.left_ms, **dict.fromkeys(moved, view.now_ms)},
-        )

@@ -7,7 +7,6 @@ the others share the rest. Part of the shed phase. Source: ours (water filling).
 
 import numpy as np
 
-from lbcore.plan.others import is_own
 from lbcore.plan.readings import Readings
 from lbcore.plan.shed.common import ShedView
 from lbcore.plan.snapshot import Bools, Floats
@@ -46,12 +45,9 @@ def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
 
 
 def _floor(view: ShedView, readings: Readings) -> Floats:
-    """What each broker can't give: its largest bundle, or all that may not move, float64[n].
-
-    What other shards carry they give themselves, so it is sand like the rest.
-    """
+    """What each broker can't give: its largest bundle, or all that may not move, float64[n]."""
     bundles, brokers = view.snapshot.bundles, len(readings.usage)
-    carried = np.where(is_own(bundles), readings.bundle, 0.0)
+    carried = readings.bundle
     largest = np.zeros(brokers + 1)
     np.maximum.at(largest, bundles.owner + 1, carried)
     fixed = np.where(bundles.can_move, 0.0, carried)

@@ -11,24 +11,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
-from lbcore.plan.others import is_own
-from lbcore.plan.readings import Readings, readings_of
+from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.ballast_objective import SearchProblem
+from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions
 from lbcore.signals.cost import Costs, Evidence
 
 _PERCENT = 100.0
-_RECENT_MS = 3_600_000
 MOVE_PRICE = 0.4
 """Of a broker's whole load: stops at MOVE_PRICE / (2 x OVER) above the level, 5 %."""
 TOPICS_PRICE, SESSIONS_PRICE = 0.05, 0.05
 """The same for a broker's topics and sessions; `BUNDLE_PRICE` for its bundles."""
 RECENT_PRICE = 2.0
-"""Added times its price for a bundle that moved just now, falling to 0 in an hour."""
+"""Added times its price for a bundle that moved just now, falling to 0 in the grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,29 +92,27 @@ class BallastRound:
             may_take=~self._resting(self.view.gave),
             row=row,
             admits=admits,
-            left=self._left(),
+            left=bundles.left,
             crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
-            enough=self._enough(),
+            room=self._room(),
+            growth=self.growth(),
         )
 
-    def _enough(self) -> Floats | None:
-        """Down to where each broker is relieved now: by its part of what it is above the level."""
-        gives = self.view.snapshot.gives
-        if gives is None:
+    def _room(self) -> Floats | None:
+        """What each broker may take, points of size 1, while some broker is full; None = any."""
+        if not self.readings.is_full:
             return None
-        heat = self.load.max(axis=1)
-        enough: Floats = np.where(
-            gives < 1.0, heat - gives * np.maximum(heat - self.level, 0.0), -np.inf
-        )
-        return enough
+        room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
+        return room
 
-    def own_part(self) -> float:
-        """The part of all load that may be moved at all by this shard, 0..1."""
-        if self.view.snapshot.others is None:
-            return 1.0
-        total = sequential_sum(self.weight[:, 0])
-        own = self.weight[is_own(self.view.snapshot.bundles), 0]
-        return sequential_sum(own) / total if total > 0 else 1.0
+    def growth(self) -> Floats:
+        """Times what each bundle shows that it may come to on another broker, float64[m]."""
+        return np.append(self.broker_growth(), 1.0)[self.view.snapshot.bundles.owner]
+
+    def broker_growth(self) -> Floats:
+        """The same of the bundles of each broker, float64[n]."""
+        growth = growth_of(self.readings.usage, self.view.snapshot.brokers.demand)
+        return np.minimum(growth, grown(self.view, self.state, self.readings))
 
     def _resting(self, roles: frozenset[str]) -> Bools:
         """Brokers that had the other role a short while ago."""
@@ -137,29 +134,31 @@ class BallastRound:
         price = price + BUNDLE_PRICE * part(np.ones(len(price)))
         if bundles.moved_ms is None:
             return np.asarray(price, dtype=np.float64)
-        age = np.clip((self.view.now_ms - bundles.moved_ms) / _RECENT_MS, 0.0, 1.0)
+        grace_ms = max(self.view.grace_ms, 1)
+        age = np.clip((self.view.now_ms - bundles.moved_ms) / grace_ms, 0.0, 1.0)
         return np.asarray(price * (1.0 + RECENT_PRICE * (1.0 - age)), dtype=np.float64)
-
-    def _left(self) -> dict[int, int]:
-        if not self.state.left:
-            return {}
-        names = self.view.snapshot.brokers.names
-        at = {name: index for index, name in enumerate(names)}
-        known = self.state.left
-        rows = self.view.snapshot.bundles.rows_of(known)
-        return {row: at[known[name]] for name, row in rows.items() if known[name] in at}
 
 
 _SLACK = 0.02
 """Who is this part below the level may still give to somebody who is far below it."""
 
 
+def learn_costs(view: ShedView, state: ShedState) -> ShedState:
+    """The state with what this cycle's reports tell of costs. O(bundles + brokers)."""
+    readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
+    evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
+    return replace(state, evidence=evidence.to_plain())
+
+
 def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> BallastRound:
     """The round's readings. O(bundles + brokers log brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
-    evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
+    evidence = Evidence.from_plain(state.evidence)
+    if not view.is_part:
+        evidence = learnt(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
+    readings = with_demand(readings, view.snapshot)
     level = max(fair_level(view, readings), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))

@@ -9,8 +9,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from lbcore.plan.readings import Readings
-from lbcore.plan.shed.common import ShedState, ShedView, message_rate, throughput
+from lbcore.plan.readings import GROWTH_MOST, Readings
+from lbcore.plan.shed.common import (
+    ShedState,
+    ShedView,
+    message_rate,
+    sequential_sum,
+    throughput,
+)
 from lbcore.plan.snapshot import Bools, Floats
 
 LEFT_ALONE = "left_alone"
@@ -61,6 +67,50 @@ def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[in
             "rounds": 0.0 if known.get("is_open", 0.0) else known.get("rounds", 0.0),
             "is_open": 1.0,
         }
+    return found
+
+
+_LEARNT_MS = 600_000
+"""After so long the averages of ten reports show what a bundle carries on its new owner."""
+_LANDED_MS = 60_000
+"""What has got another owner so long after a round was moved by it."""
+_MARGIN = 1.1
+
+
+def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
+    """Times by which what leaves each full broker may grow, by what has left it, float64[n].
+
+    What stays is served better with each bundle that leaves, so it grows by less. GROWTH_MOST
+    where nothing has left, or too lately.
+    """
+    bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
+    found = np.full(len(names), GROWTH_MOST)
+    for at, name in enumerate(names):
+        before = state.tried.get(name, {})
+        if "gone" not in before:
+            continue
+        found[at] = before["growth"]
+        gone_ms = int(before["gone_ms"])
+        if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
+            continue
+        landed_ms = bundles.moved_ms - gone_ms
+        rows = np.flatnonzero((bundles.left == at) & (landed_ms >= 0) & (landed_ms < _LANDED_MS))
+        if len(rows):
+            times = sequential_sum(readings.bundle[rows]) / before["gone"]
+            found[at] = min(found[at], max(1.0, times * _MARGIN))
+    return found
+
+
+def with_gone(view: ShedView, before: Tried, gone: Floats, growth: Floats) -> Tried:
+    """What is known of brokers, with what leaves the full ones now.
+
+    gone: float64[n], points that leave each. growth: float64[n], times by which they may grow.
+    """
+    found = dict(before)
+    for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
+        name = view.snapshot.brokers.names[at]
+        told = {"gone": float(gone[at]), "growth": float(growth[at])}
+        found[name] = {**found[name], **told, "gone_ms": float(view.now_ms)}
     return found
 
 

@@ -30,8 +30,7 @@ class ShedState:
     """What shedding remembers from cycle to cycle; plain data, empty at the start.
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker → hits in
-    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it. left,
-    left_ms: bundle → broker that ballast took it from, and when, of the last hour. evidence: what
+    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it. evidence: what
     ballast has learnt of costs, `signals.cost.Evidence`. tried: broker → when ballast last took
     something from it its `usage` and `traffic`, and how many `rounds` in a row were in vain.
     crowded: partitioned topic on too few brokers → rounds in a row in which ballast saw it so.
@@ -41,8 +40,6 @@ class ShedState:
     hits_low: Mapping[str, int] = field(default_factory=dict)
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)
-    left_ms: Mapping[str, int] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
     tried: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     crowded: Mapping[str, int] = field(default_factory=dict)
@@ -69,6 +66,8 @@ class ShedView:
     a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
     percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
     row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
+    grace_ms: in this time after a move the price of the next one falls to the usual.
+    is_part: one group of a cluster; what is learnt of all brokers is in the state already.
     """
 
     snapshot: Snapshot
@@ -82,6 +81,8 @@ class ShedView:
     weighted: Floats | None = None
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
+    grace_ms: int = 0
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +114,13 @@ class TooBig:
     """Bundles that no move can place and that are to be divided, k rows of the bundle table.
 
     excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
+    stays: bool[k], whose parts stay with the owner, as nobody knows what they come to elsewhere.
     """
 
     rows: Ints
     excess: Floats
     by_rate: bool
+    stays: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +196,6 @@ def take_at_least(traffic: Floats, minimum: float) -> Bools:
     if len(reached):
         is_taken[reached[0] + 1 :] = False
     return is_taken
-
-
-def is_part(traffic: Floats, part: float) -> Bools:
-    """The first ones, up to the one with which they reach a part of what is to go.
-
-    Worked: 5, 3, 1 and a part of 6: the first two. One at least; of more parties each takes its
-    heaviest so, and all together what one would have taken.
-    """
-    before: Floats = np.cumsum(traffic) - traffic
-    return np.asarray(before < max(part, np.finfo(np.float64).tiny), dtype=np.bool_)
 
 
 def take_within(traffic: Floats, budget: float) -> Bools:

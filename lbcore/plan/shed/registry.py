@@ -21,6 +21,7 @@ from lbcore.config.strategies import (
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.avg import check_avg, shed_avg
 from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
+from lbcore.plan.shed.ballast_problem import learn_costs
 from lbcore.plan.shed.gauge import (
     gauge_avg,
     gauge_ballast,
@@ -30,7 +31,7 @@ from lbcore.plan.shed.gauge import (
     gauge_usage,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
-from lbcore.plan.shed.strategy import Destinations, Shedding, modular, multi_hits
+from lbcore.plan.shed.strategy import Destinations, Grouping, Shedding, modular, multi_hits
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
 from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
@@ -47,9 +48,10 @@ AVG_SHEDDER = Shedding(
     pulsar_class=SHEDDING[AVG],
     rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
     "a high threshold for enough cycles evens out its traffic, to the partner.",
-    use_when="The default: few moves, no overshoot, works at any load, fills new brokers.",
-    beware="who is hot says usage, what moves says traffic: usage that is not the bundles' own "
-    "(another process) keeps it busy with nothing to move",
+    use_when="Pulsar's AvgShedder is wanted as it is, without isolation policies.",
+    beware="Brokers are selected by usage, bundles by traffic: usage that is not the bundles' own "
+    "(another process) keeps it busy with nothing to move; under Pulsar's overlays it pairs "
+    "brokers of different isolation groups",
     settings=(
         *keys(
             "shedding",
@@ -60,6 +62,7 @@ AVG_SHEDDER = Shedding(
             "max_unload_fraction",
             *_LEAST_MOVES,
             "keep_destination",
+            "by_group",
         ),
         *WEIGHTS,
     ),
@@ -67,6 +70,7 @@ AVG_SHEDDER = Shedding(
     checks=(check_avg,),
     seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
     "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to foreign load",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_avg(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (config.shedding.avg_low_hits, config.shedding.avg_high_hits),
@@ -87,7 +91,13 @@ THRESHOLD_SHEDDER = Shedding(
     "(`shedding.adjust_load` cures it); a new empty broker among many full ones lifts nobody over "
     "the threshold (`shedding.lower_boundary` cures it)",
     settings=(
-        *keys("shedding", "threshold_percent", "lower_boundary", "min_throughput_mib_per_s"),
+        *keys(
+            "shedding",
+            "threshold_percent",
+            "lower_boundary",
+            "min_throughput_mib_per_s",
+            "by_group",
+        ),
         "signals.history_weight",
         *WEIGHTS,
         *_MULTI_HIT,
@@ -97,6 +107,7 @@ THRESHOLD_SHEDDER = Shedding(
     "[cured](golden/pathologies/smoothed_scores_threshold_ours.txt); "
     "[G4 fails](golden/pathologies/G4_threshold.txt), "
     "[G4 cured](golden/pathologies/G4_threshold_lower_boundary.txt)",
+    grouping=Grouping.IF_SET,
     run=modular(
         lambda view, state, config: shed_threshold(
             view, state, config.shedding, config.signals.history_weight
@@ -115,9 +126,14 @@ OVERLOAD_SHEDDER = Shedding(
     "`multi_hit` on.",
     beware="knows no average: when all are overloaded, all shed for nothing "
     "(`shedding.multi_hit` cures it)",
-    settings=(*keys("shedding", "overloaded_threshold_percent"), *WEIGHTS, *_MULTI_HIT),
+    settings=(
+        *keys("shedding", "overloaded_threshold_percent", "by_group"),
+        *WEIGHTS,
+        *_MULTI_HIT,
+    ),
     checks=(check_overload,),
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_usage(
         cycle.view,
@@ -144,12 +160,14 @@ UNIFORM_SHEDDER = Shedding(
             "max_unload_fraction",
             "max_unload_bundles",
             *_LEAST_MOVES,
+            "by_group",
         ),
         *_MULTI_HIT,
     ),
     checks=(check_uniform,),
     seen_in="[G2](golden/pathologies/G2_uniform.txt), "
     "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_uniform(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (multi_hits(config)[0],) * 2,
@@ -181,14 +199,16 @@ BALLAST_SHEDDER = Shedding(
     rule="Everybody to the fair level, by [one objective](#what-ballast-makes-small): moves and "
     "exchanges that win more than they cost, within a budget a round; a bundle that nothing can "
     "place is divided.",
-    use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
-    "the same machines.",
+    use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
+    "policies divide the cluster.",
     beware="usage that traffic doesn't explain is relieved by nobody; "
     "[the scoreboard](scoreboard.md) names what it is worse in",
     settings=(*keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
+    grouping=Grouping.ALWAYS,
+    learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
     run=modular(lambda view, state, config: shed_ballast(view, state, config.fair_level)),
     observe=lambda cycle: replace(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.fair_level)
@@ -196,6 +216,7 @@ BALLAST_SHEDDER = Shedding(
     gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.fair_level),
     hits_needed=lambda config: (config.fair_level.low_hits, config.fair_level.high_hits),
     destinations=lambda _config: Destinations.KEPT,
+    prices_moves=True,
     usual_placement="ballast",
 )
 

@@ -80,6 +80,7 @@ def _divide(
 ) -> SplitDecision | SplitVerdict:
     """at: of `too_big`'s rows; room: bundles more that its namespace may have."""
     row, excess = int(too_big.rows[at]), float(too_big.excess[at])
+    stays = too_big.stays is not None and bool(too_big.stays[at])
     bundles = snapshot.bundles
     if bundles.topics[row] <= 1:
         return SplitVerdict.SINGLE_TOPIC
@@ -108,7 +109,7 @@ def _divide(
         boundaries=cut.boundaries,
         children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
         is_adjusted=cut.is_adjusted,
-        place_children=config.auto_unload_split_bundles,
+        place_children=config.auto_unload_split_bundles and not stays,
         hits=config.hit_count_threshold + 1,
         excess=excess,
     )

@@ -33,7 +33,10 @@ class Outage:
 
 
 class Coverage:
-    """Which broker serves each topic. rates: what the topics carry, as it was seen last."""
+    """Which broker serves each topic. rates: what the topics carry, as it was seen last.
+
+    version: counts the bundles that were opened and closed.
+    """
 
     def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
         self._layout = layout
@@ -45,6 +48,7 @@ class Coverage:
         self._served: dict[str, int] = {}
         self._edges: Ints | None = None
         self.rates: Floats = np.zeros(topics)
+        self.version = 0
         self.unserved = topics
         self.outages: list[Outage] = []
         self.doubles: list[tuple[int, str]] = []
@@ -57,8 +61,14 @@ class Coverage:
         """How many there are."""
         return len(self._server)
 
+    @property
+    def server(self) -> NDArray[np.int32]:
+        """int32[topics]: the broker that serves each, or NOBODY."""
+        return self._server
+
     def open(self, bundle: str, broker: int) -> None:
         """A running broker serves the bundle from now on."""
+        self.version += 1
         first, last = self._place(bundle)
         part = self._server[first:last]
         if np.any((part != NOBODY) & (part != broker)):
@@ -74,6 +84,7 @@ class Coverage:
 
     def close(self, bundle: str, broker: int) -> None:
         """The broker serves the bundle no more: it closed it, stands still or is gone."""
+        self.version += 1
         first, last = self._place(bundle)
         part = self._server[first:last]
         is_own = part == broker

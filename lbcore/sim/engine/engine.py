@@ -24,6 +24,7 @@ from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
 from lbcore.sim.engine.recorder import Recorder, Sample
+from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
 from lbcore.wire.messages import Command
@@ -49,41 +50,19 @@ class Run:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What the shards of one cluster share: time, chance, load, and who serves what."""
-
-    clock: Clock
-    dice: Dice
-    traffic: Traffic
-    coverage: Coverage
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> "World":
-        """The world of a scenario, before its start."""
-        clock, traffic = Clock(), Traffic(scenario)
-        coverage = Coverage(traffic.layout, traffic.topics, clock)
-        return cls(clock=clock, dice=Dice(scenario.seed), traffic=traffic, coverage=coverage)
-
-
 class Engine:
-    """A scenario's cluster, or a shard of it: the namespaces of the scenario that it is given.
+    """A scenario's cluster. cluster: its name."""
 
-    cluster: its name. world: the one that it shares with other shards; None = its own.
-    """
-
-    def __init__(
-        self, scenario: Scenario, config: Config, cluster: str = CLUSTER, world: World | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, config: Config, cluster: str = CLUSTER) -> None:
         """Lays everything out; nothing has happened yet."""
-        world = world or World.of(scenario)
         self.scenario = scenario
         self.config = config
         self.cluster = cluster
-        self.clock = world.clock
-        self.dice = world.dice
-        self.traffic = world.traffic
-        self.coverage = world.coverage
+        self.clock = Clock()
+        self.dice = Dice(scenario.seed)
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
+        self.saturation = Saturation(self.traffic, self.coverage)
         self.log = Log(cluster, self.clock, self.dice)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
@@ -96,6 +75,7 @@ class Engine:
             log=self.log,
             traffic=self.traffic,
             coverage=self.coverage,
+            saturation=self.saturation,
             dice=self.dice,
         )
         self._concerned: dict[str, set[str]] = {}
@@ -133,6 +113,8 @@ class Engine:
     def add_node(self, spec: BrokerSpec) -> Node:
         """A broker that may be started."""
         node = Node(spec, len(self.nodes), self._around)
+        left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
+        self.saturation.add_broker(node.number, self.scenario.full_rate * left)
         self.nodes[spec.name] = node
         return node
 

@@ -23,7 +23,6 @@ from lbcore.wire.messages import (
     Position,
     Rejected,
     RejectReason,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -32,7 +31,6 @@ from lbcore.wire.messages import (
 PARTITIONS = 4
 _TOPICS: dict[type, Topic] = {
     Tick: Topic.BROKER_LOAD,
-    ShardLoad: Topic.BROKER_LOAD,
     Heartbeat: Topic.BROKER_LOAD,
     BrokerLoad: Topic.BROKER_LOAD,
     BundleLoad: Topic.BUNDLE_LOAD,

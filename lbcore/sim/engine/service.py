@@ -5,6 +5,7 @@ in `ownership.holding`), and answers ReadLoad from the load model. Delays and fa
 driver's: the fleet's in real time, the simulator's in virtual time. Source: ours.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,10 +69,18 @@ class ServedBundles:
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
         )
 
-    def load_at(self, field: LoadField, capacity: float, cpu_noise: float) -> LoadRead:
-        """The answer to ReadLoad; cpu_noise: percentage points, see `load_usage`."""
+    def load_at(
+        self, field: LoadField, capacity: float, cpu_noise: float, full_rate: float = math.inf
+    ) -> LoadRead:
+        """The answer to ReadLoad; cpu_noise: percentage points, see `load_usage`.
+
+        full_rate: msg/s that a broker of capacity 1 serves; of more each bundle gets its part.
+        """
         stats = self.stats_at(field)
         total = stats.sum(axis=0)
+        if total[:2].sum() > full_rate * capacity:
+            stats[:, :_TRAFFIC] *= full_rate * capacity / total[:2].sum()
+            total = stats.sum(axis=0)
         usage = usage_of(total, capacity, cpu_noise)
         return LoadRead(
             usage=usage.usage,

@@ -30,16 +30,15 @@ _DIRECT_MB, _DIRECT_IDLE_MB = 8192.0, 128.0
 def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
     """A broker's usage for the sum of its bundles' rows (float64[8], BUNDLE_COLUMNS).
 
-    cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, in percent of 100 and not
-    clipped, so that overload stays visible; bandwidth in kbit/s of 1 Gbit × capacity; heap 256 MB
-    + 0.05 a topic of 4,096 × capacity; direct memory 128 MB + two seconds of input. Example:
-    20,000 msg/s, capacity 1, noise 0: cpu 51.5.
+    cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, 100 % at most; bandwidth in
+    kbit/s of 1 Gbit × capacity; heap 256 MB + 0.05 a topic of 4,096 × capacity; direct memory
+    128 MB + two seconds of input. Example: 20,000 msg/s, capacity 1, noise 0: cpu 51.5.
     noise: percentage points on cpu, see `cpu_noise`.
     """
     rate = float(stats[0] + stats[1])
     cpu = _CPU_IDLE_PERCENT + (100.0 - _CPU_IDLE_PERCENT) * rate / (FULL_RATE_MSG_PER_S * capacity)
     usage = (
-        max(0.0, cpu + noise),
+        min(max(0.0, cpu + noise), 100.0),
         _HEAP_IDLE_MB + _HEAP_MB_PER_TOPIC * float(stats[4]),
         _DIRECT_IDLE_MB + float(stats[2]) * 2.0 / 1e6,
         float(stats[2]) * 8.0 / 1000.0,

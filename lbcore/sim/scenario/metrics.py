@@ -131,8 +131,8 @@ def _single_broker(word: str) -> None:
 
 
 _KINDS = (
-    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "no_candidate", "repair",
-    "override", "pin", "silence", "skip", "ticks", "clock", "plan",
+    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "full", "no_candidate",
+    "repair", "override", "pin", "silence", "skip", "ticks", "clock", "plan",
 )  # fmt: skip
 """Kinds of rows of the table decisions."""
 
@@ -142,9 +142,9 @@ def _kind(word: str) -> None:
 
 
 def _alarm(word: str) -> None:
-    """One of the alarms that the job raises: brake, clock, silence, ticks, flapping:BROKER."""
+    """One of the alarms that the job raises, such as full or flapping:BROKER."""
     name, _, broker = word.partition(":")
-    one_of("brake", "clock", "silence", "ticks", "flapping")(name)
+    one_of("brake", "clock", "full", "silence", "ticks", "flapping")(name)
     if name == "flapping" or broker:
         _single_broker(broker)
 

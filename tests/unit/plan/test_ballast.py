@@ -12,7 +12,6 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
-from lbcore.plan.others import with_others
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
@@ -24,6 +23,7 @@ from tests.support.values.planning import Sections, cluster_of
 from tests.support.values.shed_views import shed_view
 
 POINT = 1_000.0
+HOUR_MS = 3_600_000
 FAST = FairLevelConfig(low_hits=1, high_hits=1)
 
 
@@ -69,15 +69,6 @@ def test_level_leaves_out_what_nobody_can_move() -> None:
     assert level_of(seen({"b1": [60.0], "b2": [1.0] * 40, "b3": [1.0] * 20})) == 30.0
     foreign = seen({"b1": [1.0] * 10, "b2": [1.0] * 50, "b3": [1.0] * 2}, {"b3": 68.0})
     assert level_of(foreign) == 30.0
-
-
-def test_level_of_a_shard_is_that_of_the_whole_cluster() -> None:
-    whole = seen({"b1": [1.0] * 40, "b2": [1.0] * 40, "b3": [0.01]})
-    own = seen({"b1": [1.0] * 10, "b2": [1.0] * 10, "b3": [0.01]})
-    brokers = whole.snapshot.brokers
-    others = brokers.traffic - own.snapshot.brokers.traffic
-    shard = with_others(replace(own.snapshot, brokers=brokers, others=others))
-    assert level_of(shed_view(shard, whole.usage)) == pytest.approx(level_of(whole))
 
 
 def test_hits_of_one_side_do_not_count_for_the_other() -> None:
@@ -247,15 +238,29 @@ def test_usage_that_lags_does_not_deny_a_jump_of_traffic(reading: float) -> None
 
 
 def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take_it() -> None:
-    view = seen({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5})
-    names = view.snapshot.bundles.names
-    left = dict.fromkeys(names[:10], "b2")
-    state = ShedState(left=left, left_ms=dict.fromkeys(left, 0))
-    answer = shed_ballast(view, state, FAST)
-    assert {one.destination for one in answer.selections} == {2}
-    two = seen({"b1": [6.0] * 10, "b2": [6.0] * 2})
-    state = ShedState(left=dict.fromkeys(names[:10], "b2"), left_ms=dict.fromkeys(left, 0))
-    assert {one.destination for one in shed_ballast(two, state, FAST).selections} == {1}
+    def given_to(loads: dict[str, list[float]]) -> set[int]:
+        view = seen(loads)
+        bundles = view.snapshot.bundles
+        left = np.where(bundles.owner == 0, 1, -1)
+        cluster = replace(view.snapshot, bundles=replace(bundles, left=left))
+        answer = shed_ballast(replace(view, snapshot=cluster), ShedState(), FAST)
+        return {one.destination for one in answer.selections}
+
+    assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5}) == {2}
+    assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 2}) == {1}
+
+
+def test_move_soon_after_another_is_dear_and_gets_cheaper_with_its_age() -> None:
+    view = seen({"b1": [6.0] * 10, "b2": [6.0] * 4, "b3": [6.0] * 4})
+    bundles = view.snapshot.bundles
+
+    def moves(minutes: float) -> int:
+        moved_ms = np.full(len(bundles.names), HOUR_MS - int(minutes * 60_000))
+        cluster = replace(view.snapshot, bundles=replace(bundles, moved_ms=moved_ms))
+        later = replace(view, snapshot=cluster, now_ms=HOUR_MS, grace_ms=HOUR_MS // 2)
+        return sum(len(one.rows) for one in shed_ballast(later, ShedState(), FAST).selections)
+
+    assert [moves(minutes) for minutes in (0, 30, 60)] == [3, 4, 4]
 
 
 def test_broker_that_gets_worse_although_it_carries_less_is_left_alone_after_three_rounds() -> None:
