@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.balancer.decisions.held_words import OVER
+from lbcore.balancer.decisions.hot_brokers import FULL
 from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.balancer.decisions.unplaced import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT
@@ -117,7 +119,7 @@ def decided_alarms(
 ) -> Iterable[str]:
     """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions).
 
-    whole: those of kind NO_CANDIDATE, with their inputs, among others.
+    whole: those of kinds NO_CANDIDATE and FULL, with their inputs, among others.
     """
     recent = [row for row in decisions if row["at_ms"] >= written_ms - RECENT_MS]
     if any(row["kind"] == FAULT for row in recent):
@@ -133,12 +135,28 @@ def decided_alarms(
         yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
     without = [row for row in whole if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
     yield from sorted(set(map(_no_candidate, without)))
+    full = sorted((r for r in whole if r["kind"] == FULL), key=lambda r: int(r["at_ms"]))
+    if full and full[-1]["reason"] != OVER and full[-1]["at_ms"] > written_ms - RECENT_MS:
+        yield full_words(full[-1])
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
     for name in sorted(name for name, reason in words.items() if reason == "Apart"):
         yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def full_words(row: Row) -> str:
+    """A row of the kind `full`: how full the cluster is, and what would help."""
+    inputs = json.loads(row["inputs"])
+    missing, target = inputs["missing"], inputs["target"]
+    brokers = f"{missing} broker{'' if missing == 1 else 's'}"
+    return (
+        f"the cluster is full: the mean usage of {inputs['brokers']} brokers is"
+        f" {inputs['mean']:.0f} %, and moves can't help; start at least {brokers} of the mean"
+        f" capacity, which brings it to {target:.0f} %; section BallastClusterFull of"
+        " docs/runbook.md"
+    )
 
 
 def _no_candidate(row: Row) -> str:

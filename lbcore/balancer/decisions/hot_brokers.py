@@ -16,9 +16,13 @@ from lbcore.config.tree import Config
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
 from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
 from lbcore.plan.lifts import Inputs
+from lbcore.plan.readings import TARGET_POINTS, missing_brokers
 from lbcore.plan.snapshot import Snapshot
+from lbcore.signals.usage import weighted_usage
 
 RETOLD_MS = 60_000
+FULL, CLUSTER = "full", ""
+"""The alarm that the cluster is full and the kind of its rows; where `hot` remembers it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ def watch_hot(work: Work, planned: Planned) -> None:
     """Note who is hot and gives nothing, and tell why. O(rules × plan) once a minute at most."""
     if not planned.scope.sheds:
         return
-    known = planned.before.hot
+    known = {name: hot for name, hot in planned.before.hot.items() if name != CLUSTER}
     beyond = near(planned.result) - givers(planned.result)
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
     for name in sorted(set(known) - set(hot)):
@@ -51,7 +55,26 @@ def watch_hot(work: Work, planned: Planned) -> None:
         hot[found.broker] = replace(hot[found.broker], told_ms=work.now_ms, rule=reason_of(found))
         inputs = {"since_ms": hot[found.broker].since_ms, **asdict(found)}
         _write(work, found.broker, reason_of(found), inputs)
-    work.plan = replace(work.plan, hot=hot)
+    kept = {name: hot for name, hot in work.plan.hot.items() if name == CLUSTER}
+    work.plan = replace(work.plan, hot={**kept, **hot})
+
+
+def watch_full(work: Work, snapshot: Snapshot) -> None:
+    """Note that the cluster is full: at its start, once a minute while it lasts, and at its end."""
+    known = work.plan.hot.get(CLUSTER)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    missing, mean = missing_brokers(snapshot.brokers, usage)
+    inputs = {"mean": mean, "missing": missing, "brokers": len(usage), "target": TARGET_POINTS}
+    others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
+    if not missing and known is not None:
+        work.plan = replace(work.plan, hot=others)
+        work.write_decision(work.next_decision(), FULL, OVER, inputs)
+    elif missing:
+        now = known or Hot(since_ms=work.now_ms)
+        if work.now_ms - now.told_ms >= RETOLD_MS:
+            now = replace(now, told_ms=work.now_ms)
+            work.write_decision(work.next_decision(), FULL, "Full", inputs)
+        work.plan = replace(work.plan, hot={CLUSTER: now, **others})
 
 
 def reason_of(held: HeldBroker) -> str:

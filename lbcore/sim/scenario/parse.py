@@ -178,11 +178,12 @@ def _run(draft: _Draft, line: Line) -> None:
 
 
 def _full(draft: _Draft, line: Line) -> None:
-    """Read `full RATE`: what makes 100 % of a broker of capacity 1."""
+    """Read `full RATE [offered]`: 100 % of a broker of capacity 1; what it is asked is told."""
     rate = line.take(words.rate, "a rate such as 40000msg/s")
     if rate.unit != "msg/s" or rate.value <= 0:
         raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")
     draft.values["full_rate"] = rate.value
+    draft.values["reports_offered"] = line.take_word("offered")
 
 
 def _brokers(draft: _Draft, line: Line) -> None:
