@@ -151,8 +151,10 @@ def full_words(row: Row) -> str:
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
     brokers = f"{missing} broker{'' if missing == 1 else 's'}"
+    of = ", ".join(inputs["of"])
+    of += ", ..." if inputs["brokers"] > len(inputs["of"]) else ""
     return (
-        f"the cluster is full: the mean usage of {inputs['brokers']} brokers is"
+        f"the cluster is full: the mean usage of {inputs['brokers']} brokers ({of}) is"
         f" {inputs['mean']:.0f} %, and moves can't help; start at least {brokers} of the mean"
         f" capacity, which brings it to {target:.0f} %; section BallastClusterFull of"
         " docs/runbook.md"
