@@ -16,10 +16,10 @@ from lbcore.balancer.decisions.held_words import HELD, OVER
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.groups import broker_groups
 from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
 from lbcore.plan.lifts import Inputs
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.readings import PERCENT, ROOM_POINTS, TARGET_POINTS, missing_brokers
 from lbcore.plan.snapshot import Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
