@@ -56,7 +56,8 @@ class SheddingConfig:
         30 * MINUTE_MS,
         pulsar="loadBalancerSheddingGracePeriodMinutes",
         pulsar_factor=MINUTE_MS,
-        doc="a bundle that was shed is not shed again for this long",
+        doc="a bundle that was shed is not shed again for this long; under ballast for two report "
+        "intervals, then at a price that falls to the usual within this time",
         unit="ms",
         minimum=0,
         dynamic=True,

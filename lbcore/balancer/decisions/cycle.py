@@ -12,7 +12,7 @@ from dataclasses import replace
 from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.decisions.carrying_out import carry_out
-from lbcore.balancer.decisions.hot_brokers import Planned, watch_hot
+from lbcore.balancer.decisions.hot_brokers import CLUSTER, FULL, Planned, watch_full, watch_hot
 from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,
@@ -82,6 +82,8 @@ def _is_cycle_due(work: Work) -> bool:
 
 def run_cycle(work: Work) -> None:
     """Plan when a plan is due."""
+    if CLUSTER in work.plan.hot:
+        work.alarms.add(FULL)
     is_cycle = _is_cycle_due(work)
     if not is_cycle and not is_emptying(work):
         return
@@ -163,13 +165,16 @@ def _is_ripe(work: Work) -> bool:
     that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
+    now_ms = work.now_ms
     strategy = find_shedding(config)
     if strategy is None or strategy.observe is None:
         return False
     _, needed = strategy.hits_needed(config)
-    moved_ms = max(state.left_ms.values(), default=0)
+    moved_ms = max(
+        (at_ms for at_ms in work.plan.unloaded_ms.values() if at_ms <= now_ms), default=0
+    )
     is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
-    return is_full and work.now_ms - moved_ms >= config.pipeline.shed_interval_ms
+    return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
 def _plan(work: Work, scope: Scope) -> None:
@@ -185,6 +190,7 @@ def _plan(work: Work, scope: Scope) -> None:
     work.plan = after
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
+    watch_full(work, snapshot)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if result.skipped.get(SHED) in FAULTS:
         work.alarms.add(ALARM)

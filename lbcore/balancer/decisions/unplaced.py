@@ -16,9 +16,9 @@ import numpy as np
 from lbcore.balancer.decisions.turns import cycle_due_ms
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.usage import weighted_usage
 
