@@ -28,10 +28,10 @@ _LATELY_MS = 60_000
 
 
 _ADVICE = {
-    "isolation policies": "`ballast isolation list` shows them; widen one with `ballast isolation"
-    " set`, or start a broker that it admits",
-    "anti-affinity groups": "`ballast anti-affinity list` shows them; take a namespace out with"
-    " `ballast anti-affinity delete`, or start more brokers",
+    "isolation policies": "`ballast policy list` shows them; widen one with `ballast policy"
+    " set-isolation`, or start a broker that it admits",
+    "anti-affinity groups": "`ballast policy list` shows them; take a namespace out with"
+    " `ballast policy delete-group`, or start more brokers",
     "silent brokers": "they wait until these are heard; start them, or mend their way to Kafka",
 }
 _ADVICE_OF_SETTINGS = (
@@ -176,7 +176,8 @@ def _no_candidate(row: Row) -> str:
         )
     return (
         f"isolation policy {inputs['policy']} admits no broker for bundles of {whose}: start a"
-        " broker that it names, or `ballast isolation set` it with patterns that match brokers"
+        " broker that it names, or `ballast policy set-isolation` it with patterns that match"
+        " brokers"
     )
 
 

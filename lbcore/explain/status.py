@@ -391,7 +391,8 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
         yield f"silent: {', '.join(others)}; start them, or `ballast broker forget` them"
     if status.brake is not None:
         lost = ", ".join(status.brake.get("lost", ()))
-        yield f"the brake is on since {lost} vanished: `ballast release-brake` when that is right"
+        release = "`ballast resume --release-brake` when that is right"
+        yield f"the brake is on since {lost} vanished: {release}"
     for row in _stuck(status, config)[:5]:
         who = row["source"] or row["destination"]
         yield f"{row['bundle']} is {row['state']} for too long: read the log of {who}"

@@ -71,9 +71,8 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
         givers = (one.source for one in selections)
         state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        owner = view.snapshot.bundles.owner[rows]
-        gone = np.bincount(owner, cycle.readings.bundle[rows], len(cycle.size)).astype(float)
-        state = replace(state, tried=with_gone(view, state.tried, gone, cycle.broker_growth()))
+        growth = cycle.broker_growth()
+        state = replace(state, tried=with_gone(view, state.tried, cycle.readings, rows, growth))
         numbers |= _told(found)
     return Shed(
         selections=selections,

@@ -17,7 +17,7 @@ from lbcore.plan.shed.common import (
     sequential_sum,
     throughput,
 )
-from lbcore.plan.snapshot import Bools, Floats
+from lbcore.plan.snapshot import Bools, Floats, Ints
 
 LEFT_ALONE = "left_alone"
 """The verdict of such a broker."""
@@ -95,21 +95,26 @@ def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
             continue
         landed_ms = bundles.moved_ms - gone_ms
         rows = np.flatnonzero((bundles.left == at) & (landed_ms >= 0) & (landed_ms < _LANDED_MS))
-        if len(rows):
+        if len(rows) == int(before["count"]):  # all of them: none was refused or went on
             times = sequential_sum(readings.bundle[rows]) / before["gone"]
             found[at] = min(found[at], max(1.0, times * _MARGIN))
     return found
 
 
-def with_gone(view: ShedView, before: Tried, gone: Floats, growth: Floats) -> Tried:
+def with_gone(
+    view: ShedView, before: Tried, readings: Readings, rows: Ints, growth: Floats
+) -> Tried:
     """What is known of brokers, with what leaves the full ones now.
 
-    gone: float64[n], points that leave each. growth: float64[n], times by which they may grow.
+    rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
     """
-    found = dict(before)
+    found, brokers = dict(before), len(growth)
+    owner = view.snapshot.bundles.owner[rows]
+    gone = np.bincount(owner, readings.bundle[rows], brokers)
+    count = np.bincount(owner, minlength=brokers)
     for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
         name = view.snapshot.brokers.names[at]
-        told = {"gone": float(gone[at]), "growth": float(growth[at])}
+        told = {"gone": float(gone[at]), "count": float(count[at]), "growth": float(growth[at])}
         found[name] = {**found[name], **told, "gone_ms": float(view.now_ms)}
     return found
 

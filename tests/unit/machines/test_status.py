@@ -378,8 +378,8 @@ def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read()
     ("setting", "command"),
     [
         ("filters.load_manager_class", "`ballast config set filters.load_manager_class=VALUE`"),
-        ("isolation policies", "`ballast isolation set`"),
-        ("anti-affinity groups", "`ballast anti-affinity delete`"),
+        ("isolation policies", "`ballast policy set-isolation`"),
+        ("anti-affinity groups", "`ballast policy delete-group`"),
         ("silent brokers", "they wait until these are heard"),
     ],
 )

@@ -357,14 +357,19 @@ def test_reported_demand_replaces_what_is_served_and_needs_no_guess() -> None:
 
 def test_what_left_a_full_broker_shows_how_much_the_rest_may_grow() -> None:
     view = full_view({"b1": [10.0] * 10, "b2": [12.0, 40.0], "b3": [50.0]})
-    left = view.snapshot.bundles.names[10]
+    left, moved_ms = np.full(13, -1), np.zeros(13, dtype=np.int64)
+    left[10], moved_ms[10] = 0, 4_000
+    bundles = replace(view.snapshot.bundles, left=left, moved_ms=moved_ms)
+    view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
     told = {"usage": 100.0, "traffic": 1.0, "rounds": 0.0, "is_open": 1.0}
-    told |= {"gone": 10.0, "gone_ms": 1_000.0, "growth": 3.0}
-    state = ShedState(left={left: "b1"}, left_ms={left: 1_000}, tried={"b1": told})
+    told |= {"gone": 10.0, "count": 1.0, "gone_ms": 1_000.0, "growth": 3.0}
+    state = ShedState(tried={"b1": told})
     readings = readings_of(view.snapshot, view.usage)
     later = replace(view, now_ms=700_000)
     assert grown(later, state, readings)[0] == pytest.approx(1.32)
     assert grown(replace(view, now_ms=500_000), state, readings)[0] == 3.0
+    refused = ShedState(tried={"b1": {**told, "count": 2.0}})
+    assert grown(later, refused, readings)[0] == 3.0
     assert grown(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
 
 
