@@ -11,19 +11,28 @@ from dataclasses import asdict
 from typing import Any
 
 from lbcore import packing
-from lbcore.balancer.checking import check_transitions
-from lbcore.balancer.faults import tell_faults
+from lbcore.balancer.faults import check_transitions, tell_faults
 from lbcore.balancer.intake.intake import count_updates
 from lbcore.balancer.phases import Batch, run_phases
 from lbcore.balancer.report import bare_report, make_report, write_brokers
-from lbcore.balancer.state.balancer_state import BalancerState, Times
-from lbcore.balancer.state.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
+from lbcore.balancer.state.balancer_state import (
+    BalancerState,
+    Times,
+    effects_from_plain,
+    effects_to_plain,
+)
+from lbcore.balancer.state.chunks import (
+    pack_book,
+    pack_brokers,
+    pack_plan,
+    remembered,
+    unpack_book,
+    unpack_brokers,
+    unpack_plan,
+)
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.memo import remembered
 from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
-from lbcore.balancer.state.pending_effects import effects_from_plain, effects_to_plain
-from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook

@@ -19,7 +19,7 @@ from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, W
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.outcome import FAILED, Outcome
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.ownership.changes import Change, Transition
 from lbcore.ownership.records import State
 from lbcore.put_aside import ALARM

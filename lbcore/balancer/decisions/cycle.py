@@ -1,18 +1,24 @@
-"""The cycle: owners for free bundles, and, when it is due, the plan's decisions carried out.
+"""Decision cycle: owners for free bundles, and, when it is due, the plan and its execution.
 
-Decides when: free bundles are placed once no broker has joined for a moment, so that the first one
-up doesn't get everything; a plan is made every decision interval, unless something speaks against
-it (`restraint`); drains go on between the cycles too. What and where is `lbcore.plan`'s to say.
-Last deciding phase of `balancer`. Source: ours.
+Free bundles are placed once no broker has joined for a moment, so that the first one up does not
+get everything. A plan is made every decision interval, unless a rule forbids it (`carrying_out`).
+Drains go on between the cycles too. Last deciding phase of `balancer`.
+A broker that has all hits and gives nothing is written down at once, again once a minute, and when
+it is over; of a large cluster the hottest first. `plan.held` finds the rules that hold it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
-from lbcore.balancer.decisions.carrying_out import carry_out
-from lbcore.balancer.decisions.hot_brokers import Planned, watch_hot
+from lbcore.balancer.decisions.carrying_out import (
+    carry_out,
+    reason_not_to_balance,
+    reason_to_stand_still,
+)
+from lbcore.balancer.decisions.held_words import HELD, OVER
 from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,
@@ -20,22 +26,21 @@ from lbcore.balancer.decisions.placing import (
     usable_brokers,
     write_places,
 )
-from lbcore.balancer.decisions.restraint import (
-    reason_not_to_balance,
-    reason_to_stand_still,
-)
 from lbcore.balancer.decisions.turns import is_due
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.drains import is_emptying
 from lbcore.config.ownership import EAGER
+from lbcore.config.tree import Config
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.decision import Plan, PlanState, Scope
+from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
+from lbcore.plan.lifts import Inputs
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
@@ -48,6 +53,64 @@ from lbcore.plan.snapshot import (
     Ints,
     Snapshot,
 )
+
+RETOLD_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan that was made: of what, and what came of it. before: the memory that it began with."""
+
+    snapshot: Snapshot
+    before: PlanState
+    config: Config
+    scope: Scope
+    result: Plan | Skip
+
+
+def watch_hot(work: Work, planned: Planned) -> None:
+    """Note who is hot and gives nothing, and tell why. O(rules × plan) once a minute at most."""
+    if not planned.scope.sheds:
+        return
+    known = planned.before.hot
+    beyond = near(planned.result) - givers(planned.result)
+    hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
+    for name in sorted(set(known) - set(hot)):
+        if known[name].told_ms:
+            _write(work, name, OVER, {"since_ms": known[name].since_ms})
+    verdicts = {
+        name: verdict
+        for name, verdict in stuck(planned.result).items()
+        if name in hot and work.now_ms - hot[name].told_ms >= RETOLD_MS
+    }
+    for found in _held(work, planned, verdicts):
+        hot[found.broker] = replace(hot[found.broker], told_ms=work.now_ms, rule=reason_of(found))
+        inputs = {"since_ms": hot[found.broker].since_ms, **asdict(found)}
+        _write(work, found.broker, reason_of(found), inputs)
+    work.plan = replace(work.plan, hot=hot)
+
+
+def reason_of(held: HeldBroker) -> str:
+    """The rule that holds it; the strategy's own verdict where no rule does."""
+    return held.causes[0].rule if held.causes else held.verdict
+
+
+def _held(work: Work, planned: Planned, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
+    if not verdicts:
+        return ()
+    inputs = Inputs(snapshot=planned.snapshot, state=planned.before, config=planned.config)
+    asked = HeldQuestion(
+        inputs=inputs,
+        now_ms=work.now_ms,
+        scope=planned.scope,
+        refused=refusals(planned.result),
+    )
+    return held_brokers(asked, verdicts)
+
+
+def _write(work: Work, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
+    work.write_decision(work.next_decision(), HELD, reason, inputs, source=broker)
+
 
 ALARM = "strategy"
 """A strategy that is not Ballast's decides nothing, by its own fault."""

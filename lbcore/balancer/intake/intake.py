@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lbcore.balancer.state.book import BrokerEntry
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import COUNT_MAX
+from lbcore.balancer.state.ledger import COUNT_MAX, NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.put_aside import Fault
