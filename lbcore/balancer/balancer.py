@@ -39,10 +39,10 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.balancer.state.work import Work
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.machine import Care, Step, UnknownStateSchemaError
+from lbcore.fault_isolation import FaultIsolator, summarize_faults
+from lbcore.machine import IsolationLevel, Step, UnknownStateSchemaError
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Guarded, told
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
 STATE_SCHEMA = 4
@@ -70,12 +70,12 @@ class ClusterBalancer:
         tell_faults(work, batch.faults)
         return _closed(work, make_report(work))
 
-    def step_apart(
+    def step_isolated(
         self,
         state: BalancerState | None,
         events: Sequence[GroupUpdate],
         now_ms: int,
-        care: Care,
+        level: IsolationLevel,
         error: Exception,
     ) -> Step[BalancerState, Effect]:
         """The same micro-batch, without what raises in it."""
@@ -84,17 +84,17 @@ class ClusterBalancer:
 
         def check(saved: Mapping[str, Any]) -> None:
             check_transitions(work, since=len(saved["transitions"]))
-            if care is Care.PACKED:
+            if level is IsolationLevel.PACKED:
                 self._check_packs(work, batch)
 
-        refused = error if care is Care.ALL else None
-        work.guard = guard = Guarded(opened=work, check=check, refused=refused)
+        refused = error if level is IsolationLevel.ALL else None
+        work.guard = guard = FaultIsolator(opened=work, check=check, refused=refused)
         run_phases(work, batch)
-        tell_faults(work, [*batch.faults, *told(guard.faults)])
+        tell_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
         guard.faults.clear()
         guard.run("make_report", lambda: reports.append(make_report(work)))
-        tell_faults(work, told(guard.faults))
+        tell_faults(work, summarize_faults(guard.faults))
         return _closed(work, reports[0] if reports else bare_report(work))
 
     def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:

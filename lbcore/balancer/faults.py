@@ -12,9 +12,9 @@ from lbcore.balancer.state.outcome import FAILED, Outcome
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import write_outcome
 from lbcore.balancer.transitions.replies import BrokerAnswer
+from lbcore.fault_isolation import ALARM, Fault
 from lbcore.ownership.changes import Change
 from lbcore.ownership.invariants import violations_of_changes
-from lbcore.put_aside import ALARM, Fault
 from lbcore.scorer.group_update import Placed
 from lbcore.wire.messages import Command
 
@@ -83,7 +83,7 @@ def put_message_aside(work: Work, item: Placed, fault: Fault) -> str:
 def tell_faults(work: Work, faults: Sequence[Mapping[str, Any]]) -> None:
     """Count what was put aside, raise the alarm, and write each cause down now and then.
 
-    faults: as `put_aside.told` says them.
+    faults: as `fault_isolation.summarize_faults` says them.
     """
     if not faults:
         return

@@ -2,7 +2,7 @@
 
 Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
 own. A phase over items that don't need each other is worked on item by item when it raises, any
-other is left out as a whole for the batch; see `put_aside`. Part of `balancer`. Source: ours.
+other is left out as a whole for the batch; see `fault_isolation`. Part of `balancer`. Source: ours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
 from lbcore.balancer.transitions.reconcile import reconcile
 from lbcore.balancer.transitions.repairs import repair_ownership
 from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
-from lbcore.put_aside import Fault
+from lbcore.fault_isolation import Fault
 from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
@@ -64,7 +64,7 @@ class Batch:
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
-        """What the scorers, and a rebuild before it, left out, as `put_aside.told` says it."""
+        """What the scorers, and a rebuild before it, left out, by cause."""
         found = [fault for update in self.updates for fault in update.faults]
         return [*self.before.unread, *found]
 

@@ -25,6 +25,7 @@ from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
 from lbcore.config.told import newest_told, told_digest
+from lbcore.fault_isolation import Fault, fault_of, summarize_faults
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import parse_bundle
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
@@ -43,7 +44,6 @@ from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Fault, fault_of, told
 from lbcore.wire.messages import Command
 
 Row = Mapping[str, Any]
@@ -230,7 +230,7 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         ),
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),
-        unread=tuple(told(reading.faults)),
+        unread=tuple(summarize_faults(reading.faults)),
         told=told_digest(newest_told(rows.settings_in_force)),
     )
 

@@ -94,7 +94,7 @@ class BalancerState:
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
     pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
-    that a rebuild could not read, as `put_aside.told` says it, until the first batch has told of
+    that a rebuild could not read, by cause, until the first batch has told of
     them. told: digest of the settings that the
     tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
     """

@@ -29,6 +29,7 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
+from lbcore.fault_isolation import Guard, Unguarded
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -41,7 +42,6 @@ from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Guard, Unguarded
 from lbcore.validation.dynamic import in_force, with_dynamic
 from lbcore.wire.messages import Command
 

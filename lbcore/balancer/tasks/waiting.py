@@ -19,8 +19,8 @@ from lbcore.balancer.state.outcome import (
     Waiting,
 )
 from lbcore.balancer.state.work import Work
+from lbcore.fault_isolation import Fault
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.put_aside import Fault
 from lbcore.wire.commands import KINDS
 from lbcore.wire.messages import Command
 
