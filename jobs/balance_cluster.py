@@ -31,14 +31,14 @@ from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
-from jobs.adapters.processes.clocks import wall_ms
+from jobs.adapters.processes.clocks import ClockSteps, wall_ms
 from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import pass_rarely
-from jobs.adapters.spark.batch_sink import BatchSink
+from jobs.adapters.spark.batch_sink import BatchSink, EachBatch
 from jobs.adapters.spark.checkpoint import (
     DamagedCheckpointError,
     DamagedStateError,
@@ -58,8 +58,6 @@ from jobs.adapters.spark.checkpoint import (
     write_manifest,
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
-from jobs.adapters.spark.clock_steps import ClockSteps
-from jobs.adapters.spark.each_batch import EachBatch
 from jobs.adapters.spark.fatal_errors import (
     error_messages,
     java_failure,

@@ -39,20 +39,39 @@ def phrases_with(action: str) -> Sequence[str]:
     return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
 
-def add_commands(actions: Any, verb: str) -> None:
-    """A parser within the verb for each of its commands. actions: what `add_subparsers` gave."""
-    for kind, spoken in commands_of(verb).items():
-        summary = (KINDS[kind].__doc__ or "").strip().splitlines()[0]
+def add_verb(parser: argparse.ArgumentParser) -> Any:
+    """Add what the verb of a parser takes; return where actions of its own are added.
+
+    A verb has an action for each command, or one command with options for others.
+    """
+    commands = commands_of(parser.prog.split()[1])
+    actions = [kind for kind, verb in commands.items() if len(verb.words.split()) > 1]
+    if len(actions) == len(commands):
+        found = command_actions(parser)
+        add_commands(found, commands)
+        return found
+    (plain,) = commands.keys() - actions
+    _add_command(parser, plain, commands[plain])
+    for kind in actions:
+        flag = commands[kind].words.split()[1]
+        parser.add_argument(
+            flag, dest="command_kind", action="store_const", const=kind, help=_summary(kind)
+        )
+        parser.epilog = f"example: {parser.prog} {flag}\n{parser.epilog}"
+    return None
+
+
+def add_commands(actions: Any, commands: Mapping[str, CommandVerb]) -> None:
+    """A parser for each command. actions: from `command_actions`."""
+    for kind, spoken in commands.items():
         name = spoken.words.split()[1]
-        parser = actions.add_parser(name, help=summary, description=summary)
+        parser = actions.add_parser(name, help=_summary(kind), description=_summary(kind))
         add_json_option(parser, default=argparse.SUPPRESS)
         _add_command(parser, kind, spoken)
 
 
-def add_command(parser: argparse.ArgumentParser, verb: str) -> None:
-    """What the one command of a verb takes, which has no action behind it."""
-    ((kind, spoken),) = commands_of(verb).items()
-    _add_command(parser, kind, spoken)
+def _summary(kind: str) -> str:
+    return (KINDS[kind].__doc__ or "").strip().splitlines()[0]
 
 
 def command_actions(parser: argparse.ArgumentParser) -> Any:

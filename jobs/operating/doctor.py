@@ -269,7 +269,9 @@ def _job(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[D
         step = "mend Kafka first" if around.kafka else around.read_log
         yield fail("job", text, f"{step}; `ballast status` says more")
     elif status.phase is ClusterPhase.OFF:
-        yield warn("job", text, "`ballast resume` or `ballast release-brake` when that is right")
+        yield warn(
+            "job", text, "`ballast resume` or `ballast resume --release-brake` when that is right"
+        )
     else:
         yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
     told = [words for words in status.alarms if not (around.kafka and around.kafka in words)]

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import HELD
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
@@ -50,7 +51,7 @@ def read_status_rows(
         held=reader.rows(
             "decisions",
             ("kind", "reason", "source", "at_ms", "inputs"),
-            f"kind IN ('{HELD}', '{NO_CANDIDATE}') AND {recent}",
+            f"kind IN ('{FULL}', '{HELD}', '{NO_CANDIDATE}') AND {recent}",
         ),
         silence=reader.rows(
             "decisions",

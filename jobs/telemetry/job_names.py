@@ -27,6 +27,7 @@ ALARMS = (
     "clock",
     "faults",
     "flapping",
+    "full",
     "no_candidate",
     "silence",
     "strategy",

@@ -38,7 +38,7 @@ from jobs.console import (
     printable,
 )
 from jobs.local.layout import CLUSTER
-from jobs.operating.command_words import add_commands, command_actions
+from jobs.operating.command_words import add_commands, command_actions, commands_of
 from jobs.operating.commanding import run_command
 from jobs.operating.job_settings import FROM_FILES, started_with
 from jobs.whole_file import write_whole
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose rules; by default those of the release that the file's keys are of",
     )
     importing.add_argument("--output", type=Path, metavar="FILE", help="write it there")
-    add_commands(actions, "config")
+    add_commands(actions, commands_of("config"))
 
 
 def run(args: argparse.Namespace) -> int:

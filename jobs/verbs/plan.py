@@ -17,6 +17,7 @@ from jobs.operating.command_words import (
     add_commands,
     add_sending,
     arguments_of,
+    commands_of,
 )
 from jobs.operating.commanding import run_command, send_command
 from jobs.operating.durations import parse_duration_ms
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             one.add_argument("plan", help="its name")
         add_json_option(one, default=argparse.SUPPRESS)
         add_stack_arguments(one, with_kafka=False)
-    add_commands(actions, "plan")
+    add_commands(actions, commands_of("plan"))
     _add_undo(actions)
 
 

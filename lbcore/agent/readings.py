@@ -98,6 +98,7 @@ def _load(answer: object) -> Checked[LoadRead]:
     whole = stats.copy()
     whole[:, _COUNTS] = np.floor(whole[:, _COUNTS])
     kept, fault = _kept(names, whole, "bundle")
+    offered, fault_of_offered = _offered(answer.offered_msg_rate, float(traffic[:2].sum()))
     read = LoadRead(
         usage=usage,
         limit=limit,
@@ -107,7 +108,9 @@ def _load(answer: object) -> Checked[LoadRead]:
         topic_count=_count("topic_count", answer.topic_count),
         consumer_count=_count("consumer_count", answer.consumer_count),
         producer_count=_count("producer_count", answer.producer_count),
+        offered_msg_rate=offered,
     )
+    fault = "; ".join(filter(None, (fault, fault_of_offered)))
     return Checked(read=read, fault=fault and f"load() {fault}")
 
 
@@ -125,6 +128,21 @@ def _topics(answer: object) -> Checked[TopicsRead]:
         bundle=answer.bundle, topics=tuple(names[row] for row in kept), traffic=traffic[kept]
     )
     return Checked(read=read, fault=fault and f"topics() of {answer.bundle} {fault}")
+
+
+def _offered(value: Any, served: float) -> tuple[float | None, str]:
+    """The offered load that can be reported, and why what was given can't be."""
+    if value is None:
+        return None, ""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, bool
+    )
+    if is_number and served <= value <= MAX_NUMBER:
+        return float(value), ""
+    return None, (
+        "reports no offered_msg_rate; it must be a finite number from what is served"
+        f" ({served:g} msg/s), got {shown(value)}"
+    )
 
 
 def shown_type(value: object) -> str:

@@ -17,6 +17,7 @@ from lbcore.model.resources import COUNT
 from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import (
+    NOT_REPORTED,
     Ack,
     BrokerLoad,
     BundleLoad,
@@ -61,6 +62,8 @@ class LoadRead:
 
     usage, limit: float64[resources] in their order; traffic: float64[4] in the order of TRAFFIC;
     bundles: the names of what is served, stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
+    offered_msg_rate: msg/s in and out that clients ask for: what is served, rejected and queued;
+    None = not known.
     """
 
     usage: Floats
@@ -71,6 +74,7 @@ class LoadRead:
     topic_count: int = 0
     consumer_count: int = 0
     producer_count: int = 0
+    offered_msg_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,7 @@ def report_load(
         failure_domain=identity.failure_domain,
         capacity=identity.capacity,
         is_draining=reporting.is_draining,
+        offered_msg_rate=NOT_REPORTED if read.offered_msg_rate is None else read.offered_msg_rate,
     )
     served = {name: counted.topics[name] for name in read.bundles if name in counted.topics}
     reported = replace(

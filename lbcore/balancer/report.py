@@ -229,7 +229,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
         "held": {
             name: {"reason": hot.rule, "for_ms": work.now_ms - hot.since_ms}
             for name, hot in work.plan.hot.items()
-            if hot.told_ms and is_believed(hot.told_ms, work.now_ms)
+            if name and hot.told_ms and is_believed(hot.told_ms, work.now_ms)
         },
         "transfer_hits": work.plan.transfer.hits,
         "split_hits": len(work.plan.split.hits),

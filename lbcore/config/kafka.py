@@ -86,17 +86,7 @@ class TopicsConfig:
         maximum=8_760 * HOUR_MS,
         doc="How long reports and acks are kept: longer than the job may ever be away.",
     )
-    request_retention_ms: int = setting(
-        168 * HOUR_MS,
-        unit="ms",
-        minimum=HOUR_MS,
-        maximum=8_760 * HOUR_MS,
-        doc="How long commands and audit are kept.",
-    )
-    tombstone_retention_ms: int = setting(
-        24 * HOUR_MS,
-        unit="ms",
-        minimum=60_000,
-        maximum=8_760 * HOUR_MS,
-        doc="How long the end of a deleted bundle stays in ownership, for readers that are away.",
-    )
+    # a week, for people who read commands and audit in Kafka
+    request_retention_ms: int = 168 * HOUR_MS
+    # a day, for readers of ownership that are away; longer ones read the tables
+    tombstone_retention_ms: int = 24 * HOUR_MS

@@ -83,14 +83,8 @@ class OwnershipConfig:
         doc="The brake needs at least so many brokers to vanish at once; 0 = no brake.",
         dynamic=True,
     )
-    brake_percent: int = setting(
-        30,
-        unit="percent",
-        minimum=1,
-        maximum=100,
-        doc="And at least this part of all: then nothing is shed, split or drained any more.",
-        dynamic=True,
-    )
+    # the least part of all brokers, beside brake_brokers, whose loss stops shedding
+    brake_percent: int = 30
     brake_window_ms: int = setting(
         15_000,
         unit="ms",
@@ -139,13 +133,8 @@ class AgentConfig:
         maximum=60_000,
         doc="Time between two heartbeats; a third of broker_timeout_ms or less.",
     )
-    bundles_per_part: int = setting(
-        2_000,
-        unit="bundles",
-        minimum=1,
-        maximum=5_000,
-        doc="Most bundles in one part of a bundle-load; at most max_bundles_per_message.",
-    )
+    # at most max_bundles_per_message, which leaves room for other agents
+    bundles_per_part: int = 2_000
     ack_repeat_ms: int = setting(
         3_000,
         unit="ms",

@@ -23,13 +23,7 @@ class PlacementConfig:
         pulsar_default=LEAST_LONG_TERM_MESSAGE_RATE,
         dynamic=True,
     )
-    seed: int = setting(
-        0,
-        doc="Seed of the hash that chooses among equally good brokers; clusters that share "
-        "namespaces' names may differ in it.",
-        minimum=0,
-        maximum=2**32 - 1,
-    )
+    seed: int = 0  # chooses among equally good brokers; any number does, as long as it stays
     overloaded_threshold_percent: float = setting(
         85.0,
         doc="A broker whose weighted usage is above this is the last resort of placement.",

@@ -49,7 +49,8 @@ class SheddingConfig:
         30 * MINUTE_MS,
         pulsar="loadBalancerSheddingGracePeriodMinutes",
         pulsar_factor=MINUTE_MS,
-        doc="a bundle that was shed is not shed again for this long",
+        doc="a bundle that was shed is not shed again for this long; under ballast for two report "
+        "intervals, then at a price that falls to the usual within this time",
         unit="ms",
         minimum=0,
         dynamic=True,
@@ -211,21 +212,10 @@ class SheddingConfig:
         doc="count moves that are decided and not yet visible in reports",
         dynamic=True,
     )
-    adjust_keep: float = setting(
-        0.5,
-        doc="what is left of a change that reports never showed, after each report of a broker "
-        "without moves under way",
-        minimum=0,
-        maximum=1,
-        dynamic=True,
-    )
-    adjust_max_ms: int = setting(
-        300_000,
-        doc="a decided move is forgotten after this time, whatever became of it",
-        unit="ms",
-        minimum=1_000,
-        dynamic=True,
-    )
+    # what is left of a change that reports never showed, after each report at rest
+    adjust_keep: float = 0.5
+    # a decided move is forgotten after this time, whatever became of it
+    adjust_max_ms: int = 300_000
     max_moves_per_cycle: int = setting(
         1_000,
         pulsar_default=-1,
@@ -242,13 +232,7 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_moves_per_namespace: int = setting(
-        -1,
-        doc="bundles of one namespace moved at most in a cycle; -1 = no cap",
-        unit="bundles",
-        minimum=-1,
-        dynamic=True,
-    )
+    max_moves_per_namespace: int = -1  # -1 = no limit: those of a cycle and of a broker hold
     max_moves_per_hour: int = setting(
         -1,
         doc="bundles that cycles may move within any hour, drains and pins apart; -1 = no cap",

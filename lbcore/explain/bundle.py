@@ -139,7 +139,7 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
             about = ", ".join(filter(None, (value.get("by"), value.get("reason"))))
             yield f"balancing is paused for {where}" + (f" ({about})" if about else "")
     if rows.rules("brake"):
-        yield "the brake is on: nothing is balanced until `ballast release-brake`"
+        yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
     excluded = {*rows.rules("excluded"), *rows.config.shedding.excluded_namespaces}
     if namespace in excluded:
         yield f"namespace {namespace} is excluded from shedding"

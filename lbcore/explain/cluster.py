@@ -132,7 +132,7 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
     yield from (one.words for one in held_status(told, rows.at_ms))
     yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
-        yield "the brake is on: nothing is balanced until `ballast release-brake`"
+        yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
     quiet_until_ms = rows.config.cluster.quiet_until_ms(rows.at_ms)
     if quiet_until_ms:
         yield f"quiet hours until {instant(quiet_until_ms)}: no cycle sheds or splits"

@@ -24,7 +24,8 @@ SKIPS: Mapping[str, str] = {
     "Limit": "bundles were to move, but the limits on moves at once left no room",
     "NoLoadData": "no broker has reported its load",
     "Paused": "balancing is paused for the whole cluster; `ballast resume` ends it",
-    "Brake": "the brake is on because many brokers vanished at once; `ballast release-brake`",
+    "Brake": "the brake is on because many brokers vanished at once;"
+    " `ballast resume --release-brake`",
     "OutDatedData": "the job reads reports that are too old to decide on; it is behind",
     "StaleReports": "too many brokers' reports are old: nothing is shed or split on them",
     "JustRestarted": "too many brokers have just started: their load says little yet",

@@ -101,7 +101,9 @@ def _complaints(status: ClusterStatus) -> Iterable[Complaint]:
         yield Complaint(key=f"pause {name}", why=who, next_step=f"`ballast resume`, {GO_ON}")
     if status.brake is not None:
         why = "the brake is on: many brokers had vanished at once"
-        yield Complaint(key="brake", why=why, next_step=f"`ballast release-brake`, {GO_ON}")
+        yield Complaint(
+            key="brake", why=why, next_step=f"`ballast resume --release-brake`, {GO_ON}"
+        )
 
 
 def _of_the_bridge(status: ClusterStatus) -> Iterable[Complaint]:

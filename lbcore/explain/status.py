@@ -17,6 +17,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
@@ -291,7 +292,7 @@ def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     """What the newest cycle decided; commands that came after it bear its number, too."""
     # by time: numbers begin at 1 again when the job's state is rebuilt
-    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] != HELD]
+    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, HELD)]
     cycles.sort(key=lambda row: (int(row["at_ms"]), int(row["cycle"])), reverse=True)
     newest = list(takewhile(lambda row: row["cycle"] == cycles[0]["cycle"], cycles))
     return [row for row in newest if row["at_ms"] == newest[-1]["at_ms"]]
@@ -390,7 +391,8 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
         yield f"silent: {', '.join(others)}; start them, or `ballast broker forget` them"
     if status.brake is not None:
         lost = ", ".join(status.brake.get("lost", ()))
-        yield f"the brake is on since {lost} vanished: `ballast release-brake` when that is right"
+        release = "`ballast resume --release-brake` when that is right"
+        yield f"the brake is on since {lost} vanished: {release}"
     for row in _stuck(status, config)[:5]:
         who = row["source"] or row["destination"]
         yield f"{row['bundle']} is {row['state']} for too long: read the log of {who}"

@@ -6,7 +6,7 @@ ownership transitions and rows. Source: ours; reasons are Pulsar's labels where 
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -230,8 +230,6 @@ class PlanState:
                 hits_low=of_brokers(self.shed.hits_low),
                 hits_high=of_brokers(self.shed.hits_high),
                 destinations=of_bundles(self.shed.destinations),
-                left=of_bundles(self.shed.left),
-                left_ms=of_bundles(self.shed.left_ms),
                 evidence=self.shed.evidence,
                 tried=of_brokers(self.shed.tried),
                 crowded=self.shed.crowded,
@@ -268,7 +266,6 @@ class PlanState:
 
         return replace(
             self,
-            shed=replace(self.shed, left_ms=all_of(self.shed.left_ms)),
             transfer=replace(
                 self.transfer, unloaded_brokers=all_of(self.transfer.unloaded_brokers)
             ),
@@ -326,9 +323,10 @@ class PlanState:
         """The state of a JSON object that `to_row` made; raises ValueError for another schema."""
         if row["schema"] != STATE_SCHEMA:
             raise ValueError(f"PlanState must have schema {STATE_SCHEMA}, got {row['schema']}")
+        shed = [one.name for one in fields(ShedState)]  # older states have more
         return cls(
             strategy=row["strategy"],
-            shed=ShedState(**row["shed"]),
+            shed=ShedState(**{name: row["shed"][name] for name in shed if name in row["shed"]}),
             transfer=TransferState.from_json(row["transfer"]),
             split=SplitState.from_row(row["split"]),
             placement=PlacementState.from_json(row["placement"]),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState
-from lbcore.plan.registry import shedding_strategy
+from lbcore.plan.registry import resting_ms, shedding_strategy
 from lbcore.plan.snapshot import Bools, BundleTable, Ints, Snapshot
 from lbcore.plan.trace import CandidateVerdict
 
@@ -81,7 +81,7 @@ def lifted(inputs: Inputs, rules: tuple[str, ...]) -> Inputs:
 
 
 def _grace_until(inputs: Inputs) -> Ints:
-    grace_ms = inputs.config.shedding.grace_period_ms
+    grace_ms = resting_ms(inputs.config)
     moved = inputs.state.unloaded_ms
     until = _never(inputs)
     for name, row in inputs.snapshot.bundles.rows_of(moved).items():

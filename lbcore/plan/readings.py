@@ -9,6 +9,7 @@ to lag, usage is what they will show: what they show, and what traffic has chang
 ours, after Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,6 +41,10 @@ FULL_POINTS, SURE_POINTS, GROWTH_MOST = 95.0, 98.0, 3.0
 come to so many times what it showed there."""
 ROOM_POINTS = 90.0
 """A full broker is relieved only by those that stay below this."""
+
+
+TARGET_POINTS = 75.0
+"""The mean usage to which brokers are added, once the mean is above `ROOM_POINTS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,23 @@ def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
         traffic=readings.traffic * times,
         shown=readings.shown * times,
     )
+
+
+def missing_brokers(brokers: BrokerTable, usage: Floats) -> tuple[int, float]:
+    """Brokers of the mean capacity that bring the mean usage to the target, and the mean in points.
+
+    0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n], 1.0 = 100 %. Brokers that
+    drain don't count. Worked: six brokers at 100 %: 6 x (100 / 75 - 1) = 2.
+    """
+    times = np.ones(len(usage)) if brokers.demand is None else np.nan_to_num(brokers.demand, nan=1)
+    size = np.where(brokers.is_draining, 0.0, brokers.capacity)
+    total = float(np.cumsum(size)[-1]) if len(size) else 0.0
+    if not total > 0.0:
+        return 0, 0.0
+    mean = float(np.cumsum(PERCENT * usage * times * size)[-1]) / total
+    if mean < ROOM_POINTS:
+        return 0, mean
+    return math.ceil(int(np.count_nonzero(size)) * (mean / TARGET_POINTS - 1.0) - 1e-9), mean
 
 
 def growth_of(usage: Floats, demand: Floats | None) -> Floats:

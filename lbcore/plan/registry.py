@@ -20,6 +20,8 @@ from lbcore.plan.shed.strategy import ShedCycle, Shedding
 from lbcore.plan.strategy import Strategy
 
 SHED, PLACE = "shedding", "placement"
+_REPORTS = 2
+"""Report intervals after which reports show a move: the first may have begun before it."""
 Kind = TypeVar("Kind", bound=Strategy)
 
 
@@ -49,6 +51,19 @@ def find_shedding(config: PlanConfig) -> Shedding | None:
     if name in config.own:
         return own_shedding(config.own[name])
     return SHEDDING_STRATEGIES.get(name)
+
+
+def resting_ms(config: PlanConfig) -> int:
+    """How long a bundle that was shed is not shed again, ms.
+
+    The grace period. Under a strategy with `prices_moves` only until reports show the move: two
+    report intervals and the lag of usages, within the grace period.
+    """
+    grace_ms, signals = config.shedding.grace_period_ms, config.signals
+    strategy = find_shedding(config)
+    if strategy is None or not strategy.prices_moves:
+        return grace_ms
+    return min(grace_ms, _REPORTS * signals.longest_silence_ms + signals.usage_lag_ms)
 
 
 def observer(config: PlanConfig, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:

@@ -92,6 +92,10 @@ def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Name
     return found
 
 
+LEFT_MS = 3_600_000
+"""For so long a bundle should not go back to a broker that it has left."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTable:
     """The bundles, m rows.
@@ -105,7 +109,8 @@ class BundleTable:
     yet, but its owner has it so lately that this says nothing; None = of none.
     pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
     holds such topics; None = none does. is_held: stays where it is whatever balancing wants; None =
-    none does. moved_ms: when it last got another owner, 0 = never; None = not known.
+    none does. moved_ms: when it last got another owner, 0 = never; None = not known. left: broker
+    index of its owner before that, of the last LEFT_MS, -1 = none; None = not known.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
@@ -127,6 +132,7 @@ class BundleTable:
     is_non_persistent: Bools | None = None
     is_held: Bools | None = None
     moved_ms: Ints | None = None
+    left: Ints | None = None
 
     def __post_init__(self) -> None:
         """Let the names find their rows, in this table and in those that are made of it."""

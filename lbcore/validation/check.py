@@ -162,7 +162,7 @@ def _check_fencing(config: Config) -> Iterator[ConfigFinding]:
         yield error("agent.agent_lease_ms", detail)
     elif config.pipeline.plan_lag_max_ms > config.agent.agent_lease_ms:
         detail = (
-            f"{config.agent.agent_lease_ms} is below plan_lag_max_ms ="
+            f"{config.agent.agent_lease_ms} is below the largest lag of a plan,"
             f" {config.pipeline.plan_lag_max_ms}: a broker that returns may serve again while a"
             " late batch still gives its bundles away"
         )
@@ -201,13 +201,6 @@ def _check_authority(config: Config) -> Iterator[ConfigFinding]:
 
 
 def _check_reports(config: Config) -> Iterator[ConfigFinding]:
-    agent, wire = config.agent, config.wire
-    if agent.bundles_per_part > wire.max_bundles_per_message:
-        detail = (
-            f"{agent.bundles_per_part} is above wire.max_bundles_per_message ="
-            f" {wire.max_bundles_per_message}: such reports would be rejected"
-        )
-        yield error("agent.bundles_per_part", detail)
     signals = config.signals
     if signals.report_check_ms > signals.report_max_interval_ms:
         detail = f"must be at most report_max_interval_ms = {signals.report_max_interval_ms}"
@@ -215,7 +208,7 @@ def _check_reports(config: Config) -> Iterator[ConfigFinding]:
     if signals.usage_lag_ms >= config.shedding.adjust_max_ms:
         detail = (
             f"with usage_cadence_ms it is {signals.usage_lag_ms}, and must be below"
-            f" shedding.adjust_max_ms = {config.shedding.adjust_max_ms}: a move would be forgotten"
+            f" {config.shedding.adjust_max_ms}: a move would be forgotten"
             " before usages can show it"
         )
         yield error("signals.usage_window_ms", detail)

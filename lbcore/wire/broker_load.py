@@ -14,6 +14,7 @@ from lbcore.wire import fields
 from lbcore.wire.envelope import Context, check_key, read_envelope
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import (
+    NOT_REPORTED,
     TRAFFIC,
     BrokerLoad,
     Envelope,
@@ -28,8 +29,12 @@ TICK_KEY = "~tick"
 COUNTS = ("numTopics", "numBundles", "numConsumers", "numProducers")
 URLS = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
 VERSIONS = ("brokerVersionString", "loadManagerClassName")
+OFFERED = "msgRateOffered"
 LOAD_FIELDS = frozenset(
-    (*WIRE_NAMES, *TRAFFIC, *COUNTS, *URLS, *VERSIONS, "advertisedListeners", "labels", "draining")
+    (
+        *(*WIRE_NAMES, *TRAFFIC, OFFERED, *COUNTS, *URLS, *VERSIONS),
+        *("advertisedListeners", "labels", "draining"),
+    )
 )
 """Any of these makes a load of a heartbeat."""
 
@@ -74,6 +79,7 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
             labels, "capacity", minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY, default=1.0
         ),
         is_draining=fields.flag(message, "draining", default=False),
+        offered_msg_rate=_offered(message),
     )
 
 
@@ -81,7 +87,7 @@ def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
     """Refuse a field of LOAD_FIELDS that is there and that `read_load` would refuse."""
     if field in WIRE_NAMES:
         _resource(message, field)
-    elif field in TRAFFIC:
+    elif field in TRAFFIC or field == OFFERED:
         fields.number(message, field)
     elif field in COUNTS:
         fields.count(message, field)
@@ -89,6 +95,10 @@ def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
         _listeners(message, max_chars)
     else:
         fields.text(message, field, max_chars)
+
+
+def _offered(message: Mapping[str, Any]) -> float:
+    return fields.number(message, OFFERED) if OFFERED in message else NOT_REPORTED
 
 
 def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:

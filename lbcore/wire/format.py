@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.wire.broker_load import TICK_KEY
+from lbcore.wire.broker_load import OFFERED, TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
+    NOT_REPORTED,
     TRAFFIC,
     Acks,
     AuditEntry,
@@ -148,11 +149,13 @@ def _about(load: BrokerLoad) -> Fields:
         "advertisedListeners": load.advertised_listeners,
         "labels": labels,
         "draining": load.is_draining,
+        OFFERED: load.offered_msg_rate,
     }
+    defaults = {"advertisedListeners": {}, "labels": {}, "draining": False, OFFERED: NOT_REPORTED}
     return {
         **_without_defaults(counts, dict.fromkeys(counts, 0)),
         **_without_defaults(texts, dict.fromkeys(texts, "")),
-        **_without_defaults(others, {"advertisedListeners": {}, "labels": {}, "draining": False}),
+        **_without_defaults(others, defaults),
     }
 
 

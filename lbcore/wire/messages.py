@@ -120,12 +120,16 @@ class Heartbeat:
     envelope: Envelope
 
 
+NOT_REPORTED = -1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLoad:
     """A broker's own load.
 
     usage, limit: float64[resources] in the order of `model.resources`; a limit <= 0 means unknown.
-    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s).
+    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s). offered_msg_rate:
+    msg/s in and out that clients ask for, served or not; NOT_REPORTED = nothing is known of it.
     """
 
     envelope: Envelope
@@ -146,6 +150,7 @@ class BrokerLoad:
     failure_domain: str = ""
     capacity: float = 1.0
     is_draining: bool = False
+    offered_msg_rate: float = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

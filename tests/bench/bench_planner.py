@@ -26,9 +26,9 @@ from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Plan, PlanState, Scope
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.held import HeldQuestion, held_brokers, refusals, stuck
 from lbcore.plan.lifts import Inputs
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast

@@ -76,6 +76,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., _Run]]:
     runs: list[_Run] = []
 
     def make(*words: str) -> _Run:
+        (tmp_path / "var").mkdir(exist_ok=True)
         runs.append(_Run(tmp_path / "var" / "local", *words))
         return runs[-1]
 

@@ -10,6 +10,7 @@ stop the job. Source: ours.
 
 import hashlib
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +20,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
+from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.kafka.place import Ends
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.batch_log import lines_of
-from jobs.adapters.spark.last_batch import LastBatch
+from jobs.adapters.spark.checkpoint import Resumption, SeenVersion, query_id
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.effects import (
@@ -80,6 +82,29 @@ ORDER = (
 EVENTS = OWNERSHIP_EVENTS.name
 FIRST = ORDER[: ORDER.index(EVENTS)]
 """The tables that a batch writes before its events."""
+
+
+class LeftError(RuntimeError):
+    """A batch that begins while the job ends: nothing of it is written, the next job does it."""
+
+
+class LastBatch:
+    """Of two threads: one writes batches, the other one lets that end."""
+
+    def __init__(self) -> None:
+        self._begun, self._last = -1, math.inf
+
+    def begin(self, batch_id: int) -> None:
+        """Begin to write a batch; raises LeftError where the last one was before it."""
+        self._begun = batch_id  # before it looks: the other thread sees this, or this one its word
+        if batch_id > self._last:
+            message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
+            raise LeftError(message)
+
+    def end_with(self, batch_id: int) -> int:
+        """Let no batch after this one be written; the last: a newer one that has begun to be."""
+        self._last = batch_id
+        return max(batch_id, self._begun)
 
 
 class ForkedError(RuntimeError):
@@ -376,3 +401,29 @@ def _rows(effects: Mapping[str, list[tuple[str, bytes]]], kind: str) -> Iterator
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+@dataclass(slots=True)
+class EachBatch:
+    """Called with one batch after another, as `foreachBatch` does.
+
+    ended: the last batch that it was called with. The sink is told the query's id with its first
+    batch: only then the checkpoint has it.
+    """
+
+    sink: BatchSink
+    resumption: Resumption
+    upkeep: TableUpkeep
+    seen: SeenVersion
+    ended: int = -1
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Make the batch durable."""
+        if not self.sink.identity.query_id:
+            self.sink.use_query(query_id(self.resumption.checkpoint))
+        self.sink(frame, batch_id)
+        self.seen.note(self.sink.writer.version(EVENTS))
+        done = self.upkeep(wall_ms())
+        if done is not None:
+            self.sink.log(done)
+        self.ended = batch_id

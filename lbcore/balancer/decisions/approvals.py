@@ -34,12 +34,12 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
 from lbcore.plan.draft import NOBODY, Moves
-from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.index import CandidateIndex, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.pending import move_of
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import follow
+from lbcore.plan.registry import resting_ms
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 from lbcore.wire.messages import Command
@@ -392,7 +392,9 @@ def _followed(
 
 def _hold_back(work: Work, proposal: PlanProposal) -> None:
     """What a person did not want is not proposed again within the grace period."""
-    given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms)
+    config = planning_config(work)
+    held_ms = config.shedding.grace_period_ms - resting_ms(config)  # of a strategy that waits less
+    given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms + held_ms)
     work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
 
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.decisions.carrying_out import (
@@ -39,10 +41,13 @@ from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.groups import broker_groups
 from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
 from lbcore.plan.lifts import Inputs
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
+from lbcore.plan.readings import PERCENT, ROOM_POINTS, TARGET_POINTS, missing_brokers
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
 from lbcore.plan.shed.own import FAULTS
 from lbcore.plan.snapshot import (
@@ -50,11 +55,17 @@ from lbcore.plan.snapshot import (
     RATE_OUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
+    Floats,
     Ints,
     Snapshot,
 )
+from lbcore.signals.usage import weighted_usage
 
 RETOLD_MS = 60_000
+_NAMED = 5
+"""Most brokers of a full group that are named."""
+FULL, CLUSTER = "full", ""
+"""The alarm that the cluster is full and the kind of its rows; where `hot` remembers it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +83,7 @@ def watch_hot(work: Work, planned: Planned) -> None:
     """Note who is hot and gives nothing, and tell why. O(rules × plan) once a minute at most."""
     if not planned.scope.sheds:
         return
-    known = planned.before.hot
+    known = {name: hot for name, hot in planned.before.hot.items() if name != CLUSTER}
     beyond = near(planned.result) - givers(planned.result)
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
     for name in sorted(set(known) - set(hot)):
@@ -87,7 +98,42 @@ def watch_hot(work: Work, planned: Planned) -> None:
         hot[found.broker] = replace(hot[found.broker], told_ms=work.now_ms, rule=reason_of(found))
         inputs = {"since_ms": hot[found.broker].since_ms, **asdict(found)}
         _write(work, found.broker, reason_of(found), inputs)
-    work.plan = replace(work.plan, hot=hot)
+    kept = {name: hot for name, hot in work.plan.hot.items() if name == CLUSTER}
+    work.plan = replace(work.plan, hot={**kept, **hot})
+
+
+def watch_full(work: Work, snapshot: Snapshot) -> None:
+    """Note that the cluster is full: at its start, once a minute while it lasts, and at its end."""
+    known = work.plan.hot.get(CLUSTER)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    inputs = _fullest(work, snapshot, usage)
+    missing = inputs["missing"]
+    others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
+    if not missing and known is not None:
+        work.plan = replace(work.plan, hot=others)
+        work.write_decision(work.next_decision(), FULL, OVER, inputs)
+    elif missing:
+        now = known or Hot(since_ms=work.now_ms)
+        if work.now_ms - now.told_ms >= RETOLD_MS:
+            now = replace(now, told_ms=work.now_ms)
+            work.write_decision(work.next_decision(), FULL, "Full", inputs)
+        work.plan = replace(work.plan, hot={CLUSTER: now, **others})
+
+
+def _fullest(work: Work, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
+    """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
+    names, group = snapshot.brokers.names, np.zeros(len(usage), dtype=np.int64)
+    if snapshot.policies.isolation and (usage * PERCENT >= ROOM_POINTS).any():
+        index = candidate_index(snapshot, usage, work.config.filters)
+        group = broker_groups(index.row, index.policy_admits)
+    found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
+    for number in range(int(group.max(initial=-1)) + 1):
+        others = snapshot.brokers.is_draining | (group != number)
+        missing, mean = missing_brokers(replace(snapshot.brokers, is_draining=others), usage)
+        if missing > found["missing"]:
+            of = [names[at] for at in np.flatnonzero(~others).tolist()]
+            found = {"mean": mean, "missing": missing, "brokers": len(of), "of": of[:_NAMED]}
+    return {**found, "target": TARGET_POINTS}
 
 
 def reason_of(held: HeldBroker) -> str:
@@ -145,6 +191,8 @@ def _is_cycle_due(work: Work) -> bool:
 
 def run_cycle(work: Work) -> None:
     """Plan when a plan is due."""
+    if CLUSTER in work.plan.hot:
+        work.alarms.add(FULL)
     is_cycle = _is_cycle_due(work)
     if not is_cycle and not is_emptying(work):
         return
@@ -226,13 +274,16 @@ def _is_ripe(work: Work) -> bool:
     that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
+    now_ms = work.now_ms
     strategy = find_shedding(config)
     if strategy is None or strategy.observe is None:
         return False
     _, needed = strategy.hits_needed(config)
-    moved_ms = max(state.left_ms.values(), default=0)
+    moved_ms = max(
+        (at_ms for at_ms in work.plan.unloaded_ms.values() if at_ms <= now_ms), default=0
+    )
     is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
-    return is_full and work.now_ms - moved_ms >= config.pipeline.shed_interval_ms
+    return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
 def _plan(work: Work, scope: Scope) -> None:
@@ -248,6 +299,7 @@ def _plan(work: Work, scope: Scope) -> None:
     work.plan = after
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
+    watch_full(work, snapshot)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if result.skipped.get(SHED) in FAULTS:
         work.alarms.add(ALARM)

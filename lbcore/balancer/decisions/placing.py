@@ -17,7 +17,7 @@ import numpy as np
 from lbcore.balancer.decisions.candidate_rows import write_candidates
 from lbcore.balancer.decisions.turns import cycle_due_ms
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
-from lbcore.balancer.state.book import SPLIT_ALGORITHM
+from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.balancer.state.work import Work
@@ -26,15 +26,17 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.snapshot import (
+    LEFT_MS,
     MARK_BITS,
     NO_PARTITIONS,
     Bools,
     BrokerTable,
     BundleTable,
+    Floats,
     Ints,
     Partitions,
     Snapshot,
@@ -291,11 +293,18 @@ def _broker_table(work: Work, names: Sequence[str], silent: frozenset[str]) -> B
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
+        demand=_demand(entries),
         web_urls=tuple(
             (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
             for e in entries
         ),
     )
+
+
+def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
+    """Times what each serves that is asked of it, NaN = not reported; None = of nobody."""
+    demand = np.array([entry.demand for entry in entries], dtype=np.float64)
+    return None if np.isnan(demand).all() else demand
 
 
 def _room(work: Work, names: Sequence[str]) -> Ints:
@@ -335,6 +344,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
 
 

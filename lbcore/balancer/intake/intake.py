@@ -69,7 +69,7 @@ def take_bundles(work: Work, reports: Sequence[BundleReport]) -> None:
 
 
 def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
-    """Write down what the scorers refused, as much as `pipeline.rejected_bytes_per_day` allows.
+    """Write down what the scorers refused, as much as a day's budget allows.
 
     An hour's worth may come at once. What is not kept is counted.
     """
@@ -104,7 +104,7 @@ def count_not_kept(work: Work, updates: Sequence[GroupUpdate]) -> None:
         rejected = Rejected(
             reason=RejectReason.NOT_KEPT,
             detail=f"{sum(found.values())} rejected messages of this batch were not kept, because"
-            f" too many came (pipeline.rejected_bytes_per_day): {listed}",
+            f" too many came for the budget of a day: {listed}",
             raw=b"",
             cluster=work.cluster,
         )

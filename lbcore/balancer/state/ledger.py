@@ -389,9 +389,18 @@ class Ledger:
 
     def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
         """As `prospects`, as an index into `names`; -1 for a broker that is not among them."""
+        return self._indices(names)[self.prospects()]
+
+    def brokers_left(self, names: Sequence[str], since_ms: int) -> NDArray[np.int64]:
+        """The owner that each bundle left after since_ms, as an index into `names`; -1 = none."""
+        has_left = self._is_in(State.OWNED) & (self.moved_ms > since_ms)
+        return np.where(has_left, self._indices(names)[self.source], NOBODY)
+
+    def _indices(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Each instance's broker as an index into `names`; the last place is nobody's."""
         index = {name: i for i, name in enumerate(names)}
         brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
-        return np.array([*brokers, NOBODY], dtype=np.int64)[self.prospects()]
+        return np.array([*brokers, NOBODY], dtype=np.int64)
 
     def _is_leaving(self) -> NDArray[np.bool_]:
         return self._is_in(State.RELEASING, State.SPLITTING)

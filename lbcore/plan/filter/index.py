@@ -5,7 +5,7 @@ that 100,000 bundles share a handful of rows. Made once a plan; `pipeline` goes 
 ours, over the rules of `isolation`; draining, flapping and suspicion are ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,6 +70,18 @@ class CandidateIndex:
     groups: int
     domain: Ints
     has_policy: Bools
+
+
+def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:
+    """What the filters say of brokers and policies before any bundle is looked at."""
+    inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
+    if snapshot.brokers.is_flapping is not None:
+        inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
+    if snapshot.brokers.is_suspected is not None:
+        inputs = replace(inputs, is_suspected=snapshot.brokers.is_suspected)
+    if snapshot.bundles.is_non_persistent is not None:
+        inputs = replace(inputs, is_non_persistent=snapshot.bundles.is_non_persistent)
+    return index_candidates(snapshot, inputs, config)
 
 
 def index_candidates(

@@ -117,6 +117,7 @@ def _with_rows(
         is_non_persistent=None,
         is_held=None,
         moved_ms=None,
+        left=None,
     )
 
 

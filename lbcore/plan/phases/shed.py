@@ -112,6 +112,7 @@ def _view(draft: Draft, subset: Subset) -> ShedView:
         keys=subset.snapshot.bundles.names,
         now_ms=draft.now_ms,
         usage_lags=draft.config.signals.usage_lag_ms > 0,
+        grace_ms=draft.config.shedding.grace_period_ms,
         gave=_in_role(draft, draft.state.gave_ms),
         took=_in_role(draft, draft.state.took_ms),
         weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),

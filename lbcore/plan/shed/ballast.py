@@ -51,8 +51,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
-    state = _remembered(cycle.state, view.now_ms)
-    state, acting = _crowded(view, partitions, state, config)
+    state, acting = _crowded(view, partitions, cycle.state, config)
     is_hot = cycle.away >= cycle.tolerance
     state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
     numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
@@ -69,13 +68,11 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
         too_crowded = (*found.too_crowded, *full.lumps())
         verdicts |= dict.fromkeys(np.flatnonzero(is_left & is_hot).tolist(), LEFT_ALONE)
         low, high = full.hits_left()
-        state = full.remembered(state)
         givers = (one.source for one in selections)
         state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        owner = view.snapshot.bundles.owner[rows]
-        gone = np.bincount(owner, cycle.readings.bundle[rows], len(cycle.size)).astype(float)
-        state = replace(state, tried=with_gone(view, state.tried, gone, cycle.broker_growth()))
+        growth = cycle.broker_growth()
+        state = replace(state, tried=with_gone(view, state.tried, cycle.readings, rows, growth))
         numbers |= _told(found)
     return Shed(
         selections=selections,
@@ -198,15 +195,6 @@ def _why_none(low: Ints, is_full: Bools, state: ShedState) -> str:
     return "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
 
 
-LEFT_MS = 3_600_000
-"""For so long it is remembered which broker a bundle has left, and going back is dear."""
-
-
-def _remembered(state: ShedState, now_ms: int) -> ShedState:
-    kept = {name: at_ms for name, at_ms in state.left_ms.items() if at_ms > now_ms - LEFT_MS}
-    return replace(state, left={name: state.left[name] for name in kept}, left_ms=kept)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Full:
     """A round in which somebody's counter is full, and what the search has found for it."""
@@ -315,15 +303,3 @@ class _Full:
         away = np.abs(self.found.load[:, 0] - self.cycle.level)
         is_done = self.is_full & (away < self.cycle.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
-
-    def remembered(self, state: ShedState) -> ShedState:
-        """The state with which broker each bundle has left now, and when."""
-        view = self.cycle.view
-        names, brokers = view.snapshot.bundles.names, view.snapshot.brokers.names
-        home = view.snapshot.bundles.owner
-        moved = {names[row]: brokers[int(home[row])] for row, _ in self.found.moves}
-        return replace(
-            state,
-            left={**state.left, **moved},
-            left_ms={**state.left_ms, **dict.fromkeys(moved, view.now_ms)},
-        )

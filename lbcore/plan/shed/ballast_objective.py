@@ -13,7 +13,7 @@ as dear as undershoot is Dicer's (16 and 4).
 Bits: elementwise arithmetic and sums in order only, so that every machine finds the same.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,8 +35,9 @@ class SearchProblem:
     int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's
     price for a part of the level is below it. level: points, above 0. can_move: bool[m].
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
-    whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
-    crowding: what belongs together, None = nothing that anybody has too much of. room: float64[n],
+    whom the filters let have it. left: int64[m], the broker that each bundle left lately (it
+    returns dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing
+    that anybody has too much of. room: float64[n],
     points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
     shows that it counts for there, away from home; only where there is a room.
     """
@@ -53,7 +54,7 @@ class SearchProblem:
     may_take: Bools
     row: Ints
     admits: Bools
-    left: dict[int, int] = field(default_factory=dict)
+    left: Ints | None = None
     crowding: Crowding | None = None
     room: Floats | None = None
     growth: Floats | None = None

@@ -22,13 +22,12 @@ from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions
 from lbcore.signals.cost import Costs, Evidence
 
 _PERCENT = 100.0
-_RECENT_MS = 3_600_000
 MOVE_PRICE = 0.4
 """Of a broker's whole load: stops at MOVE_PRICE / (2 x OVER) above the level, 5 %."""
 TOPICS_PRICE, SESSIONS_PRICE = 0.05, 0.05
 """The same for a broker's topics and sessions; `BUNDLE_PRICE` for its bundles."""
 RECENT_PRICE = 2.0
-"""Added times its price for a bundle that moved just now, falling to 0 in an hour."""
+"""Added times its price for a bundle that moved just now, falling to 0 in the grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ class BallastRound:
             may_take=~self._resting(self.view.gave),
             row=row,
             admits=admits,
-            left=self._left(),
+            left=bundles.left,
             crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
             room=self._room(),
             growth=self.growth(),
@@ -135,17 +134,9 @@ class BallastRound:
         price = price + BUNDLE_PRICE * part(np.ones(len(price)))
         if bundles.moved_ms is None:
             return np.asarray(price, dtype=np.float64)
-        age = np.clip((self.view.now_ms - bundles.moved_ms) / _RECENT_MS, 0.0, 1.0)
+        grace_ms = max(self.view.grace_ms, 1)
+        age = np.clip((self.view.now_ms - bundles.moved_ms) / grace_ms, 0.0, 1.0)
         return np.asarray(price * (1.0 + RECENT_PRICE * (1.0 - age)), dtype=np.float64)
-
-    def _left(self) -> dict[int, int]:
-        if not self.state.left:
-            return {}
-        names = self.view.snapshot.brokers.names
-        at = {name: index for index, name in enumerate(names)}
-        known = self.state.left
-        rows = self.view.snapshot.bundles.rows_of(known)
-        return {row: at[known[name]] for name, row in rows.items() if known[name] in at}
 
 
 _SLACK = 0.02

@@ -135,8 +135,7 @@ class _Search:
     """The layout in the making. rows: of each broker that was looked at, the bundles it may give.
 
     beyond: as `Crowding.beyond`. owner: of the bundles that have moved. left: points that may still
-    move. has_left: int64[m], the broker that each bundle left lately, -1 = none; None = none has.
-    is_open: no filter keeps anything from anybody. room: as `SearchProblem.room`, now.
+    move. is_open: no filter keeps anything from anybody. room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
@@ -144,7 +143,6 @@ class _Search:
     beyond: Ints
     steps_left: int
     left: float
-    has_left: Ints | None
     is_open: bool
     rows: dict[int, Ints]
     room: Floats | None
@@ -271,8 +269,8 @@ class _Search:
         if not is_at_home.all():
             is_home = home[np.newaxis] == takers[:, np.newaxis]
             price = np.where(is_home, -leaving, price)
-        if self.has_left is not None:
-            is_back = self.has_left[rows][np.newaxis] == takers[:, np.newaxis]
+        if problem.left is not None:
+            is_back = problem.left[rows][np.newaxis] == takers[:, np.newaxis]
             if is_home is not None:
                 is_back &= ~is_home
             price = price + np.where(is_back, RETURN_PRICE * leaving, 0.0)
@@ -331,7 +329,6 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
         steps_left=steps,
         left=budget,
-        has_left=_left_lately(problem),
         is_open=bool(problem.admits.all()),
         room=None if problem.room is None else problem.room.copy(),
         rows={
@@ -366,11 +363,3 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         if crowding is not None and crowding.acting
         else None,
     )
-
-
-def _left_lately(problem: SearchProblem) -> Ints | None:
-    if not problem.left:
-        return None
-    left = np.full(len(problem.home), -1, dtype=np.int64)
-    left[list(problem.left)] = list(problem.left.values())
-    return left

@@ -17,7 +17,7 @@ from lbcore.plan.shed.common import (
     sequential_sum,
     throughput,
 )
-from lbcore.plan.snapshot import Bools, Floats
+from lbcore.plan.snapshot import Bools, Floats, Ints
 
 LEFT_ALONE = "left_alone"
 """The verdict of such a broker."""
@@ -72,6 +72,8 @@ def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[in
 
 _LEARNT_MS = 600_000
 """After so long the averages of ten reports show what a bundle carries on its new owner."""
+_LANDED_MS = 60_000
+"""What has got another owner so long after a round was moved by it."""
 _MARGIN = 1.1
 
 
@@ -89,23 +91,30 @@ def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
             continue
         found[at] = before["growth"]
         gone_ms = int(before["gone_ms"])
-        left = sorted(one for one, at_ms in state.left_ms.items() if at_ms == gone_ms)
-        rows = bundles.rows_of(one for one in left if state.left[one] == name)
-        if rows and view.now_ms - gone_ms >= _LEARNT_MS:
-            times = sequential_sum(readings.bundle[[*rows.values()]]) / before["gone"]
+        if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
+            continue
+        landed_ms = bundles.moved_ms - gone_ms
+        rows = np.flatnonzero((bundles.left == at) & (landed_ms >= 0) & (landed_ms < _LANDED_MS))
+        if len(rows) == int(before["count"]):  # all of them: none was refused or went on
+            times = sequential_sum(readings.bundle[rows]) / before["gone"]
             found[at] = min(found[at], max(1.0, times * _MARGIN))
     return found
 
 
-def with_gone(view: ShedView, before: Tried, gone: Floats, growth: Floats) -> Tried:
+def with_gone(
+    view: ShedView, before: Tried, readings: Readings, rows: Ints, growth: Floats
+) -> Tried:
     """What is known of brokers, with what leaves the full ones now.
 
-    gone: float64[n], points that leave each. growth: float64[n], times by which they may grow.
+    rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
     """
-    found = dict(before)
+    found, brokers = dict(before), len(growth)
+    owner = view.snapshot.bundles.owner[rows]
+    gone = np.bincount(owner, readings.bundle[rows], brokers)
+    count = np.bincount(owner, minlength=brokers)
     for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
         name = view.snapshot.brokers.names[at]
-        told = {"gone": float(gone[at]), "growth": float(growth[at])}
+        told = {"gone": float(gone[at]), "count": float(count[at]), "growth": float(growth[at])}
         found[name] = {**found[name], **told, "gone_ms": float(view.now_ms)}
     return found
 

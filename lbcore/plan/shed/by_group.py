@@ -158,8 +158,6 @@ _UNITED = (
     "hits_low",
     "hits_high",
     "destinations",
-    "left",
-    "left_ms",
     "tried",
     "crowded",
 )

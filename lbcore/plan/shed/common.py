@@ -30,8 +30,7 @@ class ShedState:
     """What shedding remembers from cycle to cycle; plain data, empty at the start.
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker → hits in
-    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it. left,
-    left_ms: bundle → broker that ballast took it from, and when, of the last hour. evidence: what
+    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it. evidence: what
     ballast has learnt of costs, `signals.cost.Evidence`. tried: broker → when ballast last took
     something from it its `usage` and `traffic`, and how many `rounds` in a row were in vain.
     crowded: partitioned topic on too few brokers → rounds in a row in which ballast saw it so.
@@ -41,8 +40,6 @@ class ShedState:
     hits_low: Mapping[str, int] = field(default_factory=dict)
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)
-    left_ms: Mapping[str, int] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
     tried: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     crowded: Mapping[str, int] = field(default_factory=dict)
@@ -69,6 +66,7 @@ class ShedView:
     a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
     percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
     row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
+    grace_ms: in this time after a move the price of the next one falls to the usual.
     is_part: one group of a cluster; what is learnt of all brokers is in the state already.
     """
 
@@ -83,6 +81,7 @@ class ShedView:
     weighted: Floats | None = None
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
+    grace_ms: int = 0
     is_part: bool = False
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from lbcore.config.own_strategy import OwnStrategy
 from lbcore.plan.decision import PlanState
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.shed.common import Selection, Shed, ShedView, throughput
 from lbcore.plan.shed.gauge import NOBODY, Gauge

@@ -85,7 +85,8 @@ class Shedding(Strategy):
     run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
     because its next round isn't due → the state after it; None: it doesn't look. gauge: the cycle
     with the state after it and the answer → how near each broker is. hits_needed: low and high, in
-    a row. forget: what is left of its state when only these brokers are active. usual_placement:
+    a row. forget: what is left of its state when only these brokers are active. prices_moves: a
+    move soon after another costs it more, so the grace period forbids none. usual_placement:
     taken beside it when nothing else is said. learn: the state with what reports of all brokers
     tell, before group by group is asked. grouping: when it judges brokers within their group.
     """
@@ -96,6 +97,7 @@ class Shedding(Strategy):
     hits_needed: Callable[[PlanConfig], tuple[int, int]] = acts_at_once
     destinations: Callable[[PlanConfig], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
+    prices_moves: bool = False
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
     learn: Callable[[ShedCycle], PlanState] | None = None
     grouping: Grouping = Grouping.NEVER

@@ -59,12 +59,14 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
     kept = np.flatnonzero(~is_left_out)
     if len(kept) == len(is_left_out):
         return Subset(snapshot=snapshot, original=kept, is_whole=True)
-    owner = _numbers(kept, len(is_left_out))[snapshot.bundles.owner]
+    number, bundles = _numbers(kept, len(is_left_out)), snapshot.bundles
+    owner = number[bundles.owner]
+    left = None if bundles.left is None else number[bundles.left]
     return Subset(
         snapshot=replace(
             snapshot,
             brokers=_chosen(snapshot.brokers, kept),
-            bundles=replace(snapshot.bundles, owner=owner),
+            bundles=replace(bundles, owner=owner, left=left),
         ),
         original=kept,
     )
@@ -109,7 +111,7 @@ def _partitions(snapshot: Snapshot, rows: Ints) -> Partitions:
 
 def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
     """The rows of the table. broker: int64[n + 1], each broker's new index."""
-    pin, avoid = _at(bundles.pin, rows), _at(bundles.avoid, rows)
+    pin, avoid, left = (_at(one, rows) for one in (bundles.pin, bundles.avoid, bundles.left))
     return BundleTable(
         names=_names(cast("Names", bundles.names), rows),
         namespaces=bundles.namespaces,
@@ -129,6 +131,7 @@ def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
         is_non_persistent=_at(bundles.is_non_persistent, rows),
         is_held=_at(bundles.is_held, rows),
         moved_ms=_at(bundles.moved_ms, rows),
+        left=None if left is None else broker[left],
     )
 
 

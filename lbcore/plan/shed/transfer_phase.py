@@ -11,7 +11,7 @@ import numpy as np
 
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import PlanState
-from lbcore.plan.phases.eligible import candidate_index
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.shed.common import Selection, Shed, ShedState, ShedView, throughput
 from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer import find_transfers

@@ -114,7 +114,7 @@ class Engine:
         """A broker that may be started."""
         node = Node(spec, len(self.nodes), self._around)
         left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
-        self.saturation.add_broker(node.number, self.scenario.full_rate * left)
+        self.saturation.add_broker(self.scenario.full_rate * left)
         self.nodes[spec.name] = node
         return node
 

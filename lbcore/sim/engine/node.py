@@ -235,7 +235,10 @@ class Node:
         if self.impairment.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
-        return read
+        if not around.scenario.reports_offered:
+            return read
+        offered = self._service.stats_at(around.traffic.at(now_ms))[:, :2].sum()
+        return replace(read, offered_msg_rate=max(float(offered), float(read.traffic[:2].sum())))
 
     def _identity(self) -> Identity:
         return Identity(

@@ -43,11 +43,10 @@ class Saturation:
         self.rejected = 0.0
         self.moment = 0
 
-    def add_broker(self, number: int, room: float) -> None:
-        """A broker that can serve so many msg/s; again, as another shard has it, is the same."""
-        if number == len(self._room):
-            self._room = np.append(self._room, max(0.0, room))
-            self._work = np.append(self._work, 0.0)
+    def add_broker(self, room: float) -> None:
+        """Add the next broker by number, which can serve so many msg/s."""
+        self._room = np.append(self._room, max(0.0, room))
+        self._work = np.append(self._work, 0.0)
 
     def charge(self, broker: int, bundle: str) -> None:
         """A broker opens or closes a bundle."""

@@ -57,6 +57,7 @@ GOOD: Mapping[str, Message] = {
         failure_domain="rack-1",
         capacity=2.0,
         is_draining=True,
+        offered_msg_rate=90.5,
     ),
     "bundle_load": BundleLoad(
         envelope=ENVELOPE,

@@ -114,11 +114,14 @@ def test_parse_of_a_wrong_key_or_value_names_it_and_what_to_do(
 
 
 def test_parse_reports_every_problem_at_once() -> None:
-    mapping = {"pipeline": {"trigger_ms": 1, "nothing_like_it": 2}, "wire": {"max_parts": 0}}
+    mapping = {
+        "pipeline": {"trigger_ms": 1, "nothing_like_it": 2},
+        "wire": {"max_message_bytes": 0},
+    }
     assert set(problems_of(mapping)) == {
         "pipeline.trigger_ms",
         "pipeline.nothing_like_it",
-        "wire.max_parts",
+        "wire.max_message_bytes",
     }
 
 

@@ -100,11 +100,11 @@ BUNDLE = "acme/a/0x00000000_0xffffffff"
         ("pause", Pause()),
         ("resume --namespace acme/a", Resume(namespace="acme/a")),
         (
-            "isolation set p --namespaces acme/.* --primary b1 b2 --usage-threshold-percent 80.5",
+            "policy set-isolation p --namespaces a/.* --primary b1 --usage-threshold-percent 80.5",
             SetIsolationPolicy(
                 policy="p",
-                namespaces=("acme/.*",),
-                primary=("b1", "b2"),
+                namespaces=("a/.*",),
+                primary=("b1",),
                 usage_threshold_percent=80.5,
             ),
         ),

@@ -1,4 +1,4 @@
-"""`ballast doctor` tells what is wrong, and what to do next; and `ballast bundles`."""
+"""`ballast doctor` tells what is wrong, and what to do next; and `ballast bundle list`."""
 
 import json
 import re
@@ -213,17 +213,17 @@ def test_bundles_are_listed_by_what_is_asked(
         )
     }
     where = ["--tables", str(tables), "--json"]
-    assert main(["bundles", "--limit", "3", *where]) == 0
+    assert main(["bundle", "list", "--limit", "3", *where]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["msg_rate"] for row in found] == sorted(rates.values(), reverse=True)[:3]
     owners = {row["bundle"]: row["destination"] for row in world.newest()}
     assert all(row["broker"] == owners[row["bundle"]] for row in found)
     for order in ("topics", "sessions", "bandwidth"):
-        assert main(["bundles", "--by", order, "--broker", "broker-1:8080", *where]) == 0
+        assert main(["bundle", "list", "--by", order, "--broker", "broker-1:8080", *where]) == 0
         mine = json.loads(capsys.readouterr().out)
         assert {row["broker"] for row in mine} == {"broker-1:8080"}
         assert len(mine) == sum(owner == "broker-1:8080" for owner in owners.values())
-    assert main(["bundles", "--tables", str(tables)]) == 0
+    assert main(["bundle", "list", "--tables", str(tables)]) == 0
     assert "of its broker" in capsys.readouterr().out
-    assert main(["bundles", "--broker", "nobody", *where]) == 1
-    assert main(["bundles", "--limit", "0", *where]) == 2
+    assert main(["bundle", "list", "--broker", "nobody", *where]) == 1
+    assert main(["bundle", "list", "--limit", "0", *where]) == 2

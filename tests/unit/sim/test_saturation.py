@@ -38,8 +38,8 @@ def world_of(*loads: str) -> World:
     lines = "\n".join(f"load t/n {load}" for load in loads)
     scenario = parse_scenario(f"brokers 2\nnamespace t/n bundles=4 topics=2\n{lines}\nrun 1h\n")
     world = World(scenario)
-    for number in range(2):
-        world.saturation.add_broker(number, FULL)
+    for _ in range(2):
+        world.saturation.add_broker(FULL)
     for bundle in BUNDLES:
         world.coverage.open(bundle, 0)
     return world
@@ -116,7 +116,7 @@ def test_move_takes_a_part_of_the_capacity_where_the_broker_is_full_with_it() ->
 
 def test_broker_without_room_serves_nothing() -> None:
     world = world_of("even 10pt")
-    world.saturation.add_broker(2, -5.0)
+    world.saturation.add_broker(-5.0)
     world.coverage.close_all(BUNDLES, 0)
     for bundle in BUNDLES:
         world.coverage.open(bundle, 2)
@@ -184,3 +184,32 @@ def test_broker_that_is_added_has_its_own_room() -> None:
         engine.coverage.open(bundle, 2)
     engine.saturation.advance(30_000)
     assert engine.saturation.field_at(30_000).rates.sum() == pytest.approx(2 * FULL, rel=1e-3)
+
+
+def test_brokers_report_the_offered_load_where_the_scenario_says_so() -> None:
+    lines = CLUSTER + "load t/n even 300pt"
+    told, silent = (
+        read_of(run_until(text, 60_000).nodes["b1"])
+        for text in ("full 40000msg/s offered\n" + lines, lines)
+    )
+    assert told.offered_msg_rate == pytest.approx(3 * FULL)
+    assert silent.offered_msg_rate is None
+
+
+def test_full_group_of_brokers_is_told_beside_an_idle_one() -> None:
+    lines = """
+brokers 4
+namespace t/busy bundles=20 topics=1
+namespace t/idle bundles=4 topics=1
+own t/busy all b1-b2
+own t/idle all b3-b4
+load t/busy even 10pt each
+load t/idle even 1pt each
+at 1s command set_isolation_policy policy=busy namespaces=t/busy, primary=b1,b2
+run 3m
+"""
+    engine = run_until(lines, 120_000)
+    reports = [report for at, report in engine.recorder.reports if at > 60_000]
+    assert reports
+    assert all("full" in report["alarms"] for report in reports)
+    assert next(one.reason for one in engine.recorder.decisions if one.kind == "full") == "Full"

@@ -54,7 +54,6 @@ def test_check_of_the_defaults_finds_nothing() -> None:
             "ownership.tombstone_delay_ms",
         ),
         ({"cluster": {"authority": "external"}}, "ownership.in_flight_timeout_ms"),
-        ({"wire": {"max_bundles_per_message": 100}}, "agent.bundles_per_part"),
         ({"signals": {"report_check_ms": 90_000}}, "signals.report_check_ms"),
         ({"signals": {"usage_window_ms": 300_000}}, "signals.usage_window_ms"),
         ({"topics": {"min_insync_replicas": 2}}, "topics.min_insync_replicas"),

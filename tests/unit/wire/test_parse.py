@@ -212,6 +212,11 @@ BAD: Mapping[str, list[tuple[Change, RejectReason]]] = {
         (set_to("labels.failureDomain", 1), RejectReason.WRONG_TYPE),
         (set_to("draining", "yes"), RejectReason.WRONG_TYPE),
         (set_to("draining", 1), RejectReason.WRONG_TYPE),
+        (set_to("msgRateOffered", -1), RejectReason.NEGATIVE),
+        (set_to("msgRateOffered", float("nan")), RejectReason.NOT_FINITE),
+        (set_to("msgRateOffered", float("inf")), RejectReason.NOT_FINITE),
+        (set_to("msgRateOffered", 1e19), RejectReason.OUT_OF_RANGE),
+        (set_to("msgRateOffered", None), RejectReason.WRONG_TYPE),
     ],
     "bundle_load": [
         (without("part"), RejectReason.MISSING_FIELD),
