@@ -85,7 +85,7 @@ bench: setup-dev ## Measure batches, lookups and the planner on this machine; wr
 	@$(bin)/python -m tests.bench $(ARGS) $(if $(SCALE),--scale $(SCALE))
 
 chaos: setup-dev ## Run 1,000 rounds of random clusters and faults in virtual time
-	@$(bin)/ballast chaos $(ARGS)
+	@$(bin)/python -m tests.support.chaos $(ARGS)
 
 package: setup ## Make the wheel, and what a Spark cluster needs of Ballast with the script that submits it
 	@$(bin)/python -m jobs.package $(ARGS)

@@ -1,7 +1,7 @@
 """Backtests: what another strategy would have made of the load that a real run has recorded.
 
 Decides what is read of the tables and how the answer is worded; `lbcore.sim.reports.backtest` makes
-the scenario, the simulator runs it, the league's metrics judge it. Nothing is sent. Source: ours.
+the scenario, the simulator runs it, COLUMNS judge it. Nothing is sent.
 """
 
 import argparse
@@ -17,7 +17,6 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_instant, parse_duration_ms
-from jobs.operating.league_figures import COLUMNS
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of, note_wrong
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments
@@ -52,8 +51,18 @@ _FLOOR = "floor_adjusted.mean"
 _WIDE = 18
 _WEIGHED = ("cost", "imb mean", "bound", "over", "above", "nobody")
 _RATIOS = ("imbalance.mean", "bound.mean", "over_bound.mean")
-_COLUMNS = {title: named for title, named in COLUMNS.items() if named[0]}
-"""Those of the league that the simulator measures."""
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "floor p50": ("floor_adjusted.p50", ""),
+    "floor p95": ("floor_adjusted.p95", ""),
+    "imb p50": ("imbalance.p50", ""),
+    "imb p95": ("imbalance.p95", ""),
+    "balanced": ("balanced", f"{BAR}"),
+    "moves": ("moves", ""),
+    "thrash": ("thrash", ""),
+    "splits": ("splits", ""),
+    "unserved": ("unserved", ""),
+}
+"""Title → metric and its argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +189,7 @@ def _try(
 
 
 def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any] | None:
-    """The league's numbers of one strategy on what was recorded; None where it was given up.
+    """Return the figures of one strategy on what was recorded; None where it was given up.
 
     strategy: what the row calls it, "" = as it was set.
     """
@@ -193,7 +202,7 @@ def recorded_row(past: Past) -> dict[str, Any]:
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,
-        **{metric: found.get(metric) for metric, _ in _COLUMNS.values()},
+        **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
     }
 
 
@@ -217,7 +226,7 @@ def _judged(strategy: str, done: Run) -> dict[str, Any]:
     return {
         "strategy": strategy or AS_SET,
         "hash": done.recorder.hash(),
-        **{metric: measure_named(done, metric, about) for metric, about in _COLUMNS.values()},
+        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
     }
 
 
@@ -255,9 +264,9 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"100 % of a broker is taken for {fit.full_rate:.0f} msg/s, idle {fit.idle:.1f} %"
         + (f": fitted to {fit.rows} rows" if fit.rows else ": no row says how load makes usage")
     )
-    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in _COLUMNS)
+    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in COLUMNS)
     for row in rows:
-        cells = [format_value(metric, row[metric]) for metric, _ in _COLUMNS.values()]
+        cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield from _weighed_lines(rows)
     yield BIAS

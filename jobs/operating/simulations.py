@@ -4,13 +4,10 @@ Decides which settings a strategy's name stands for, and what lies upon what: th
 Pulsar's), the scenario's own lines, the strategy, the command line. Source: ours.
 """
 
-import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.own_strategies import require_loaded, with_own
@@ -89,7 +86,7 @@ CONTESTANTS = (
     "avg-documents",
     "multi-hit",
 )
-"""Who competes in the league when nobody is named."""
+"""The strategies that a backtest runs when none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,33 +145,6 @@ def weight_of(scenario: Scenario, config: Config) -> float:
     batches = scenario.run_ms / config.pipeline.trigger_ms
     bundles = sum(space.bundles for space in scenario.namespaces)
     return batches * (_BROKERS_OF_A_BATCH + len(scenario.brokers) + bundles / _BUNDLES_OF_A_BROKER)
-
-
-def add_rows_argument(parser: argparse.ArgumentParser) -> None:
-    """What `earlier_rows` reads."""
-    parser.add_argument(
-        "--rows",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="take what --json gave before instead of running that again",
-    )
-
-
-def earlier_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """What earlier runs came to. Raises MisuseError for a file that isn't such."""
-    return [row for path in args.rows for row in _read_rows(path)]
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = json.loads(read_text_file(path))
-    except (OSError, ValueError, RecursionError) as cause:
-        raise MisuseError(
-            f"{path} can't be read", why=cause_words(cause), next_step="name what --json wrote"
-        ) from None
-    return found
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:

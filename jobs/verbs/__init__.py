@@ -34,7 +34,6 @@ VERBS = {
     "bridge": Verb(
         module="jobs.verbs.bridge", summary="observe a Pulsar cluster, balance it, give it back"
     ),
-    "chaos": Verb(module="jobs.verbs.chaos", summary="random clusters and faults, by the thousand"),
     "broker": Verb(
         module="jobs.verbs.sending", summary="drain brokers, forget those that are gone"
     ),
@@ -59,18 +58,12 @@ VERBS = {
     "kill-broker": Verb(
         module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
     ),
-    "league": Verb(
-        module="jobs.verbs.league", summary="compare strategies on scenarios, in one table"
-    ),
     "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
     "namespace": Verb(
         module="jobs.verbs.sending", summary="create, delete, unload, exclude, include"
     ),
     "ownership": Verb(
         module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
-    ),
-    "performance": Verb(
-        module="jobs.verbs.performance", summary="the four performance tests, in virtual time"
     ),
     "pause": Verb(module="jobs.verbs.sending", summary="stop shedding and splitting"),
     "plan": Verb(

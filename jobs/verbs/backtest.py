@@ -18,14 +18,13 @@ from jobs.operating.backtesting import (
     trying,
     weighed_row,
 )
-from jobs.operating.simulations import config_of
+from jobs.operating.simulations import CONTESTANTS, config_of
 from jobs.operating.stack_words import whereabouts
-from jobs.verbs.league import DEFAULT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, which part of it, and who competes."""
-    names = f"{AS_SET},{DEFAULT}"
+    names = ",".join((AS_SET, *CONTESTANTS))
     parser.add_argument("--strategy", default=names, metavar="A,B", help=f"default: {names}")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")
     parser.epilog = (

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import OVER
-from lbcore.balancer.decisions.hot_brokers import FULL
-from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
-from lbcore.balancer.decisions.unplaced import ISOLATION_POLICIES
+from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.balancer.state.rules import ISOLATION
@@ -151,8 +151,10 @@ def full_words(row: Row) -> str:
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
     brokers = f"{missing} broker{'' if missing == 1 else 's'}"
+    of = ", ".join(inputs["of"])
+    of += ", ..." if inputs["brokers"] > len(inputs["of"]) else ""
     return (
-        f"the cluster is full: the mean usage of {inputs['brokers']} brokers is"
+        f"the cluster is full: the mean usage of {inputs['brokers']} brokers ({of}) is"
         f" {inputs['mean']:.0f} %, and moves can't help; start at least {brokers} of the mean"
         f" capacity, which brings it to {target:.0f} %; section BallastClusterFull of"
         " docs/runbook.md"

@@ -9,11 +9,14 @@ return a bundle to an owner it left less than an hour before / moves.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
 HOUR_MS = 3_600_000
+_TREND_EXPONENT = 0.8
+"""asim's choice: at most 1, or a series that goes further up could have less variation."""
 
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
@@ -117,6 +120,24 @@ def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
         returns += left is not None and move.at_ms - left < window_ms
         left_at_ms[move.bundle, move.source] = move.at_ms
     return returns / len(made) if made else 0.0
+
+
+def trend_discounted_variation(values: Sequence[float]) -> float:
+    """Return the total variation of a series, with the variation along its trend discounted.
+
+    0 for a series of one direction, nearly the total variation for one without a trend. With u up
+    and d down, m the smaller and a = (m / the greater) ** 0.8: a (u + d) + (1 - a) m. Worked:
+    [0, 3, 2, 3] has u = 4 and d = 1, so a = 0.33 and the result is 2.32. Source: CockroachDB's
+    asim (history/thrashing.go), which calls it tdtv.
+    """
+    steps = [after - before for before, after in pairwise(values)]
+    up = math.fsum(step for step in steps if step > 0)
+    down = math.fsum(-step for step in steps if step < 0)
+    least = min(up, down)
+    if least == 0:
+        return 0.0
+    share: float = (least / max(up, down)) ** _TREND_EXPONENT
+    return share * (up + down) + (1.0 - share) * least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,8 +201,8 @@ BALLAST_SHEDDER = Shedding(
     "place is divided.",
     use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
     "policies divide the cluster.",
-    beware="usage that traffic doesn't explain is relieved by nobody; [the league](league.md) "
-    "names what it is worse in",
+    beware="usage that traffic doesn't explain is relieved by nobody; "
+    "[the scoreboard](scoreboard.md) names what it is worse in",
     settings=(*keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "

@@ -77,6 +77,10 @@ METRICS: Mapping[str, Metric] = {
     "moves_of_a_bundle": Metric(doc="most moves of one bundle", unit=COUNT),
     "returns": Metric(doc="moves back to an owner left less than an hour ago", unit=COUNT),
     "thrash": Metric(doc="returns over moves", unit=PART),
+    "variation": Metric(
+        doc="trend-discounted variation of each broker's load over the range of all, summed",
+        unit=PART,
+    ),
     "splits": Metric(doc="bundles that were split", unit=COUNT),
     "bundles": Metric(doc="bundles at the end, all or of one broker", unit=COUNT,
                       argument="broker", is_open=True),

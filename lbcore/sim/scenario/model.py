@@ -159,6 +159,8 @@ class Expectation:
 class Scenario:
     """A whole scenario. recorded: the output below ----, "" = none yet.
 
+    compared: the table of several strategies below it, "" = none.
+
     settings: "section.name=value" upon the defaults, or upon Pulsar's where is_pulsar.
     callback_ms: shortest and longest time that opening, closing or splitting a bundle takes.
     commit_ms: from a batch's start until brokers read its records. full_rate: messages in + out a
@@ -183,6 +185,7 @@ class Scenario:
     happenings: tuple[Happening, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     recorded: str = ""
+    compared: str = ""
     full_rate: float = FULL_RATE_MSG_PER_S
     reports_offered: bool = False
     recordings: Mapping[str, Recording] = field(default_factory=dict)

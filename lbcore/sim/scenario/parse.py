@@ -32,6 +32,8 @@ from lbcore.sim.scenario.model import (
 from lbcore.sim.scenario.words import Line, ScenarioError
 
 RULE = "----"
+COMPARED_RULE = f"{RULE} compared"
+"""Below it, after the recorded output: several strategies in one table."""
 _PROSE = re.compile(r"(?:^|\s)#")
 SPREADS: Mapping[str, str] = {
     "even": "every topic alike",
@@ -69,7 +71,7 @@ class _Draft:
 def parse_scenario(content: str) -> Scenario:
     """The scenario that a text describes. Raises ScenarioError."""
     draft, last = _Draft(), 0
-    above, _, recorded = _divided(content)
+    above, recorded, compared = _divided(content)
     for last, text in enumerate(above.splitlines(), start=1):
         line = Line(last, _PROSE.split(text, maxsplit=1)[0])
         if line.is_at_end():
@@ -86,23 +88,38 @@ def parse_scenario(content: str) -> Scenario:
         happenings=tuple(sorted(draft.happenings, key=lambda one: one.at_ms)),
         expectations=tuple(draft.expectations),
         recorded=recorded,
+        compared=compared,
     )
     require_agreement(scenario)
     return scenario
 
 
 def with_recorded(content: str, output: str) -> str:
-    """The scenario's text with this output below its rule."""
-    above, _, _ = _divided(content)
-    return f"{above.rstrip()}\n\n{RULE}\n{output}"
+    """The scenario's text with this output below its rule; a comparison stays."""
+    above, _, compared = _divided(content)
+    return _joined(above, output, compared)
+
+
+def with_compared(content: str, comparison: str) -> str:
+    """Return the scenario's text with this comparison below the recorded output."""
+    above, recorded, _ = _divided(content)
+    return _joined(above, recorded, comparison)
+
+
+def _joined(above: str, recorded: str, compared: str) -> str:
+    below = f"{COMPARED_RULE}\n{compared}" if compared else ""
+    return f"{above.rstrip()}\n\n{RULE}\n{recorded}{below}"
 
 
 def _divided(content: str) -> tuple[str, str, str]:
+    """Divide a text into the scenario, its recorded output and its comparison."""
     lines = content.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        if line.rstrip() == RULE:
-            return "".join(lines[:at]), line, "".join(lines[at + 1 :])
-    return content, "", ""
+    rules = {line.rstrip(): at for at, line in reversed(list(enumerate(lines)))}
+    first = rules.get(RULE, len(lines))
+    second = max(first, rules.get(COMPARED_RULE, len(lines)))
+    parts = lines[:first], lines[first + 1 : second], lines[second + 1 :]
+    above, recorded, compared = map("".join, parts)
+    return above, recorded, compared
 
 
 def _take_line(draft: _Draft, line: Line) -> None:
@@ -379,4 +396,12 @@ _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
     "expect": _expect,
 }
 
-__all__ = ["HAPPENINGS", "METRICS", "SPREADS", "ScenarioError", "parse_scenario", "with_recorded"]
+__all__ = [
+    "HAPPENINGS",
+    "METRICS",
+    "SPREADS",
+    "ScenarioError",
+    "parse_scenario",
+    "with_compared",
+    "with_recorded",
+]

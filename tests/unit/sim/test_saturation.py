@@ -194,3 +194,22 @@ def test_brokers_report_the_offered_load_where_the_scenario_says_so() -> None:
     )
     assert told.offered_msg_rate == pytest.approx(3 * FULL)
     assert silent.offered_msg_rate is None
+
+
+def test_full_group_of_brokers_is_told_beside_an_idle_one() -> None:
+    lines = """
+brokers 4
+namespace t/busy bundles=20 topics=1
+namespace t/idle bundles=4 topics=1
+own t/busy all b1-b2
+own t/idle all b3-b4
+load t/busy even 10pt each
+load t/idle even 1pt each
+at 1s command set_isolation_policy policy=busy namespaces=t/busy, primary=b1,b2
+run 3m
+"""
+    engine = run_until(lines, 120_000)
+    reports = [report for at, report in engine.recorder.reports if at > 60_000]
+    assert reports
+    assert all("full" in report["alarms"] for report in reports)
+    assert next(one.reason for one in engine.recorder.decisions if one.kind == "full") == "Full"

@@ -1,24 +1,21 @@
-"""Exact bounds by a solver (HiGHS): what small clusters are held against, and relaxations tried on.
+"""The fewest moves by a solver (HiGHS): what the bound of `lbcore.bounds.moves` is held against.
 
-Decides the mixed-integer programs; `lbcore.bounds` has the relaxations that are proven without. A
-search that ends early (by its limit of nodes, never of time) gives the solver's dual bound, which
-is a lower bound as well. Needs `highspy`, which `make setup-dev` installs. Source: ours.
+A search that ends early (by its limit of nodes, never of time) gives the solver's dual bound, which
+is a lower bound as well.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import highspy
 import numpy as np
+from numpy.typing import NDArray
 
-from jobs.console import CommandError
-from lbcore.bounds.imbalance import Floats, least_imbalance
-from lbcore.bounds.moves import Course, worst_times
-from lbcore.sim.engine.engine import Run
-from lbcore.sim.judge.possible import course_of
+from lbcore.bounds.imbalance import Floats
+from lbcore.bounds.moves import Course, leaving
 
 NODES_MAX = 2_000
-VARIABLES_MAX = 10_000
 _GAP = 1e-6
 
 
@@ -51,22 +48,11 @@ def exact_moves(course: Course, times: Sequence[int]) -> int | None:
     return max(0, math.ceil(_bound(model) - _GAP))
 
 
-def exact_least(run: Run) -> int | None:
-    """The fewest moves of a run's bundles at the times that are worst for some broker.
-
-    None: it is too large. Never below the relaxation, which counts at the same times.
-    """
-    samples = [sample for sample in run.recorder.samples if not np.isnan(sample.loads).all()]
-    course = course_of(run, samples)
-    counts = np.array(
-        [
-            least_imbalance(course.weights[at], course.brokers_at(at)) <= course.bar
-            for at in range(len(samples))
-        ]
-    )
-    times = worst_times(course, counts)
-    size = len(course.first) * len(course.capacity) * len(times)
-    return exact_moves(course, times) if size <= VARIABLES_MAX else None
+def worst_times(course: Course, counts: NDArray[np.bool_]) -> list[int]:
+    """Return the first of the worst times of each broker, ascending."""
+    needed = leaving(course, counts)
+    brokers = np.flatnonzero(needed.any(axis=0)).tolist()
+    return sorted({int(np.argmax(needed[:, broker])) for broker in brokers})
 
 
 def _count_move(model: Any, moved: Any, where: Sequence[Any], since: Any) -> None:
@@ -95,15 +81,6 @@ def _hold(
 
 def _model() -> Any:
     """An empty, silent model whose search is the same each time."""
-    try:
-        import highspy  # noqa: PLC0415 a dependency of development
-    except ModuleNotFoundError:
-        raise CommandError(
-            "there is no solver for exact bounds",
-            why="highspy is not installed",
-            next_step="leave --exact out, or install it: pip install 'ballast[solver]' "
-            "(`make setup-dev` does, too)",
-        ) from None
     model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     model.silent()
     for name, value in (("threads", 1), ("random_seed", 0), ("mip_max_nodes", NODES_MAX)):

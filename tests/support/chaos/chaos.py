@@ -121,7 +121,7 @@ class _Round:
         one = f"b{self._dice.between(1, self._brokers)}"
         some = self._one_of((one, one, "all"))
         draw = self._dice.between(0, 15)
-        if draw <= 3:  # noqa: PLR2004 brokers that go are the commonest
+        if draw <= 3:
             return self._going(at, one)
         return [f"at {at}s {self._lasting_fault(draw, one, some, lasts)}"]
 
@@ -151,7 +151,7 @@ class _Round:
         if kind == 1:
             crash = " crash" if self._dice.happens(0.5) else ""
             return [f"at {at}s restart all down=3s every 15s{crash}"]
-        if kind == 2 and self._spare > 0:  # noqa: PLR2004 the third kind
+        if kind == 2 and self._spare > 0:
             self._spare -= 1
             return [f"at {at}s {self._one_of(('crash', 'stop', 'drain'))} {one}"]
         return [f"at {at}s {self._one_of(('crash', 'stop'))} {one}", f"at {back}s start {one}"]

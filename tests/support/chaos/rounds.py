@@ -14,14 +14,14 @@ import numpy as np
 
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.chaos.chaos import chaos_text
 from lbcore.sim.engine.clock import START_MS
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.judge.measures import unsettled_records
-from lbcore.sim.judge.safety import SafetyWatch
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile
+from tests.support.chaos.chaos import chaos_text
+from tests.support.chaos.safety import SafetyWatch
 
 HANDOVER_MS = 10_000
 """No handover lasts longer when nothing is wrong."""
