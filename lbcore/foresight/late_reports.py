@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.foresight.planning_memory import is_planned
 from lbcore.plan.pending import (
