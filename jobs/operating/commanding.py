@@ -18,8 +18,8 @@ from jobs.console import CommandError, Exit, UnknownError, answer, note, three_p
 from jobs.operating.command_words import read_command
 from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
-from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.stack_words import Whereabouts, whereabouts
+from jobs.operating.status_rows import read_rehearsal_rows
 from lbcore.balancer.state.outcome import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobWord, judge_job

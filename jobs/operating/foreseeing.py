@@ -9,8 +9,8 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.own_strategies import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook
-from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.simulations import STRATEGIES, settings_with
+from jobs.operating.status_rows import read_rehearsal_rows
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee

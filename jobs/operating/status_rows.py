@@ -1,19 +1,20 @@
-"""Reads what a cluster's status is made of: for the verb, the service, the overview, the doctor.
-
-Decides how far back is looked; what is said of it is `lbcore.explain.status`'. Source: ours.
-"""
+"""Rows of the tables that a status and a rehearsal are made of, and how far back they reach."""
 
 import pyarrow.compute as pc
 
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
+from jobs.adapters.processes.clocks import wall_ms
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import HELD
-from lbcore.balancer.decisions.hot_brokers import FULL
-from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.noticed import RECENT_MS
 from lbcore.explain.status import HISTORY_MS, StatusRows
+from lbcore.foresight.planning_memory import REMEMBERED_MS
+from lbcore.foresight.rehearse import RehearsalRows
+from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import SHOWN_MS
 
@@ -85,3 +86,18 @@ def _certificates(own: LookupConfig | None) -> dict[str, int]:
     path = own.certificate_file if own is not None else ""
     ends_ms = ends_in_file(path)
     return {f"the service ({path})": ends_ms} if ends_ms else {}
+
+
+def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
+    """Everything that a rehearsal goes by; of what is only history the newest."""
+    writer = reader.writer()
+    written_ms = writer.now_ms if writer else wall_ms()
+    since_ms = {
+        LOAD_HISTORY.name: written_ms - RECENT_MS,
+        DECISIONS.name: written_ms - REMEMBERED_MS,
+    }
+    return RehearsalRows.read(
+        lambda name: reader.rows(
+            name, condition=f"at_ms >= {since_ms[name]}" if name in since_ms else ""
+        )
+    )

@@ -26,7 +26,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from jobs import VERSION
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.protocol import Account, Cut
@@ -50,7 +49,6 @@ OWNER_LOOKUPS = "pulsar_sunit_state_chn_owner_lookup_total"
 _REFUSALS = (*OTHER_REFUSALS, *FOREIGN, *(one.value for one in TokenFault))
 
 LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
-    gauge("ballast_lookup_info", "1; the service's version.", "version"),
     counter(
         "ballast_lookup_requests_total", "Lookups by what they came to.", "result",
         result=(*(one.value for one in LookupOutcome), *OTHER_RESULTS),
@@ -90,8 +88,6 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_tables_trouble",
           "1 while the newest tables are refused or unreadable: answers age."),
     counter("ballast_tables_errors_total", "Times the tables could not be read."),
-    counter("ballast_tables_commits_total", "Commits of ownership_events applied."),
-    counter("ballast_tables_rows_total", "Ownership records applied from commits."),
     counter(
         "ballast_requests_refused_total", "Requests that were not let in, by reason.", "reason",
         reason=_REFUSALS,
@@ -158,11 +154,6 @@ class LookupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The counts as metrics; called by the registry."""
-        info = GaugeMetricFamily(
-            "ballast_lookup_info", _DOCS["ballast_lookup_info"], labels=["version"]
-        )
-        info.add_metric([VERSION], 1)
-        yield info
         yield _counter("ballast_lookup_requests", "result", self._results)
         yield _owner_lookups(self._follower.cluster, self._states)
         yield self._histogram()
@@ -176,8 +167,6 @@ class LookupMetrics(Collector):
         yield _counter("ballast_tables_reloads", "reason", counts.reloads)
         yield _gauge("ballast_tables_trouble", int(counts.last_error != ""))
         yield _plain_counter("ballast_tables_errors", counts.errors)
-        yield _plain_counter("ballast_tables_commits", counts.commits)
-        yield _plain_counter("ballast_tables_rows", counts.rows)
 
         yield from self._of_admin()
 

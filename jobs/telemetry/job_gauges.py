@@ -11,9 +11,8 @@ from typing import Any
 from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_NAMES
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
-from lbcore.balancer.gauges import HIGH, LOW
-from lbcore.balancer.intake.telling_time import DRIVER, KAFKA
-from lbcore.balancer.report import CLOCKS, GAUGES
+from lbcore.balancer.intake.clock import DRIVER, KAFKA
+from lbcore.balancer.report import CLOCKS, GAUGES, HIGH, LOW
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State
 

@@ -2,21 +2,24 @@
 
 Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
 own. A phase over items that don't need each other is worked on item by item when it raises, any
-other is left out as a whole for the batch; see `put_aside`. Part of `balancer`. Source: ours.
+other is left out as a whole for the batch; see `fault_isolation`. Part of `balancer`. Source: ours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lbcore.balancer.checking import check_transitions
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
 from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.move_effects import observe_moves
-from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
-from lbcore.balancer.history import write_history
+from lbcore.balancer.faults import (
+    check_transitions,
+    put_answer_aside,
+    put_command_aside,
+    put_message_aside,
+)
 from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     count_not_kept,
@@ -30,23 +33,23 @@ from lbcore.balancer.intake.intake import (
     write_refused,
 )
 from lbcore.balancer.intake.topics import take_topics
-from lbcore.balancer.planning_memory import write_memory
-from lbcore.balancer.report import write_brokers
+from lbcore.balancer.report import write_brokers, write_history, write_memory, write_settings
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.creations import drive_creations
+from lbcore.balancer.tasks.creations import (
+    drive_creations,
+    drop_unrecorded,
+    keep_pace,
+    reserve_bundles,
+)
 from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired
-from lbcore.balancer.tasks.drains import drive_drains
+from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
 from lbcore.balancer.tasks.forgetting import forget_what_is_over
-from lbcore.balancer.tasks.pace import keep_pace
-from lbcore.balancer.tasks.pins import end_pins, follow_pins
-from lbcore.balancer.tasks.reserving import drop_unrecorded, reserve_bundles
 from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
-from lbcore.balancer.telling_settings import write_settings
 from lbcore.balancer.transitions.reconcile import reconcile
 from lbcore.balancer.transitions.repairs import repair_ownership
 from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
-from lbcore.put_aside import Fault
+from lbcore.fault_isolation import Fault
 from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
@@ -61,7 +64,7 @@ class Batch:
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
-        """What the scorers, and a rebuild before it, left out, as `put_aside.told` says it."""
+        """What the scorers, and a rebuild before it, left out, by cause."""
         found = [fault for update in self.updates for fault in update.faults]
         return [*self.before.unread, *found]
 

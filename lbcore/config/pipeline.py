@@ -6,7 +6,7 @@ aliases.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import correction, setting
 from lbcore.model.names import check_cluster
 
 MINUTE_MS = 60_000
@@ -143,16 +143,8 @@ class Pipeline:
         doc="Free bundles are placed when no broker has joined for this long (five times as long"
         " at most), so that the first broker up does not get all of them.",
     )
-    report_age_max_ms: int = setting(
-        180_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=86_400_000,
-        pulsar_default=2_700_000,
-        dynamic=True,
-        doc="A broker's load report older than this is stale; several times"
-        " signals.report_max_interval_ms.",
-    )
+    # older load of a broker counts as unknown
+    report_age_max_ms: int = correction(180_000, pulsar=2_700_000)
     restart_settle_ms: int = setting(
         30_000,
         unit="ms",
@@ -162,16 +154,8 @@ class Pipeline:
         dynamic=True,
         doc="A broker that restarted, or came back from silence, is unsettled for this long.",
     )
-    unsettled_max_percent: int = setting(
-        50,
-        unit="percent",
-        minimum=0,
-        maximum=100,
-        pulsar_default=100,
-        dynamic=True,
-        doc="Nothing is shed or split while more of the brokers are unsettled, or have stale"
-        " reports.",
-    )
+    # no plan while more brokers than this are silent or new
+    unsettled_max_percent: int = correction(50, pulsar=100)
     # 16 bytes each; bundles of other topics are cut as if nothing were known of them
     topics_kept_max: int = 500_000
     plan_lag_max_ms: int = 10_000  # no plan while the newest tick is older: reports are old, too

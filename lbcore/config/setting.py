@@ -42,9 +42,16 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
     return field(default=default, metadata={"setting": Setting(pulsar=aliases, **declared)})
 
 
+def correction(default: Any, *, pulsar: Any) -> Any:
+    """A constant by which Ballast corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
+    about = Setting(doc="", pulsar_default=pulsar, dynamic=True)  # by shedding.is_pulsar_exact
+    return field(default=default, metadata={"correction": about})
+
+
 def declared(section_field: "Field[Any]") -> Setting:
-    """The declaration of a section's field."""
-    found: Setting = section_field.metadata["setting"]
+    """The declaration of a section's field; an empty one for a constant."""
+    about = section_field.metadata
+    found: Setting = about.get("setting") or about.get("correction") or Setting(doc="")
     return found
 
 

@@ -5,7 +5,7 @@ Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import correction, setting
 from lbcore.config.strategies import BALLAST, THRESHOLD
 from lbcore.model.names import check_namespace
 
@@ -43,6 +43,13 @@ class SheddingConfig:
         pulsar_default=False,
         doc="avg, threshold, overload, uniform: judge a broker against the brokers that isolation "
         "policies let share its bundles; off, as in Pulsar, against the whole cluster",
+        dynamic=True,
+    )
+    is_pulsar_exact: bool = setting(
+        default=False,
+        pulsar_default=True,
+        doc="as Pulsar does it, without Ballast's corrections of its algorithms"
+        " (docs/differences.md lists them)",
         dynamic=True,
     )
     grace_period_ms: int = setting(
@@ -199,19 +206,10 @@ class SheddingConfig:
         minimum=1,
         dynamic=True,
     )
-    fresh_hits: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="a broker's hits and averages advance only on a report newer than the one judged last, "
-        "and at most once in hit_period_ms",
-        dynamic=True,
-    )
-    adjust_load: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="count moves that are decided and not yet visible in reports",
-        dynamic=True,
-    )
+    # one report is judged once, however often cycles come
+    fresh_hits: bool = correction(default=True, pulsar=False)
+    # what is decided and not reported yet counts as done
+    adjust_load: bool = correction(default=True, pulsar=False)
     # what is left of a change that reports never showed, after each report at rest
     adjust_keep: float = 0.5
     # a decided move is forgotten after this time, whatever became of it
@@ -286,10 +284,5 @@ class SheddingConfig:
         minimum=1,
         dynamic=True,
     )
-    keep_destination: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="avg: the destination it chose is kept unless a policy forbids it; otherwise even "
-        "distribution may take it away",
-        dynamic=True,
-    )
+    # even distribution does not undo what avg has planned
+    keep_destination: bool = correction(default=True, pulsar=False)

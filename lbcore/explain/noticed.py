@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import OVER
-from lbcore.balancer.decisions.hot_brokers import FULL
-from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
-from lbcore.balancer.decisions.unplaced import ISOLATION_POLICIES
+from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.balancer.state.rules import ISOLATION

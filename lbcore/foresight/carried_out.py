@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.transitions.replies import BrokerAnswer, take_answers
 from lbcore.ownership.records import OwnershipRecord, State

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.foresight.planning_memory import is_planned
 from lbcore.plan.pending import (
@@ -45,7 +45,7 @@ def count_moves(
 
     load: the newest row of each broker; decisions: rows in any order. What planning remembers as
     unseen is counted with it, and forgotten, but for what it doubts already: that is left to it.
-    Only where planning counts its moves (`shedding.adjust_load`).
+    Only where planning counts its moves (not under `shedding.is_pulsar_exact`).
     """
     if not work.config.shedding.adjust_load:
         return 0

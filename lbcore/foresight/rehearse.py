@@ -20,7 +20,7 @@ from lbcore.balancer.state.effects import Row
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.outcome import ACCEPTED, DONE
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.model.resources import complete

@@ -245,17 +245,6 @@ def load_share(bundle: Floats, broker: Floats) -> float:
     return 0.0
 
 
-def load_shares(bundles: Floats, brokers: Floats) -> Floats:
-    """`load_share` of k bundles, each of its own broker, float64[k]. Both: float64[k, 4]."""
-    found = np.zeros(len(bundles))
-    for columns in ((RATE_IN, RATE_OUT), (THROUGHPUT_IN, THROUGHPUT_OUT)):
-        mine, all_of_it = (one[:, columns[0]] + one[:, columns[1]] for one in (bundles, brokers))
-        has_some = all_of_it > 0
-        shares = np.minimum(1.0, mine / np.where(has_some, all_of_it, 1.0))
-        found = np.where(has_some, shares, found)
-    return found
-
-
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
     """What bundles without an owner add to the brokers that get them, float64[n, COLUMNS].
 

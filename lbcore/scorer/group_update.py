@@ -92,7 +92,7 @@ class GroupUpdate:
     counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
     the offset after the last row seen. not_kept: "TOPIC:REASON" → messages that were refused and
     are not in `rejected`. read_bytes: of the keys and values that were read. faults: what was put
-    aside, as `put_aside.told` says it.
+    aside, as `fault_isolation.summarize_faults` says it.
     """
 
     group: int

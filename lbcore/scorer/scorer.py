@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lbcore.machine import Care, Step
-from lbcore.put_aside import Fault, Guard, Guarded, Unguarded, told
+from lbcore.fault_isolation import Fault, FaultIsolator, Guard, Unguarded, summarize_faults
+from lbcore.machine import IsolationLevel, Step
 from lbcore.scorer.batch import PENDING_BYTES, ScorerBatch
 from lbcore.scorer.group_update import (
     TICK,
@@ -91,25 +91,27 @@ class BrokerScorer:
         self._work_on(batch, events, Unguarded(), now_ms)
         return Step(state=batch.close(), effects=[self._update(batch)])
 
-    def step_apart(
+    def step_isolated(
         self,
         state: ScorerState | None,
         events: Sequence[RawMessage],
         now_ms: int,
-        care: Care,
+        level: IsolationLevel,
         error: Exception,
     ) -> Step[ScorerState, GroupUpdate]:
         """The same micro-batch, without what raises in it."""
         batch = ScorerBatch(before=state or {})
 
         def check(_: Mapping[str, Any]) -> None:
-            if care is Care.PACKED:
+            if level is IsolationLevel.PACKED:
                 self.pack(batch.close())
                 pack_update(self._update(batch))
 
-        guard = Guarded(opened=batch, check=check, refused=error if care is Care.ALL else None)
+        guard = FaultIsolator(
+            opened=batch, check=check, refused=error if level is IsolationLevel.ALL else None
+        )
         self._work_on(batch, events, guard, now_ms)
-        batch.faults = told(guard.faults)
+        batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
 
     def _work_on(

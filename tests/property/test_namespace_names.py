@@ -10,7 +10,7 @@ from itertools import permutations
 import pytest
 
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.model.names import index_namespaces, namespace_of_topic, parse_bundle
 from lbcore.ownership.invariants import of_bundles

@@ -6,7 +6,7 @@ or a topic that is read again.
 
 import pytest
 
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.wire.messages import Command
 from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared
 from tests.support.worlds.rebuilt import promised

@@ -12,8 +12,8 @@ from lbcore.balancer import rebuild
 from lbcore.balancer.phases import REBUILD
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.outcome import DONE
-from lbcore.balancer.tasks.identity import status_of
-from lbcore.put_aside import ALARM
+from lbcore.balancer.tasks.waiting import status_of
+from lbcore.fault_isolation import ALARM
 from tests.support.worlds.checked_world import records_of
 from tests.support.worlds.safe_world import FIRST, NEIGHBOUR, PlantedError, SafeWorld, running
 from tests.support.worlds.world import is_settled, states

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from jobs.adapters.delta.tables import arrow_schema
 from lbcore.balancer.state.effects import table_of, unpack_columns
-from lbcore.put_aside import Fault, fault_of
+from lbcore.fault_isolation import Fault, fault_of
 
 PHASE = "sink_row"
 """What its faults are counted under."""

@@ -30,7 +30,7 @@ from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFoll
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError
-from lbcore.balancer.tasks.identity import identity
+from lbcore.balancer.tasks.waiting import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments
 from lbcore.wire.format import format_message

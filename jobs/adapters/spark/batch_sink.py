@@ -38,6 +38,7 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
+from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.tables import (
@@ -58,7 +59,6 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
-from lbcore.put_aside import ALARM, Fault, fault_of, told
 
 ORDER = (
     NAMESPACES.name,
@@ -231,7 +231,7 @@ class BatchSink:
 
     def _tell_faults(self, seen: BatchSeen, faults: Sequence[Fault]) -> None:
         report = seen.reports[0]
-        for fault in told(faults):
+        for fault in summarize_faults(faults):
             name = f"fault:{fault['phase']}"
             report["counts"][name] = report["counts"].get(name, 0) + fault["count"]
             report["alarms"][:] = sorted({*report["alarms"], ALARM})

@@ -24,8 +24,13 @@ from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, Publisher
 from jobs.adapters.spark.checkpoint import ClaimedTables
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.rebuild import RowReading, TableRows, rebuild_state
-from lbcore.balancer.restored import lifted_events, lifted_namespaces
+from lbcore.balancer.rebuild import (
+    RowReading,
+    TableRows,
+    lifted_events,
+    lifted_namespaces,
+    rebuild_state,
+)
 from lbcore.balancer.state.effects import TOMBSTONE
 from lbcore.balancer.state.outcome import ACCEPTED
 from lbcore.config.tree import Config
@@ -65,7 +70,7 @@ def complete_last_batch(writer: TableWriter) -> None:
 def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
     """Write every bundle's record once more, at a version that nobody has seen; how many.
 
-    As one batch of a query of its own, see `lbcore.balancer.restored`; what it owes the current
+    As one batch of a query of its own, see `lbcore.balancer.rebuild`; what it owes the current
     table, `complete_last_batch` writes. now_ms: the time, in ms since 1970. read: `offsets` and
     `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
     """

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.balancer.intake.broker_liveness import note_silent
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.book import NamespaceEntry
 from lbcore.balancer.state.outcome import DONE, Outcome, refuse
 from lbcore.balancer.state.work import Work

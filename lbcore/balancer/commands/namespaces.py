@@ -13,8 +13,7 @@ import numpy as np
 from lbcore.balancer.commands.unloads import begin_unload
 from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.book import SPLIT_ALGORITHM, NamespaceEntry
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.state.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import begin_creation, give_up_creation, room_for_whole

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.carrying_out import carry_out
-from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
-from lbcore.balancer.decisions.restraint import (
+from lbcore.balancer.decisions.carrying_out import (
     PLAN_WAITS,
+    carry_out,
     is_only_observed,
     reason_not_to_balance,
     reason_to_stand_still,
     reason_to_stay,
 )
+from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
 from lbcore.balancer.state.proposals import (
     STEP_BEGUN,
     STEP_DONE,

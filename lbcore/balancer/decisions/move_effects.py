@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.balancer_state import PendingEffect
 from lbcore.balancer.state.work import Work
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.records import State

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.intake.eligible_brokers import is_draining
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.rules import Brake
 from lbcore.balancer.state.work import Work
 from lbcore.wire.messages import Command

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.intake.brake import watch_brake
+from lbcore.balancer.intake.clock import advance_clock
 from lbcore.balancer.intake.eligible_brokers import (
+    is_external,
     many_silent,
     note_flapping,
     overdue_ms,
     suspected,
 )
-from lbcore.balancer.intake.external import is_external
-from lbcore.balancer.intake.telling_time import tell_time
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.liveness import Liveness, Rows
 from lbcore.scorer.group_update import TICK, GroupUpdate
@@ -53,7 +53,7 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
-    tell_time(work, before, updates, is_full=is_full)
+    advance_clock(work, before, updates, is_full=is_full)
     _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)

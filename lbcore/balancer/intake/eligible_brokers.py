@@ -1,15 +1,14 @@
-"""Eligible brokers: which brokers may be given bundles, as far as it depends on the brokers alone.
+"""Brokers that may be given bundles now, and clusters whose ownership another authority decides."""
 
-Decides who drains, who flaps, who may be dead, and why one can't be a destination now. Placing,
-commands, repairs and the cycle ask. Part of `balancer`. Source: ours; a broker that starts again
-and again would drop what it is given again and again. To suspect before judging is how failure
-detectors put it (Chandra and Toueg 1996).
-"""
-
-from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.work import Work
+from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.plan.filter.index import flapping_brokers
+
+
+def is_external(work: Work) -> bool:
+    """Whether another authority owns this cluster's ownership, and a bridge tells of it."""
+    return work.config.cluster.authority == EXTERNAL
 
 
 def is_draining(work: Work, broker: str) -> bool:

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lbcore.balancer.state.book import BrokerEntry
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import COUNT_MAX
+from lbcore.balancer.state.ledger import COUNT_MAX, NOBODY
 from lbcore.balancer.state.work import Work
+from lbcore.fault_isolation import Fault
 from lbcore.model.tables import REJECTED_REPORTS
-from lbcore.put_aside import Fault
 from lbcore.scorer.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
 from lbcore.signals.arrays import with_rows
 from lbcore.signals.averages import observe_bundles

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.records import CreatedTopics
 from lbcore.balancer.state.topic_book import BundleTopics, partition_mark, sender_of
 from lbcore.balancer.state.work import Work

@@ -1,17 +1,14 @@
-"""The balancer's state: everything that it remembers of one cluster, from batch to batch.
-
-Decides nothing; `balancer` packs it, `work` opens it for change. Source: ours.
-"""
+"""State of the balancer: everything that it remembers of one cluster from batch to batch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore import packing
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
+from lbcore.balancer.state.chunks import Memo
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.memo import Memo
 from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
@@ -20,11 +17,38 @@ from lbcore.plan.decision import PlanState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEffect:
+    """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
+
+    destination: "" = placement's to choose; then whoever gets it.
+    """
+
+    decision_id: str
+    source: str
+    destination: str
+    decided_ms: int
+    source_before: float
+    destination_before: float
+    moved_ms: int = 0
+    moved_tick_ms: int = 0
+
+
+def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
+    """What a packed state keeps."""
+    return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
+
+
+def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
+    """The inverse of `effects_to_plain`."""
+    return {bundle: PendingEffect(**one) for bundle, one in plain.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """When the balancer did what.
 
     clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch, as
-    `telling_time` tells it; stepped_ms: and by the driver's clock alone; read_ms: of the last one
+    `clock` tells it; stepped_ms: and by the driver's clock alone; read_ms: of the last one
     that left nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last
     cycle, begun at cycle_ms; shed_ms, split_ms: of the last that shed, and split. history_ms: of
     the last rows of history, written for brokers up to history_after, "" = for all.
@@ -70,7 +94,7 @@ class BalancerState:
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
     pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
-    that a rebuild could not read, as `put_aside.told` says it, until the first batch has told of
+    that a rebuild could not read, by cause, until the first batch has told of
     them. told: digest of the settings that the
     tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
     """

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.balancer.state.balancer_state import BalancerState, Times
+from lbcore.balancer.state.balancer_state import BalancerState, PendingEffect, Times
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry, namespace_row
+from lbcore.balancer.state.chunks import Memo, remembered
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.memo import Memo, remembered
 from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.records import CreatedTopics, OpenRecords
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
@@ -30,6 +29,7 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
+from lbcore.fault_isolation import Guard, Unguarded
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -42,7 +42,6 @@ from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Guard, Unguarded
 from lbcore.validation.dynamic import in_force, with_dynamic
 from lbcore.wire.messages import Command
 
@@ -57,7 +56,7 @@ class Work:
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
     guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
-    batch decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
+    batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
     """
 
     config: Config

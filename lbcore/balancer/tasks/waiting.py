@@ -1,12 +1,8 @@
-"""Waiting: commands whose effect takes time, until their final outcome is written.
-
-Decides when an accepted command has ended, and how: by the transitions that carry its id, by the
-word of whoever carries it out, or because its time is over; what goes on then goes on all the same.
-`commands` begins a wait, `balancer` settles once a batch. Source: ours.
-"""
+"""Commands that were accepted and have not ended: their identity, deadlines and outcomes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 from lbcore.balancer.state.effects import to_json
@@ -23,11 +19,40 @@ from lbcore.balancer.state.outcome import (
     Waiting,
 )
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import identity, remember
+from lbcore.fault_isolation import Fault
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.put_aside import Fault
 from lbcore.wire.commands import KINDS
 from lbcore.wire.messages import Command
+
+_DIGEST_BYTES = 8
+
+
+def identity_of(kind: str, arguments: Mapping[str, Any], principal: str) -> str:
+    """16 hexadecimal digits, equal for equal commands, whatever the order of their arguments."""
+    text = to_json([kind, arguments, principal])
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def identity(command: Command) -> str:
+    """Of a command as it was sent."""
+    return identity_of(command.kind, command.arguments, command.principal)
+
+
+def remember(status: str, asked: str) -> str:
+    """What the state holds of a command that has an outcome. asked: its identity."""
+    return f"{status} {asked}"
+
+
+def status_of(remembered: str) -> str:
+    """The outcome's status; states of before have nothing else."""
+    return remembered.partition(" ")[0]
+
+
+def is_same(remembered: str, command: Command) -> bool:
+    """Whether a command may be the one that is remembered; of an older state any may."""
+    asked = remembered.partition(" ")[2]
+    return not asked or asked == identity(command)
+
 
 MAX_WAITING = 1_000
 """Commands that may be under way at once; more are refused."""

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, record_row
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.records import State
 from lbcore.scorer.group_update import BundleReport, GroupUpdate

@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.brake import is_confirming
-from lbcore.balancer.intake.eligible_brokers import is_open, many_silent, overdue, unsteady
-from lbcore.balancer.intake.external import is_external
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.intake.eligible_brokers import (
+    is_external,
+    is_open,
+    many_silent,
+    overdue,
+    unsteady,
+)
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.state.work import Work
 from lbcore.model.names import bundle_order
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE

@@ -7,7 +7,7 @@ Decides nothing by itself: `ownership.acknowledge` says what an answer changes. 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.transitions.repairs import carry_out_all
 from lbcore.balancer.transitions.splits import finish_split

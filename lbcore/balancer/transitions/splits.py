@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.balancer.decisions.carrying_out import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.decisions.placing import usable_brokers
-from lbcore.balancer.decisions.restraint import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
 from lbcore.balancer.intake.topics import created_topics
 from lbcore.balancer.state.work import Work

@@ -6,6 +6,7 @@ short names and advice are ours.
 """
 
 from dataclasses import fields, replace
+from typing import Any
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.shedding import SheddingConfig
@@ -37,6 +38,12 @@ from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
 from lbcore.plan.strategy import SCORE_WEIGHTS, WEIGHTS, keys
 
+
+def _settings(declaring: Any) -> list[str]:
+    """The fields of a section that are settings, no constants."""
+    return [one.name for one in fields(declaring) if "setting" in one.metadata]
+
+
 _MULTI_HIT = keys(
     "shedding",
     *(one.name for one in fields(SheddingConfig) if one.name.startswith("multi_hit")),
@@ -61,7 +68,7 @@ AVG_SHEDDER = Shedding(
             "avg_high_hits",
             "max_unload_fraction",
             *_LEAST_MOVES,
-            "keep_destination",
+            "is_pulsar_exact",
             "by_group",
         ),
         *WEIGHTS,
@@ -88,8 +95,8 @@ THRESHOLD_SHEDDER = Shedding(
     use_when="Pulsar's default until 2026; many similar brokers. Turn `multi_hit` on, or the "
     "lower boundary when brokers are added.",
     beware="smoothed scores lag behind, so Pulsar's rule unloads past the balance "
-    "(`shedding.adjust_load` cures it); a new empty broker among many full ones lifts nobody over "
-    "the threshold (`shedding.lower_boundary` cures it)",
+    "(`shedding.is_pulsar_exact` off cures it); a new empty broker among many full ones lifts "
+    "nobody over the threshold (`shedding.lower_boundary` cures it)",
     settings=(
         *keys(
             "shedding",
@@ -181,7 +188,10 @@ TRANSFER_SHEDDER = Shedding(
     use_when="Migrating from the extensible load manager, or a deviation is the goal.",
     beware="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
     "move",
-    settings=(*keys("transfer", *(one.name for one in fields(TransferConfig))), *SCORE_WEIGHTS),
+    settings=(
+        *keys("transfer", *_settings(TransferConfig)),
+        *SCORE_WEIGHTS,
+    ),
     seen_in="[cases](conformance/cases/transfer.jsonl)",
     run=run_transfer,
     gauge=lambda cycle, _shed: gauge_transfer(
@@ -203,7 +213,7 @@ BALLAST_SHEDDER = Shedding(
     "policies divide the cluster.",
     beware="usage that traffic doesn't explain is relieved by nobody; "
     "[the scoreboard](scoreboard.md) names what it is worse in",
-    settings=(*keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *WEIGHTS),
+    settings=(*keys("fair_level", *_settings(FairLevelConfig)), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",

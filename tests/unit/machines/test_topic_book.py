@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore import packing
-from lbcore.balancer.decisions.partitions import partitions_of
+from lbcore.balancer.decisions.placing import partitions_of
 from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.state.topic_book import (
     NO_PARTITION,

@@ -10,7 +10,6 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.validation.check import check_config, require_suitable
 
-AVG = {"strategy": "avg"}
 AVG: dict[str, dict[str, Any]] = {"shedding": {"strategy": "avg"}, "placement": {"strategy": "avg"}}
 THRESHOLD = {
     "shedding": {"strategy": "threshold"},

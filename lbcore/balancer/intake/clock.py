@@ -1,24 +1,99 @@
-"""Telling the time: the one by which a batch decides, and which of the clocks are wrong.
+"""Clock of a batch: the time by which it decides, and the clocks that are wrong.
 
 Three clocks are asked: the driver's; Kafka's, the middle one of what its partitions of broker-load
-show; and the state's own, which counts on from the batch before, as far as the partitions' rows
-say that time has passed. The middle of the three is right while no two are wrong alike; the
-driver's is taken while it is near it. The time never goes back, so that what is written is in its
-order; after a step ahead it goes on at half speed until the clocks have come up to it. First part
-of `broker_liveness`. Source: ours; DESIGN.md has the reasons.
+show; and the state's own, which goes on from the batch before by the time that passed in the
+partitions. The middle of the three is right while no two are wrong alike; the driver's is taken
+while it is near it. The time never goes back. After a step ahead it goes on at half speed until the
+clocks have come up to it. DESIGN.md has the reasons.
+A sender's clock is wrong when a message was made after it was read, or more than LATE_MS before.
 """
 
-from collections.abc import Mapping, Sequence
+import calendar
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_high, median_low
 
 import numpy as np
 
-from lbcore.balancer.intake.senders_clocks import PRODUCER, is_sender, principals, wrong_senders
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.scorer.group_update import GroupUpdate
+from lbcore.wire.messages import Command
+
+PRODUCER = "producer"
+"""The clock of whoever sent a command; the batch's decision says in its inputs who that was."""
+LATE_MS = 30_000
+"""The delivery timeout of agents' producers; that of command clients is shorter."""
+
+_SECOND_MS = 1_000
+_TIMED_ID = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[0-9a-f]{12}", re.ASCII)
+
+
+def agent_clock(broker: str) -> str:
+    """What the clock is called that a broker's agent reports by."""
+    return f"agent {broker}"
+
+
+def is_sender(clock: str) -> bool:
+    """Whether a clock is one of those who send: seen to be wrong only when they do."""
+    return clock == PRODUCER or clock.startswith(agent_clock(""))
+
+
+def made_ms(command_id: str) -> int:
+    """When a command was made by its sender's clock, 0 when its id does not say so.
+
+    Ids of our clients begin with the second: 20261123T045254Z-0123456789ab.
+    """
+    found = _TIMED_ID.fullmatch(command_id)
+    if found is None:
+        return 0
+    return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * _SECOND_MS
+
+
+def wrong_senders(work: Work, updates: Sequence[GroupUpdate]) -> dict[str, int]:
+    """Clock → by how much it is ahead, of the senders of a batch's reports and new commands."""
+    made: dict[str, int] = {}
+    for update in updates:
+        for report in update.loads:
+            envelope = report.load.envelope
+            name = agent_clock(envelope.broker)
+            made[name] = max(made.get(name, 0), envelope.reported_at_ms)
+    of_commands = [(made_ms(command.command_id), command) for command in _new(work, updates)]
+    wrong = {name: ahead_ms for name, at_ms in made.items() if (ahead_ms := _ahead_ms(work, at_ms))}
+    producers = [(ahead_ms, c) for at_ms, c in of_commands if (ahead_ms := _ahead_ms(work, at_ms))]
+    if producers:
+        wrong[PRODUCER] = max((ahead_ms for ahead_ms, _ in producers), key=abs)
+    return wrong
+
+
+def principals(work: Work, updates: Sequence[GroupUpdate]) -> list[str]:
+    """Who sent the new commands of a batch that were made by a clock that is wrong."""
+    found = _new(work, updates)
+    return sorted({c.principal for c in found if _ahead_ms(work, made_ms(c.command_id))})
+
+
+def _new(work: Work, updates: Sequence[GroupUpdate]) -> Iterator[Command]:
+    """Commands under ids that are not known: who repeats one does not make it anew."""
+    for update in updates:
+        for placed in update.placed:
+            command = placed.message
+            if isinstance(command, Command) and not (
+                command.command_id in work.commands or command.command_id in work.waiting
+            ):
+                yield command
+
+
+def _ahead_ms(work: Work, at_ms: int) -> int:
+    """By how much the clock that showed at_ms is ahead beyond doubt; 0 = it may be right."""
+    step_ms = work.config.ownership.clock_step_max_ms
+    if not at_ms or not work.read_ms:
+        return 0
+    is_ahead = at_ms > work.now_ms + step_ms
+    is_behind = at_ms < work.read_ms - LATE_MS - step_ms
+    return at_ms - work.now_ms if is_ahead or is_behind else 0
+
 
 DRIVER, KAFKA, DECISIONS = "driver", "kafka", "decisions"
 """Clocks; that of the Kafka broker that leads a partition is named after the partition."""
@@ -30,7 +105,7 @@ RETOLD_MS = 300_000
 """While one is wrong, it is written down again after so long."""
 
 
-def tell_time(
+def advance_clock(
     work: Work, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
 ) -> None:
     """Set the time of the batch by its arrivals, and tell which clocks are apart from it.

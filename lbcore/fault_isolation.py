@@ -77,7 +77,7 @@ def fault_of(error: Exception, phase: str, item: str = "") -> Fault:
     )
 
 
-def told(faults: Sequence[Fault]) -> list[dict[str, Any]]:
+def summarize_faults(faults: Sequence[Fault]) -> list[dict[str, Any]]:
     """What the log says: the first fault of each cause, by number, with how many there were."""
     counts = Counter(fault.number for fault in faults)
     first = {fault.number: fault for fault in reversed(faults)}
@@ -157,7 +157,7 @@ class Unguarded:
 
 
 @dataclass(slots=True)
-class Guarded:
+class FaultIsolator:
     """Puts aside what raises, or leaves behind what `check` refuses.
 
     check: raises when what was done since the savepoint may not stay. refused: with it nothing is
