@@ -55,7 +55,7 @@ _OF_BOTH = ("LeastResourceUsageWithWeight",)
 CHURN_BY_ISOLATION = (
     "AvgShedder pairs brokers of different isolation groups, whose bundles come back: six "
     "balanced brokers beside two idle reserved ones made 188 moves in 90 minutes without end "
-    "(ballast: none), a busy group beside an idle one 120 (ballast: 3)"
+    "(ballast: none), a busy group beside an idle one 120 (ballast: 8)"
 )
 """A warning where isolation policies meet AvgShedder under Pulsar's rules."""
 
