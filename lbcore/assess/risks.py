@@ -11,7 +11,7 @@ from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.sightings import STUCK_LOOKS, Sightings
-from lbcore.config.strategies import AVG, CHURN_BY_ISOLATION, SHEDDING, short_name
+from lbcore.config.strategies import CHURN_BY_ISOLATION, SHEDDING, short_name
 from lbcore.model.names import parts_word, whole_topic
 from lbcore.model.spread import are_on_too_few
 
@@ -112,6 +112,9 @@ def few_bundles(namespaces: Mapping[str, tuple[int, ...]], brokers: int) -> list
     return found[:_LISTED]
 
 
+_AVG_SHEDDER = "AvgShedder"
+
+
 def churn_by_isolation(
     settings: Mapping[str, Mapping[str, str] | None], policies: Sequence[str]
 ) -> list[Risk]:
@@ -131,7 +134,7 @@ def churn_by_isolation(
 
 
 def _is_avg(strategy: str) -> bool:
-    return short_name(strategy, SHEDDING) == AVG
+    return SHEDDING.get(short_name(strategy, SHEDDING)) == _AVG_SHEDDER
 
 
 def stuck(seen: Sightings) -> list[Risk]:

@@ -47,6 +47,8 @@ def _message(kind: str) -> Any:
         arguments = dict(FULL[kind])
         if kind != "create_namespace":
             arguments |= {name: _OWN[name](setting) for name in arguments.keys() & _OWN}
+        if kind.endswith("_record"):
+            arguments["name"] = _OWN["topic"](setting)
         return asked(kind, [arguments])
 
     return messages

@@ -69,7 +69,7 @@ class Coverage:
     def open(self, bundle: str, broker: int) -> None:
         """A running broker serves the bundle from now on."""
         self.version += 1
-        first, last = self._place(bundle)
+        first, last = self.rows_of(bundle)
         part = self._server[first:last]
         if np.any((part != NOBODY) & (part != broker)):
             self.doubles.append((self._clock.scenario_ms, bundle))
@@ -85,7 +85,7 @@ class Coverage:
     def close(self, bundle: str, broker: int) -> None:
         """The broker serves the bundle no more: it closed it, stands still or is gone."""
         self.version += 1
-        first, last = self._place(bundle)
+        first, last = self.rows_of(bundle)
         part = self._server[first:last]
         is_own = part == broker
         self._served[bundle] = self._served.get(bundle, 0) - 1
@@ -105,14 +105,6 @@ class Coverage:
         for bundle in sorted(bundles):
             self.close(bundle, broker)
 
-    def server_of(self, bundle: str) -> int:
-        """The broker that serves all of the bundle, NOBODY if there is none."""
-        first, last = self._place(bundle)
-        part = self._server[first:last]
-        if first == last:
-            return NOBODY
-        return int(part[0]) if np.all(part == part[0]) else NOBODY
-
     def loads(self, brokers: int) -> Floats:
         """float64[brokers]: what each serves, msg/s in + out."""
         is_served = self._server != NOBODY
@@ -121,7 +113,7 @@ class Coverage:
 
     def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
         """What a bundle's topics carry, msg/s in + out, whoever serves them. rates: None = ours."""
-        first, last = self._place(bundle)
+        first, last = self.rows_of(bundle)
         own = (self.rates if rates is None else rates)[first:last]
         return float(np.cumsum(own)[-1]) if first < last else 0.0
 
@@ -140,15 +132,6 @@ class Coverage:
         is_open = (self._server == NOBODY) & (self._since != _NEVER)
         return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
 
-    def hottest_of(self, brokers: int) -> Floats:
-        """float64[brokers]: what the hottest bundle of each carries, msg/s in + out."""
-        found = np.zeros(brokers)
-        for bundle, rate in self.bundle_rates().items():
-            server = self.server_of(bundle)
-            if server != NOBODY:
-                found[server] = max(found[server], rate)
-        return found
-
     def bundle_rates(self) -> dict[str, float]:
         """What each bundle that is served carries, msg/s in + out."""
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
@@ -162,7 +145,7 @@ class Coverage:
 
     def _shadow(self, bundle: str, broker: int, first: int) -> None:
         """The others serve on in the new one's shadow: what it closes is theirs again."""
-        part = self._server[first : self._place(bundle)[1]]
+        part = self._server[first : self.rows_of(bundle)[1]]
         others = sorted(set(part.tolist()) - {NOBODY, broker})
         for other in others:
             self._shadows.append((other, set((first + np.flatnonzero(part == other)).tolist())))
@@ -212,7 +195,7 @@ class Coverage:
         else:
             self.changes.append((now_ms, self.unserved))
 
-    def _place(self, bundle: str) -> tuple[int, int]:
+    def rows_of(self, bundle: str) -> tuple[int, int]:
         """First row and the one after the last of a bundle's topics."""
         place = self._places.get(bundle)
         if place is None:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.clock import START_MS
+from lbcore.sim.engine.coverage import NOBODY
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.judge.measures import unsettled_records
@@ -142,13 +144,24 @@ def sides_of(loads: Sequence[float], hottest: Sequence[float]) -> tuple[float, f
     return max(0.0, over), max(0.0, level - min(loads))
 
 
+def _hottest_of(run: Run, brokers: int) -> NDArray[np.float64]:
+    """float64[brokers]: the rate of the hottest bundle that each serves whole, msg/s in + out."""
+    found = np.zeros(brokers)
+    for bundle, rate in run.coverage.bundle_rates().items():
+        first, last = run.coverage.rows_of(bundle)
+        servers = set(run.coverage.server[first:last].tolist())
+        if len(servers) == 1 and (server := servers.pop()) != NOBODY:
+            found[server] = max(found[server], rate)
+    return found
+
+
 def _sides(run: Run) -> tuple[float, float] | None:
     """Over- and underload at the last sample, drained brokers left out; None when nobody ran."""
     if not run.recorder.samples:
         return None
     nodes = list(run.nodes.values())
     capacities = np.array([node.spec.capacity for node in nodes])
-    alone = run.coverage.hottest_of(len(nodes)) / capacities * (100.0 / run.scenario.full_rate)
+    alone = _hottest_of(run, len(nodes)) / capacities * (100.0 / run.scenario.full_rate)
     loads = run.recorder.samples[-1].loads
     drained = set(run.job.state.rules.drains) if run.job.state is not None else set()
     is_there = ~np.isnan(loads) & np.array([node.name not in drained for node in nodes])

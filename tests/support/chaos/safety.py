@@ -13,9 +13,9 @@ from typing import Any
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.effects import TOMBSTONE, Effect
 from lbcore.model.names import parse_bundle
-from lbcore.ownership.invariants import violations
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.sim.engine.engine import Engine
+from tests.support.values.invariants import violations
 
 MOST_KEPT = 20
 

@@ -88,9 +88,8 @@ def test_brokers_of_several_versions_at_once_are_told(
     assert main(["status", "--tables", str(tables)]) == 0
     (line,) = [one for one in capsys.readouterr().out.splitlines() if "warning" in one]
     assert "4.0.8 (2), 4.2.4 (1)" in line
-    assert main(["top", "--json", "--tables", str(tables)]) == 0
-    overview = json.loads(capsys.readouterr().out)
-    assert overview["status"]["versions"] == {"4.0.8": 2, "4.2.4": 1}
+    assert main(["status", "--json", "--tables", str(tables)]) == 0
+    assert json.loads(capsys.readouterr().out)["versions"] == {"4.0.8": 2, "4.2.4": 1}
 
 
 @pytest.mark.parametrize(("days", "subject"), [(20, "certificate"), (5, "alarm")])
@@ -147,7 +146,7 @@ def test_table_of_another_version_names_the_column(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     DeltaTable(str(tables / "pins")).alter.add_columns([Field("mood", "string")])
-    strange = DeltaTable(str(tables / "topics"))
+    strange = DeltaTable(str(tables / "records"))
     strange = DeltaTable.create(
         strange.table_uri,
         Schema([*strange.schema().fields, Field("taste", "string", nullable=False)]),
@@ -155,7 +154,7 @@ def test_table_of_another_version_names_the_column(
     )
     code, found = examine(capsys, tables)
     assert code == 1
-    assert "taste string not null is not known here" in found["topics"]["what"]
+    assert "taste string not null is not known here" in found["records"]["what"]
     assert found["pins"]["verdict"] == "warn"
     assert "mood was added by a newer version" in found["pins"]["what"]
 
