@@ -41,14 +41,16 @@ STEPS = 1_000
 """Steps of the search in a round; no more bundles move in a cycle by default, either."""
 
 
-def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> Shed:
+def shed_ballast(
+    view: ShedView, state: ShedState, config: FairLevelConfig, can_divide: Bools | None = None
+) -> Shed:
     """The bundles that leave hot brokers, as far as that is worth it.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
     or others give to it. So does a topic whose partitions are on too few brokers. O(bundles +
-    brokers), and `STEPS` steps of the search at most.
+    brokers), and `STEPS` steps of the search at most. can_divide: see `divisible`.
     """
-    cycle = round_of(view, state, config)
+    cycle = round_of(view, state, config, can_divide)
     low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()

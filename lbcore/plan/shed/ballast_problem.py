@@ -6,11 +6,13 @@ far above the level as both say, and as far below as both say; where they disagr
 it stands at the level. Source: ours.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.splitting import Splitting
 from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
@@ -18,7 +20,7 @@ from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.ballast_objective import SearchProblem
 from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
-from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions
+from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 from lbcore.signals.cost import Costs, Evidence
 
 _PERCENT = 100.0
@@ -37,7 +39,7 @@ class BallastRound:
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
-    costs: as fitted, None = not known. state: with what was learnt.
+    costs: as fitted, None = not known. state: with what was learnt. can_divide: bool[m].
     """
 
     view: ShedView
@@ -51,12 +53,13 @@ class BallastRound:
     load: Floats
     size: Floats
     weight: Floats
+    can_divide: Bools
 
     def whole_rows(self, is_full: Bools) -> Ints:
         """Bundles that no broker could carry and that can be divided, of brokers that are full."""
         bundles = self.view.snapshot.bundles
         share = self.level * float(self.readings.capacity.max())
-        is_whole = bundles.can_move & (self.readings.bundle > share) & (bundles.topics > 1)
+        is_whole = bundles.can_move & (self.readings.bundle > share) & self.can_divide
         rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
         return rows[is_full[bundles.owner[rows]]]
 
@@ -150,8 +153,25 @@ def learn_costs(view: ShedView, state: ShedState) -> ShedState:
     return replace(state, evidence=evidence.to_plain())
 
 
-def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> BallastRound:
-    """The round's readings. O(bundles + brokers log brokers)."""
+def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, int]) -> Bools:
+    """Bundles that a split may divide, bool[m]. unsplittable: bundle → its topics when one failed.
+
+    O(bundles). What can't be divided has to move as it is, or its broker stays hot for ever.
+    """
+    bundles = snapshot.bundles
+    counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
+    is_open = counts[bundles.namespace] < config.max_namespace_bundles
+    found: Bools = is_open & (bundles.topics > 1) & config.enabled
+    if unsplittable:
+        known = (unsplittable.get(name, 0) for name in bundles.names)
+        found &= bundles.topics != np.fromiter(known, dtype=np.int64, count=len(found))
+    return found
+
+
+def round_of(
+    view: ShedView, state: ShedState, config: FairLevelConfig, can_divide: Bools | None = None
+) -> BallastRound:
+    """The round's readings. can_divide: None = all of two topics. O(bundles + n log n)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = Evidence.from_plain(state.evidence)
     if view.part == 1.0:
@@ -179,4 +199,5 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Balla
         load=load,
         size=size,
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,
+        can_divide=view.snapshot.bundles.topics > 1 if can_divide is None else can_divide,
     )

@@ -20,9 +20,11 @@ from lbcore.config.strategies import (
     UNIFORM,
 )
 from lbcore.config.transfer import TransferConfig
+from lbcore.plan.decision import PlanState
 from lbcore.plan.shed.avg import check_avg, shed_avg
 from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
-from lbcore.plan.shed.ballast_problem import learn_costs
+from lbcore.plan.shed.ballast_problem import divisible, learn_costs
+from lbcore.plan.shed.common import Shed
 from lbcore.plan.shed.gauge import (
     gauge_avg,
     gauge_ballast,
@@ -32,7 +34,14 @@ from lbcore.plan.shed.gauge import (
     gauge_usage,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
-from lbcore.plan.shed.strategy import Destinations, Grouping, Shedding, modular, multi_hits
+from lbcore.plan.shed.strategy import (
+    Destinations,
+    Grouping,
+    ShedCycle,
+    Shedding,
+    modular,
+    multi_hits,
+)
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
 from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
@@ -204,6 +213,14 @@ TRANSFER_SHEDDER = Shedding(
     usual_placement=LEAST_RESOURCE_USAGE_WITH_WEIGHT,
 )
 
+
+def _run_ballast(cycle: ShedCycle) -> tuple[Shed, PlanState]:
+    config, state = cycle.config, cycle.state
+    can_divide = divisible(cycle.view.snapshot, config.splitting, state.split.unsplittable)
+    answer = shed_ballast(cycle.view, state.shed, config.fair_level, can_divide)
+    return answer, replace(state, shed=answer.state)
+
+
 BALLAST_SHEDDER = Shedding(
     name="ballast",
     rule="Everybody to the fair level, by [one objective](#what-ballast-makes-small): moves and "
@@ -219,7 +236,7 @@ BALLAST_SHEDDER = Shedding(
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
     grouping=Grouping.ALWAYS,
     learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
-    run=modular(lambda view, state, config: shed_ballast(view, state, config.fair_level)),
+    run=_run_ballast,
     observe=lambda cycle: replace(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.fair_level)
     ),

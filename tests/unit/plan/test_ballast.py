@@ -16,6 +16,7 @@ from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.ballast_problem import divisible
 from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
@@ -93,6 +94,38 @@ def test_largest_bundles_go_first_and_few_moves_suffice() -> None:
     (one,) = answer.selections
     assert one.traffic.tolist() == pytest.approx([20.0, 10.0, 8.0, 1.0, 1.0])
     assert one.is_taken.tolist() == [True, False, False, False, False]
+
+
+def test_bundle_larger_than_a_share_moves_where_nothing_can_divide_it() -> None:
+    view = seen({"b1": [30.0, 30.0], "b2": [], "b3": []})
+    bundles = replace(view.snapshot.bundles, topics=np.array([2, 2]))
+    view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
+    assert shed_ballast(view, ShedState(), FAST).selections == ()
+    whole = divisible(view.snapshot, Splitting(enabled=False), {})
+    (one,) = shed_ballast(view, ShedState(), FAST, whole).selections
+    assert int(one.is_taken.sum()) == 1
+
+
+@pytest.mark.parametrize(
+    ("splitting", "failed", "expected"),
+    [
+        (Splitting(), {}, [True, True]),
+        (Splitting(enabled=False), {}, [False, False]),
+        (Splitting(max_namespace_bundles=2), {}, [False, False]),
+        (Splitting(), {0: 2}, [False, True]),
+        (Splitting(), {0: 1}, [True, True]),
+    ],
+)
+def test_bundle_is_divisible_only_where_a_split_may_and_can_divide_it(
+    splitting: Splitting, failed: dict[int, int], expected: list[bool]
+) -> None:
+    snapshot = seen({"b1": [30.0, 30.0], "b2": []}).snapshot
+    bundles = replace(
+        snapshot.bundles, topics=np.array([2, 2]), namespace=np.zeros(2, dtype=np.int64)
+    )
+    unsplittable = {bundles.names[row]: topics for row, topics in failed.items()}
+    snapshot = replace(snapshot, bundles=bundles)
+    assert divisible(snapshot, splitting, unsplittable).tolist() == expected
 
 
 def test_larger_broker_gets_more() -> None:
