@@ -356,7 +356,7 @@ def test_versions_go_on_above_those_of_parents_that_are_forgotten_and_made_again
 
 def test_children_of_an_automatic_split_stay_while_the_brake_is_on() -> None:
     world = CheckedWorld(Config(), 8, seed=6, again_one_in=9)
-    world.topics = {name: 20_000.0 if _holds(LOWER, name) else 10.0 for name in TOPICS}
+    world.topics = {name: 1_000.0 if _holds(LOWER, name) else 10.0 for name in TOPICS}
     world.run(3_000)
     world.command("create_namespace", namespace=NAMESPACE, bundles=2)
     while states(world).get("Splitting", 0) == 0:
