@@ -1,6 +1,6 @@
 """The dashboards of Ballast's own metrics, in the order in which they are looked at.
 
-Each panel says what is normal and what to do otherwise. Source: ours.
+Each panel says what is normal and what to do otherwise.
 """
 
 from dashboards.panel import Kind, Page, Query, Row, growth, of, panel, quantile, rate

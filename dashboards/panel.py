@@ -1,7 +1,7 @@
 """What a dashboard and a panel are, before they are Grafana's: plain values.
 
-Decides nothing. `pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the
-pictures read the same values. Source: ours.
+`pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the pictures read the same
+values.
 """
 
 from dataclasses import dataclass, field

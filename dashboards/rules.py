@@ -1,7 +1,7 @@
 """The alert rules, declared: what fires when, how bad it is, where the runbook has it.
 
 `python -m dashboards` writes them to alerts.yml. Ranges suit the times of conf/base.toml. Each has
-a section of its name in docs/runbook.md. Source: ours.
+a section of its name in docs/runbook.md.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The dashboard of the lookup and admin service. Source: ours."""
+"""The dashboard of the lookup and admin service."""
 
 from dashboards.panel import Kind, Page, Row, panel, quantile
 

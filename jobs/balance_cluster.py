@@ -1,7 +1,7 @@
 """The streaming job: load reports in, ownership out.
 
 Decides nothing about load, health or placement: it starts Spark, hands rows to the Machines of
-`lbcore` and their effects to the sink. Source: ours.
+`lbcore` and their effects to the sink.
 """
 
 import argparse

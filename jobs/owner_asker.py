@@ -2,7 +2,7 @@
 
 Decides nothing about when (`lbcore.route.owner_requests`): a thread asks through Kafka, or has a
 lookup service ask, which knows whether bundles are assigned on demand. The answer comes by the
-tables, like every change. Source: ours.
+tables, like every change.
 """
 
 import contextlib

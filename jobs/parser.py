@@ -1,7 +1,7 @@
 """How words on a command line are taken: argparse, which says what it can't take in three parts.
 
 Decides how a misuse is worded: what is wrong, why, and what to write instead, with the word that
-was probably meant. Every process and verb reads its words with it. Source: ours.
+was probably meant. Every process and verb reads its words with it.
 """
 
 import argparse

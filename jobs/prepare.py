@@ -2,9 +2,9 @@
 
 Decides which steps are due: the virtual environment, its packages, the project itself, Java, the
 jars. `make` calls it with the system's Python, so it uses the standard library only. Each step
-leaves its note last, so an interrupted one is simply done again. Source: ours.
+leaves its note last, so an interrupted one is simply done again.
 
-    python3 -m jobs.prepare run|dev
+python3 -m jobs.prepare run|dev
 """
 
 import fcntl

@@ -4,10 +4,10 @@ The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away 
 agent.shutdown_timeout_ms + agent.stop_grace_ms at most; a later one ends at once. Exit codes: 0
 every bundle was handed on, 1 ended without, 2 misuse. `docs/agent.md` has a whole service, which
 
-    ballast run-agent --service word_store:make --cluster local --broker store-1
-        --web-service-url http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
+ballast run-agent --service word_store:make --cluster local --broker store-1
+    --web-service-url http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
 
-runs. Decides nothing: it finds the service's callbacks, connects, and waits. Source: ours.
+runs. It finds the service's callbacks, connects, and waits.
 """
 
 import argparse

@@ -3,11 +3,11 @@
 Brokers are called broker-1, broker-2, ... Stops at SIGTERM or SIGINT, without a word to anybody, as
 a power cut would. `make run` starts one; beside a job of your own it is
 
-    python -m jobs.run_fleet --bootstrap 127.0.0.1:9092 --state-dir var/fleet --brokers 6
-        --namespace public/default:crc32:64 --load zipf
+python -m jobs.run_fleet --bootstrap 127.0.0.1:9092 --state-dir var/fleet --brokers 6
+    --namespace public/default:crc32:64 --load zipf
 
-for a namespace that the job has or gets. Decides nothing: it reads the command line, connects, and
-lets `jobs.fleet` run. Source: ours.
+for a namespace that the job has or gets. It reads the command line, connects, and lets `jobs.fleet`
+run.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 Decides where it listens and when it ends. Lookups need neither Spark nor Kafka: when they are down,
 it goes on answering and says how old its answers are; requests that change something go to the
-balancer by way of Kafka. Run one or many; each follows the tables itself. Source: ours.
+balancer by way of Kafka. Run one or many; each follows the tables itself.
 """
 
 import argparse

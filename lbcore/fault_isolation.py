@@ -5,8 +5,8 @@ first run unguarded, which costs nothing; only when that raised it is run again,
 state, with a savepoint before each attempt. Of the items of a phase those that raise are found by
 halves; then the phase runs once more, from its beginning, over the others together, so that they
 come to what they would have come to without them. Which items those are follows from the state and
-the batch alone, so that a repeated batch leaves out the same. Used by `balancer` and `scorer`.
-Source: ours; the search by halves is Dorfman's group testing (Ann. Math. Stat. 14, 1943).
+the batch alone, so that a repeated batch leaves out the same. Used by `balancer` and `scorer`. The
+search by halves is Dorfman's group testing (Ann. Math. Stat. 14, 1943).
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Decides nothing itself. A Machine computes effects and its next state from its state, the events of
 one micro-batch and that batch's time; Spark, the simulator and the tests are drivers of the same
-object. Source: ours, after Dicer's state machines and bytewax's keyed logic.
+object. After Dicer's state machines and bytewax's keyed logic.
 """
 
 from collections.abc import Callable, Mapping, Sequence

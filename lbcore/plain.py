@@ -1,8 +1,8 @@
 """Values as what JSON has, and back, by their declared types.
 
-Decides nothing. Records become objects by their fields' names, enums their values, tuples and sets
-lists (sets sorted), keys of mappings texts. The way is looked up once for each type, so that a
-field of a record is declared where the record is, and nowhere else. Source: ours.
+Records become objects by their fields' names, enums their values, tuples and sets lists (sets
+sorted), keys of mappings texts. The way is looked up once for each type, so that a field of a
+record is declared where the record is, and nowhere else.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
 """What touches the outside world, one module a neighbour: Kafka, Spark, Delta, Java, processes.
 
-Decides nothing about load. The processes in `jobs` put these together. Source: ours.
+Decides nothing about load. The processes in `jobs` put these together.
 """

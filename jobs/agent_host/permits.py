@@ -1,7 +1,7 @@
 """What a service asks before each use of a bundle: may it be served, and under which token.
 
 Decides by comparing the clock with the time that the agent's Machine allows; no timer is involved,
-so a process that was frozen finds out at its next use. Source: ours.
+so a process that was frozen finds out at its next use.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What a service answers to its agent: its load, its topics, and what it raises.
 
-Decides nothing (`lbcore.agent.readings` says what can be reported); makes sure that no
-answer, whatever it is, ends the thread that asks. Source: ours.
+Decides nothing (`lbcore.agent.readings` says what can be reported); makes sure that no answer,
+whatever it is, ends the thread that asks.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """What a service offers its agent: the callbacks.
 
-Decides nothing. `jobs.agent` is where services import it from. Source: ours.
+`jobs.agent` is where services import it from.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """A report for the terminal.
 
-Decides what is shown and how much of it; the values are `lbcore.assess.report`'s. Source: ours.
+Decides what is shown and how much of it; the values are `lbcore.assess.report`'s.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Looks at a Pulsar cluster, look after look, and hands what was read to the Machines.
 
 Decides when what is asked; every question is one that only reads. What is found is
-`lbcore.assess`'. Source: ours.
+`lbcore.assess`'.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The actuator: carries decisions out through Pulsar's admin interface, each to its end.
 
 Decides nothing of its own: `lbcore.bridge.acting` says what a record needs next. Here are the
-threads, the limits of how much at once and how often, and the answers to Kafka. Source: ours.
+threads, the limits of how much at once and how often, and the answers to Kafka.
 """
 
 import logging

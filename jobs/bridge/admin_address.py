@@ -1,6 +1,6 @@
 """Where Pulsar's admin interface is, how to be let in, and what is said when it does not work.
 
-Decides nothing. `pulsar_admin` asks by it. Source: ours.
+`pulsar_admin` asks by it.
 """
 
 import http.client

@@ -1,7 +1,4 @@
-"""The words about Pulsar's brokers and its admin interface that verbs share.
-
-Decides nothing. Source: ours.
-"""
+"""The words about Pulsar's brokers and its admin interface that verbs share."""
 
 import argparse
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 Decides what is looked at before anything starts, and what is given back: Pulsar's own shedding as
 it was. What was so is on disk before it is changed, so that `ballast detach` works after a crash,
-too. Source: ours.
+too.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Decides the order of one round: look, compare, tell, let the actuator begin; and that it only
 observes until it was told to act and the guard agrees. No Spark in it, no state of its own: after a
-start it knows from Kafka's `ownership` and from Pulsar all that it needs. Source: ours.
+start it knows from Kafka's `ownership` and from Pulsar all that it needs.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The collector: asks every broker, sends what it carries to Kafka, and looks who owns what.
 
 Decides when each broker is asked: all at once and each by itself, so that a slow one delays nobody
-and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'. Source: ours.
+and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'.
 """
 
 import http.client

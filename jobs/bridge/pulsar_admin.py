@@ -3,8 +3,7 @@
 Decides how long to wait, which redirects are followed (Pulsar answers 307 where another broker must
 act, for PUT too; our token goes to brokers that the cluster lists, never from https to http) and
 what of a failure is worth saying. What answers mean is `lbcore.bridge`'s to say. Safe to use from
-many threads. Source: ours; the paths are Pulsar 4.0.8's, and the same in
-4.2.4 and 5.0.0-M1.
+many threads. The paths are Pulsar 4.0.8's, and the same in 4.2.4 and 5.0.0-M1.
 """
 
 import http.client

@@ -1,6 +1,6 @@
 """Where a redirect may take our token.
 
-Decides it by what Pulsar lists as its brokers; `jobs.bridge.pulsar_admin` follows. Source: ours.
+Decides it by what Pulsar lists as its brokers; `jobs.bridge.pulsar_admin` follows.
 """
 
 import http.client

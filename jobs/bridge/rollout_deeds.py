@@ -1,7 +1,7 @@
 """Carries the deeds of a rolling restart out: commands to the balancer, and the shell's.
 
-Decides nothing: what is to be done is `lbcore.bridge.rolling`'s. A command to the balancer has the
-id of its turn, so that it is carried out once however often it is sent. Source: ours.
+What is to be done is `lbcore.bridge.rolling`'s. A command to the balancer has the id of its turn,
+so that it is carried out once however often it is sent.
 """
 
 import os

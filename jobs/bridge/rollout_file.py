@@ -1,6 +1,6 @@
 """The file in which a rolling restart remembers how far it is, and that one works on it at a time.
 
-Decides nothing. It is written, down to the disk, before anything is done. Source: ours.
+It is written, down to the disk, before anything is done.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Looks at all that a rolling restart must know: the tables, Pulsar's brokers, what clients feel.
 
 Decides how often whom to ask. What a modular manager owns is asked only of a broker that is drained
-and only now and then, for the question itself may stop a broker (docs/pulsar.md). Source: ours.
+and only now and then, for the question itself may stop a broker (docs/pulsar.md).
 """
 
 import time

@@ -1,7 +1,6 @@
 """The certificates of a conversation with Pulsar: ours, and those that brokers have shown.
 
-Decides nothing: how near their ends are is judged by `lbcore.model.certificates`. Safe to use from
-many threads. Source: ours.
+How near their ends are is judged by `lbcore.model.certificates`. Safe to use from many threads.
 """
 
 import threading

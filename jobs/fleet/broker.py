@@ -2,7 +2,7 @@
 
 Carries out the agent's effects at once (messages, reading load) or after a while (callbacks); when
 the agent is stepped, and what waits meanwhile, `lbcore.agent.host` decides. Nothing of it survives
-a start, except its name and labels. Source: ours.
+a start, except its name and labels.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """What happened in the fleet, as JSON lines with wall times: the judge's source for *served again*.
 
-Decides nothing. Events: `opened`, `closed` (bundle, version), `broker alive`, `broker killed` and
-so on. A new process appends. Source: ours.
+Events: `opened`, `closed` (bundle, version), `broker alive`, `broker killed` and so on. A new
+process appends.
 """
 
 import json

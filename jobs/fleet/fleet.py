@@ -1,6 +1,6 @@
 """All simulated brokers together: who gets which record, whose time has come, what is true.
 
-Every method is called by one thread, the loop's. Source: ours.
+Every method is called by one thread, the loop's.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """What is to be done when: a heap of items by their time.
 
-Decides the order: by time, and of equal times the one that was added first. Source: ours.
+Decides the order: by time, and of equal times the one that was added first.
 """
 
 import heapq

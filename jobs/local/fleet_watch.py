@@ -1,7 +1,7 @@
 """What the simulated fleet truly does: load, open bundles, crashes.
 
-Decides nothing; it asks the fleet's control server once a second and reads its event log. A fleet
-that does not answer is left out of that second. Source: ours.
+It asks the fleet's control server once a second and reads its event log. A fleet that does not
+answer is left out of that second.
 """
 
 import difflib

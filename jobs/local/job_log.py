@@ -1,6 +1,6 @@
 """What the streaming job says of its batches, folded into what a run shows and sums up.
 
-Decides nothing; the lines are made by the job's sink, one a batch and cluster. Source: ours.
+The lines are made by the job's sink, one a batch and cluster.
 """
 
 from collections import Counter, deque

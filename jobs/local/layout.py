@@ -1,7 +1,6 @@
 """Where a local run keeps its state, and what it must remember from one run to the next.
 
 Decides that brokers, namespaces and bundles stay as the first run with this state made them.
-Source: ours.
 """
 
 import fcntl

@@ -1,7 +1,4 @@
-"""What the user asked a local run to be.
-
-Decides nothing. Source: ours.
-"""
+"""What the user asked a local run to be."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """The processes that every run on this machine has: Kafka, the streaming job, the lookup service.
 
 Decides the order of the start, and that what dies is started again; the last process (simulated
-brokers, or the bridge to a cluster) and what is shown meanwhile are the caller's. Source: ours.
+brokers, or the bridge to a cluster) and what is shown meanwhile are the caller's.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 Decides when to ask which topic; `lbcore.sim.judge.judge` decides what an answer was worth. Threads,
 one kept connection each: a lookup that waits for an owner holds up nobody else. Used by
-`run_local`. Source: ours.
+`run_local`.
 """
 
 import threading

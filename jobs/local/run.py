@@ -1,7 +1,6 @@
 """One local run from its start to its summary.
 
 Decides what is done each second, and the end: the prober first, then the processes, Kafka last.
-Source: ours.
 """
 
 import threading

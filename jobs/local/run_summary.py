@@ -1,7 +1,7 @@
 """The summary of a run: every number that an acceptance or a release note quotes.
 
 Decides only which numbers belong together; each is defined in `lbcore.sim.summary`,
-`lbcore.sim.judge.judge` or by the process that measured it. Source: ours.
+`lbcore.sim.judge.judge` or by the process that measured it.
 """
 
 import os

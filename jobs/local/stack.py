@@ -1,7 +1,7 @@
 """The processes of a local run: what each is, how it is started, when it is ready.
 
 Decides which process is told what, and the order in which they end (what uses Kafka before Kafka).
-Keeping them alive is `jobs.adapters.processes.processes`. Source: ours.
+Keeping them alive is `jobs.adapters.processes.processes`.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
 """One moment of a local run as a value: what the live view draws and the headless line says.
 
 Decides only which numbers are shown; how each is defined stands in `lbcore.sim.summary`.
-Source: ours.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,6 @@
 Decides which argument is a position and which an option: what must be given is a position, in the
 order of its declaration; what has a default is an option of the same name with dashes; a time in
 `_ms` is written as a duration, without the `_ms`. Values are read by `lbcore.wire.commands` alone.
-Source: ours.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What every verb that sends a command does: send it, wait for its end, say what became of it.
 
 Decides the exit code (0 done or sent, 1 refused or failed, 3 nobody knows). With --dry-run nothing
-is sent: the balancer's own code carries the command out on what the tables say. Source: ours.
+is sent: the balancer's own code carries the command out on what the tables say.
 """
 
 import argparse

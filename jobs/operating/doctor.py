@@ -1,7 +1,7 @@
 """Looks at everything around a cluster that is wrong more often than Ballast itself.
 
 Decides what is looked at and from when on it is worth a word: this machine, the tables, Kafka, the
-job. Nothing is changed. Source: ours.
+job. Nothing is changed.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Decides what a picture shows and how it says what it shows: title, axes with units, a legend, what
 happened at the top. Needs matplotlib (`pip install 'ballast[plots]'`); `simulate --plot` imports
-this module only then. Source: ours; load over the hash space in time is PD's key visualizer.
+this module only then. Load over the hash space in time is PD's key visualizer.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Reads what an explanation is made of, and asks `lbcore.explain` for it.
 
 Decides which rows are read: those of a window before the moment that is asked about, and the
-decisions that a bundle's own records name. Used by the verb and by the service. Source: ours.
+decisions that a bundle's own records name. Used by the verb and by the service.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What `ballast doctor` finds: one thing looked at, how it is, what it means, what to do.
 
-Decides how findings read and the exit code. Source: ours.
+Decides how findings read and the exit code.
 """
 
 from collections.abc import Callable, Iterable

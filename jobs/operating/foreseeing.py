@@ -1,7 +1,7 @@
 """Asks `lbcore.foresight.foresee` what the next cycles would do.
 
 Decides what a strategy's name stands for; `outlook` words the answer. Nothing is sent. Used by the
-verb and by the service. Source: ours.
+verb and by the service.
 """
 
 from jobs.adapters.delta.table_reader import TableReader

@@ -2,7 +2,7 @@
 
 Decides whose word counts: what the asker names explicitly, then what the job was started with, then
 the asker's own files (of what the job doesn't tell, and for tables from before it told). What
-commands have changed comes on top elsewhere (`in_force`). Source: ours.
+commands have changed comes on top elsewhere (`in_force`).
 """
 
 from collections.abc import Collection

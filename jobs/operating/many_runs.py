@@ -2,7 +2,7 @@
 
 Decides how the work is dealt out, and what Ctrl-C does: what is done is kept, what is under way is
 given up (a run in this process ends at its next sample), and a second Ctrl-C ends at once. What a
-run comes to does not depend on how many run beside it. Source: ours.
+run comes to does not depend on how many run beside it.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A foresight as people and programs read it: what comes when, what it brings, what is not known.
 
-Decides how much is shown. Shared by `plan --dry-run` and `broker drain --dry-run`. Source: ours.
+Decides how much is shown. Shared by `plan --dry-run` and `broker drain --dry-run`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

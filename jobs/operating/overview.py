@@ -1,6 +1,6 @@
 """Reads what is shown of a cluster at one glance: by the status page, and by `ballast top`.
 
-Decides how far back is looked; what is said is `lbcore.explain.overview`'s. Source: ours.
+Decides how far back is looked; what is said is `lbcore.explain.overview`'s.
 """
 
 from jobs.adapters.delta.rows import literal

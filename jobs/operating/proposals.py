@@ -1,7 +1,7 @@
 """Plans that wait for a person: those there are, one in full, and the way back from what was done.
 
 Decides what an undo moves: each bundle that is where the plan, the time or the drain has put it
-goes back to whom it was taken from. Source: ours.
+goes back to whom it was taken from.
 """
 
 import json

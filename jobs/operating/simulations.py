@@ -1,7 +1,7 @@
 """Scenarios from files, and the configuration that one is run with; shared by the verbs.
 
 Decides which settings a strategy's name stands for, and what lies upon what: the defaults (or
-Pulsar's), the scenario's own lines, the strategy, the command line. Source: ours.
+Pulsar's), the scenario's own lines, the strategy, the command line.
 """
 
 from collections import Counter

@@ -2,7 +2,7 @@
 
 Decides in this order: the options, then the configuration, then the state folder of `make run`
 (`--state-dir`, or $BALLAST_STATE_DIR), which says what its run is configured with. What the job
-decides by is what it has told the tables, but for what --conf names. Source: ours.
+decides by is what it has told the tables, but for what --conf names.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What has happened in a cluster, in order: moves, splits, crashes, plans, commands, settings.
 
-Decides what counts as an event and how it is named; the tables have it. Source: ours.
+Decides what counts as an event and how it is named; the tables have it.
 """
 
 import json

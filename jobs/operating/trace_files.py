@@ -3,7 +3,7 @@
 Decides where entity, time and resources stand and what a cell says; every flaw gets its line (in
 Parquet: its row) and nothing is returned of a file that has one. `lbcore.sim.load.series` judges
 the samples. Layouts: long = a row an entity and time; rows = a row an entity, a column a time;
-columns = a row a time, a column an entity. Source: ours.
+columns = a row a time, a column an entity.
 """
 
 import csv

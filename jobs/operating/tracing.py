@@ -2,7 +2,7 @@
 
 Decides what is written, and that nothing is unless all of it is right; `jobs.operating.trace_files`
 reads, `lbcore.sim.load.series` and `lbcore.sim.load.folding` make load of it. A recording is one
-Parquet file with rows as `load_history` has them. Source: ours.
+Parquet file with rows as `load_history` has them.
 """
 
 import hashlib

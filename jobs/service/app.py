@@ -2,7 +2,7 @@
 
 Decides the order in which a request is judged: path, caller, right, body, handler; and that each
 admin action, allowed or refused, is recorded. What an answer says is its handler's. Stands behind
-`LookupApp`, which keeps the lookups on its own fast path. Source: ours.
+`LookupApp`, which keeps the lookups on its own fast path.
 """
 
 import asyncio

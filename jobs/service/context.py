@@ -1,7 +1,7 @@
 """What every handler can reach: who owns what, the tables, and a way to ask the balancer.
 
-Decides nothing: handlers read here and ask here. Commands go to Kafka under the caller's name; the
-answer is the row of table `commands`, waited for within a bound. Source: ours.
+Handlers read here and ask here. Commands go to Kafka under the caller's name; the answer is the row
+of table `commands`, waited for within a bound.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Commands and audit entries by way of Kafka: the admin service's line to the balancer.
 
 Decides how many may wait at once, and what a caller is told when Kafka doesn't take a command; the
-sending and the following of outcomes are `command_client`'s. Source: ours.
+sending and the following of outcomes are `command_client`'s.
 """
 
 import asyncio

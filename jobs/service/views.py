@@ -3,7 +3,7 @@
 Decides when a table is read again: when its log has a new version, or does not lead on to it
 (`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
 they are asked for, elsewhere: of those that a page shows the version alone is known, while a page
-listens. What is kept is of the size of the cluster, however long the service runs. Source: ours.
+listens. What is kept is of the size of the cluster, however long the service runs.
 """
 
 import json

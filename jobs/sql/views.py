@@ -1,8 +1,8 @@
 """The views over the tables: each with its columns and its SQL, declared once.
 
 Decides what a move, a crash and a stay are in SQL. `ballast sql` and Spark make the same views;
-only exploding and indexing of arrays is written in each engine's own words. Source: ours; a move
-and a return are those of `lbcore.sim.summary`.
+only exploding and indexing of arrays is written in each engine's own words. A move and a return are
+those of `lbcore.sim.summary`.
 """
 
 from collections.abc import Sequence

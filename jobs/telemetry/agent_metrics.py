@@ -1,6 +1,6 @@
 """What one agent counts: messages, callbacks, records, and what it may serve.
 
-Decides nothing. Any thread of the agent may count. Source: ours.
+Any thread of the agent may count.
 """
 
 from prometheus_client import CollectorRegistry

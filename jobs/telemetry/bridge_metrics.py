@@ -1,6 +1,6 @@
 """What the bridge to a Pulsar cluster counts: looks, differences, requests and answers.
 
-Decides nothing. Any thread of the bridge may count. Source: ours.
+Any thread of the bridge may count.
 """
 
 from collections.abc import Collection

@@ -1,6 +1,6 @@
 """Gives a process's metrics out over HTTP, on a port of their own.
 
-Decides nothing. Source: prometheus-client's own server.
+Source: prometheus-client's own server.
 """
 
 import argparse

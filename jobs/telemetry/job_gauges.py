@@ -1,7 +1,7 @@
 """Gauges from a batch's report: brokers, states, balance, alarms.
 
-Decides nothing. A broker that is forgotten loses its series with the same batch. Source: ours; the
-names of Pulsar are those of its LoadManagerReport and BrokerLoadData.
+A broker that is forgotten loses its series with the same batch. The names of Pulsar are those of
+its LoadManagerReport and BrokerLoadData.
 """
 
 from collections import defaultdict

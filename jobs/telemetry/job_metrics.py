@@ -1,7 +1,7 @@
 """The streaming job's numbers: each written batch and each trigger of Spark is counted once.
 
-Decides nothing. A batch that is repeated after a crash is counted by the process that repeats it;
-counters begin at 0 with each start, as Prometheus expects. Source: ours.
+A batch that is repeated after a crash is counted by the process that repeats it; counters begin at
+0 with each start, as Prometheus expects.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The metrics of the streaming job, declared.
 
-Decides nothing. Source: Pulsar 4.0.8's names and labels where it has one (the job alone decides, so
-it says for each broker what in Pulsar the broker says itself); ours otherwise.
+Source: Pulsar 4.0.8's names and labels where it has one (the job alone decides, so it says for each
+broker what in Pulsar the broker says itself); ours otherwise.
 """
 
 from jobs.telemetry.declared import (

@@ -1,7 +1,4 @@
-"""What the sink tells of a batch that is written, for whoever counts.
-
-Decides nothing. Source: ours.
-"""
+"""What the sink tells of a batch that is written, for whoever counts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,12 +2,12 @@
 
 A verb's module has two functions:
 
-    def add_arguments(parser: argparse.ArgumentParser) -> None   # not --json: every verb has it
-    def run(args: argparse.Namespace) -> int                     # 0 done, 1 failed, 2 misuse
+def add_arguments(parser: argparse.ArgumentParser) -> None   # not --json: every verb has it
+def run(args: argparse.Namespace) -> int                     # 0 done, 1 failed, 2 misuse
 
 Only the module of the verb that was asked for is imported, so it may import at its top what it
 needs, and `ballast lookup` never waits for Spark. It writes its result with `jobs.console.answer`
-and reports trouble by raising `CommandError` or `MisuseError`. Source: ours.
+and reports trouble by raising `CommandError` or `MisuseError`.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Decides when the Machine is stepped, again and again until it wants nothing more at once, when its
 wake-up must be put down anew, and what waits meanwhile. What the agent asks is done by a shell: the
-simulator's, the fleet's and the tests' brokers differ in nothing else. Source: ours.
+simulator's, the fleet's and the tests' brokers differ in nothing else.
 """
 
 from collections import deque

@@ -2,7 +2,7 @@
 
 Decides what of an answer can be reported: all, or all but some bundles, or nothing. The rules are
 those of the parser that will read the report (`lbcore.wire`): a number that it refuses would cost
-the whole message, and a wrong shape the agent's own thread. Source: ours.
+the whole message, and a wrong shape the agent's own thread.
 """
 
 from collections.abc import Sequence, Sized

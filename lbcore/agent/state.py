@@ -1,7 +1,4 @@
-"""What an agent's Machine takes in, wants done and remembers: its events, effects and state.
-
-Decides nothing; `agent` does. Source: ours.
-"""
+"""What an agent's Machine takes in, wants done and remembers: its events, effects and state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,7 @@
 """Load over time, imbalance and its floor, and the hottest bundles, from rows of load_history.
 
-Decides what each number means; nothing about how it is shown. The floor is
-a proven lower bound (`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
-Source: ours.
+Decides what each number means; nothing about how it is shown. The floor is a proven lower bound
+(`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Decides only the order of a batch: what brokers reported, what the mirror found, then the Machines,
 in time that the caller gives. Messages stay values and nothing leaves the process. The same scorers
-and balancer as the streaming job's, so the same decisions. Source: ours.
+and balancer as the streaming job's, so the same decisions.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """The report: one value with everything that was found, from which every rendering is made.
 
-Decides what is in it and how its parts are named; nothing about its looks. Source: ours.
+Decides what is in it and how its parts are named; nothing about its looks.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Decides what counts as one: a bundle that is too hot for any broker, a hot bundle of one hot topic,
 partitions that share few brokers, namespaces of fewer bundles than brokers, ownership that is
-stuck, brokers that don't answer or are of other versions. Source: ours.
+stuck, brokers that don't answer or are of other versions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,8 @@
 
 Decides that a bundle has moved when a later look has it at another broker, and whose doing that
 was: its broker's end, Pulsar's shedder by its own counter, or otherwise a person or a tool. The
-counters say how many, not which: where both were at work, so is said. Source: ours; counters of
-Pulsar 4.0.8, pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
+counters say how many, not which: where both were at work, so is said. Counters of Pulsar 4.0.8,
+pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
 """
 
 from collections.abc import Mapping

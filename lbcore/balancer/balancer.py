@@ -1,9 +1,9 @@
 """ClusterBalancer: the one place where a cluster's ownership changes.
 
 Decides what `phases` lists, in that order a batch: commands, acks, reports, who is dead or stuck,
-who gets what is free, and, when a cycle is due, what to shed and split.
-Comes after the scorers; its effects are rows for the tables and records for the brokers.
-Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one writer.
+who gets what is free, and, when a cycle is due, what to shed and split. Comes after the scorers;
+its effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
+extensible load manager with one writer.
 """
 
 from collections.abc import Mapping, Sequence

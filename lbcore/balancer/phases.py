@@ -2,7 +2,7 @@
 
 Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
 own. A phase over items that don't need each other is worked on item by item when it raises, any
-other is left out as a whole for the batch; see `fault_isolation`. Part of `balancer`. Source: ours.
+other is left out as a whole for the batch; see `fault_isolation`. Part of `balancer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The fewest moves that keep a cluster under a bar, from the owners that it began with.
 
 Decides a lower bound for a balancer that knows the future, and a plan for one that knows what was
-reported. Moves cost nothing here and take no time; no policy is in it. Source: ours.
+reported. Moves cost nothing here and take no time; no policy is in it.
 
 The bound (`least_moves`). A plan must have every broker at or below its limit at each moment that
 counts, and no bundle on a broker that is gone. Let B be the bundles that broker b had at first. If

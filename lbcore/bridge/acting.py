@@ -1,9 +1,9 @@
 """Acting: what a record in flight needs next from Pulsar, and what is answered for its brokers.
 
-Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar
-for it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is
-what a new look shows. What has gone another way is left to the mirror. Source: ours; Pulsar 4.0.8
-unloads within namespaceBundleUnloadingTimeoutMs, 60 s.
+Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar for
+it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is what a
+new look shows. What has gone another way is left to the mirror. Pulsar 4.0.8 unloads within
+namespaceBundleUnloadingTimeoutMs, 60 s.
 """
 
 from collections.abc import Mapping, Sequence

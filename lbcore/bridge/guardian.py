@@ -3,8 +3,8 @@
 Decides which sights last too long to be a move, and what the admin interface may be asked to mend.
 A sight is made by one round of questions; it is a finding once it was the same in every round for
 `confirm_ms` (a broker of its that does not answer keeps it as it is). Each finding is mended once,
-and quarantined when that has not helped. Sights are `lbcore.bridge.sights`'. Source: ours; the
-holding back of a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
+and quarantined when that has not helped. Sights are `lbcore.bridge.sights`'. The holding back of a
+bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,7 +2,7 @@
 
 Decides, for a bundle of which no topic is known, a name that nobody uses and whose hash lies in the
 bundle's range: looking it up makes Pulsar's modular manager give the bundle an owner, and makes no
-topic. Source: ours; the path is Pulsar 4.0.8's and 5.0.0-M1's, TopicLookup.
+topic. The path is Pulsar 4.0.8's and 5.0.0-M1's, TopicLookup.
 """
 
 from urllib.parse import quote

@@ -3,7 +3,7 @@
 Decides which differences are real. Brokers are asked one after the other, so a bundle on its way
 may be seen at two of them or at none: only what two looks in a row agree on is taken over, nothing
 of a broker that did not answer, and nothing of a bundle whose unload or split is under way. Pulsar
-is right in every case. Source: ours.
+is right in every case.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

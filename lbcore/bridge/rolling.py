@@ -4,7 +4,7 @@ Decides the steps of each broker: all is well; drained; empty in Pulsar's own wo
 back as another process, for a while; open again; filled with what it had; even. A deed is asked for
 until it is seen to be done, so a cut between any two steps loses nothing and does nothing twice.
 Whatever lasts too long stops it, with the broker in hand opened again unless it may have been
-restarted by then. No clock, no I/O. Source: ours.
+restarted by then. No clock, no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,7 +2,6 @@
 
 Decides the form, the order of the brokers, and how it reads in a file from which it goes on after a
 cut. What comes next is `lbcore.bridge.rolling`'s, what is wrong `lbcore.bridge.rollout_faults`'.
-Source: ours.
 """
 
 from collections.abc import Iterable, Mapping

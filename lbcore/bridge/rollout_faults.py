@@ -1,7 +1,7 @@
 """What is wrong with a rolling restart, by what is seen of the cluster.
 
 Decides which sight is a fault at which stage, and how long it may last before all of it stops: a
-broker that is gone is a fault unless it is the one being restarted. Source: ours.
+broker that is gone is a fault unless it is the one being restarted.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,6 @@
 """How a rolling restart ends before all is done: by a fault, by Ctrl-C, or for good.
 
 Decides what is undone of the broker in hand, and from where it would go on. Part of `rolling`.
-Source: ours.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 Decides what counts as a sight of trouble, by the brokers' own words and the lookups; whether it
 lasts is `lbcore.bridge.guardian`'s. Nothing is concluded of a broker that did not answer, but that
-its bundles are not served if it was the last to have them. Source: ours; apache/pulsar 24057
-(a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a restart).
+its bundles are not served if it was the last to have them. Apache/pulsar 24057 (a broker lost by
+the registry), 24478 (two owners), 25379 and 25394 (no owner after a restart).
 """
 
 from collections import Counter, defaultdict

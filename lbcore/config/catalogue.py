@@ -1,7 +1,7 @@
 """All settings in one list: section, name, type, default and declaration.
 
-Decides nothing. The loader, the readers of Pulsar's keys, `ballast config` and the documentation
-iterate over it, so a setting that is declared in a section is known to all of them. Source: ours.
+The loader, the readers of Pulsar's keys, `ballast config` and the documentation iterate over it, so
+a setting that is declared in a section is known to all of them.
 """
 
 from collections.abc import Iterator, Mapping

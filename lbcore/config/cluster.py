@@ -1,7 +1,4 @@
-"""Settings of one cluster as a whole; each may differ from cluster to cluster under one job.
-
-Decides nothing. Source: ours.
-"""
+"""Settings of one cluster as a whole; each may differ from cluster to cluster under one job."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,7 @@
 """Settings of the strategy `ballast`: when brokers differ too much, and how much moves at once.
 
-Decides nothing. Read by `lbcore.plan.shed.ballast`. Source: ours; the tolerance is Dicer's default,
-the budget is Slicer's idea (9 % of the keys a round there; here five brokers' load reaches ten in
-four rounds).
+Read by `lbcore.plan.shed.ballast`. The tolerance is Dicer's default, the budget is Slicer's idea (9
+% of the keys a round there; here five brokers' load reaches ten in four rounds).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """What a check says of settings: errors that stop a start, warnings that say what can't work.
 
-Decides nothing. Strategies' own checks and `lbcore.validation` make them; `ballast config check`
-shows them. Source: ours.
+Strategies' own checks and `lbcore.validation` make them; `ballast config check` shows them.
 """
 
 from collections.abc import Callable, Iterator

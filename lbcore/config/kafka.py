@@ -1,7 +1,7 @@
 """Settings of Kafka: where it is, how to be let in, and how the topics are made.
 
-Decides nothing. Passwords are no settings: they come from the environment or from files. Read by
-`jobs.adapters`. Source: ours; values of the topics are Kafka's own configuration keys.
+Passwords are no settings: they come from the environment or from files. Read by `jobs.adapters`.
+Values of the topics are Kafka's own configuration keys.
 """
 
 from dataclasses import dataclass

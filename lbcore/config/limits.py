@@ -1,8 +1,7 @@
 """Limits of one tenant: what its administrators may make before they are refused.
 
-Decides nothing; the handlers of commands read it. Without limits one tenant could fill the state
-that every batch of everybody works on. Source: ours; Pulsar 4.0.8 has maxNamespacesPerTenant and
-maxTopicsPerNamespace.
+The handlers of commands read it. Without limits one tenant could fill the state that every batch of
+everybody works on. Pulsar 4.0.8 has maxNamespacesPerTenant and maxTopicsPerNamespace.
 """
 
 from dataclasses import dataclass

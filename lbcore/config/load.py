@@ -2,7 +2,7 @@
 
 Decides which keys exist and how overlays lie upon each other: defaults, then base, then overlays,
 each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster. Reads no file: the
-mappings come from `jobs.adapters.processes.settings`. Source: ours.
+mappings come from `jobs.adapters.processes.settings`.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Settings of ownership: how long to wait for whom, and how brokers' agents report.
 
-Decides nothing. `OwnershipConfig` is read by the balancer's side, `AgentConfig`
-by `agent`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no key is named.
+`OwnershipConfig` is read by the balancer's side, `AgentConfig` by `agent`. Source: Pulsar 4.0.8's
+ServiceConfiguration, and ours where no key is named.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Settings of the streaming job: what it serves, and how often it does what.
 
-Decides nothing; `balancer` and the job read it. Source: ours, with Pulsar's intervals as
-aliases.
+`balancer` and the job read it. With Pulsar's intervals as aliases.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Settings of placement: which broker an unowned or unloaded bundle goes to.
 
-Decides nothing. Read by `lbcore.plan.place`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours
-where no Pulsar key is named.
+Read by `lbcore.plan.place`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar
+key is named.
 """
 
 from dataclasses import dataclass

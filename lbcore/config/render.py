@@ -2,7 +2,7 @@
 
 Decides the written form of conf/*.toml and of docs/configuration.md. conf/base.toml and the page
 are these texts of the defaults, and tests hold them equal; `ballast config show` and `import` write
-through here. Source: ours.
+through here.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 A section of the configuration is a frozen dataclass whose fields are made by `setting`. The loader,
 `ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration,
-so nothing about a setting is written twice. Source: ours.
+so nothing about a setting is written twice.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """How load becomes scores, and when a broker reports: the settings of `lbcore.signals`.
 
-Decides nothing. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
+Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Settings of bundles and their splits: how many to begin with, when one is split, and where.
 
-Decides nothing. Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's
-split command. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
+Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's split command. Source:
+Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
 """
 
 from dataclasses import dataclass

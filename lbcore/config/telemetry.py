@@ -1,7 +1,6 @@
 """Settings of what the processes say of themselves: metrics and logs.
 
-Decides nothing, and nothing that is decided depends on it. Source: ours, with Pulsar's switch for
-metrics of bundles as an alias.
+And nothing that is decided depends on it. With Pulsar's switch for metrics of bundles as an alias.
 """
 
 from dataclasses import dataclass

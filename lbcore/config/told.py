@@ -2,7 +2,7 @@
 
 Decides which settings are told: those that decisions depend on, which the configuration's version
 is made of. How Kafka is reached, who may ask, and what agents do is each process's own, and is not
-told: so no path of a secret and no user's name gets into a table. Source: ours.
+told: so no path of a secret and no user's name gets into a table.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Settings of the transfer shedder (Pulsar's TransferShedder).
 
-Decides nothing. Read by `lbcore.plan.shed.transfer`. Source: Pulsar 4.0.8's ServiceConfiguration.
+Read by `lbcore.plan.shed.transfer`. Source: Pulsar 4.0.8's ServiceConfiguration.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The whole configuration: one frozen tree, its sections as attributes.
 
-Decides nothing; `config.load` makes it from mappings. What holds for one cluster is a tree too,
-which `for_cluster` gives, so nothing that reads a section knows of clusters. Source: ours.
+`config.load` makes it from mappings. What holds for one cluster is a tree too, which `for_cluster`
+gives, so nothing that reads a section knows of clusters.
 """
 
 from collections.abc import Mapping

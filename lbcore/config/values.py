@@ -1,7 +1,7 @@
 """One value of one setting: checked against its declaration, or read from text.
 
 Decides whether a value has the type and lies in the range that its setting declares; not whether
-settings suit each other (`config.check`). Source: ours.
+settings suit each other (`config.check`).
 """
 
 import json

@@ -1,6 +1,6 @@
 """Settings of the wire: the largest sizes that a parser accepts.
 
-Decides nothing; `lbcore.wire.rules.Limits` says which of them a parser reads. Source: ours.
+`lbcore.wire.rules.Limits` says which of them a parser reads.
 """
 
 from dataclasses import dataclass

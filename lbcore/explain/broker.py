@@ -1,6 +1,6 @@
 """Why a broker has what it has: what it gives or takes, and why a hot one is not relieved.
 
-Decides nothing: rows of the tables in, sentences and numbers out. Source: ours.
+Rows of the tables in, sentences and numbers out.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Why a bundle is where it is, what was considered for it, and what would have to change.
 
-Decides nothing: rows of the tables in, sentences and numbers out. Source: ours; it answers what
-Pulsar's users ask in apache/pulsar issue 17860.
+Rows of the tables in, sentences and numbers out. It answers what Pulsar's users ask in
+apache/pulsar issue 17860.
 """
 
 import json

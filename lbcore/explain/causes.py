@@ -1,6 +1,6 @@
 """Why a bundle came to where it is: the decision or command behind a record, in sentences.
 
-Decides nothing. Shared by the explanations beside it. Source: ours.
+Shared by the explanations beside it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What is said of certificates that end soon: the service's own, and those that a bridge told of.
 
 Decides which are an alarm and which a warning; how near is near is `lbcore.model.certificates`'.
-Part of the status. Source: ours.
+Part of the status.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """What a cluster's balancing does, or why it does nothing; and one decision whole.
 
-Decides nothing: rows of the tables in, sentences and numbers out. Source: ours.
+Rows of the tables in, sentences and numbers out.
 """
 
 import json

@@ -1,7 +1,7 @@
 """An explanation: what is so, why, what was considered, what blocks, what would have to change.
 
 Decides only how it reads. Made by the modules beside it from rows of the tables; shown by the verb
-`explain` and the service. Source: ours.
+`explain` and the service.
 """
 
 import json

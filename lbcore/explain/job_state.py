@@ -2,7 +2,6 @@
 
 Decides the words that status, page, `top`, the run's display and doctor show, and which gaps
 between cycles are told afterwards. Stands beside the balancer, which knows nothing of it.
-Source: ours.
 
 Words, the first that holds: *never started*; *away* (no commit for three heartbeats); *late* (none
 for a heartbeat and the slack); *without cycles* (it writes, but a cycle is overdue three times);

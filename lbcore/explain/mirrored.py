@@ -1,6 +1,6 @@
 """How the mirror of another authority is: when it was last told, and what still differs.
 
-Decides when a bridge counts as away. Part of the status. Source: ours.
+Decides when a bridge counts as away. Part of the status.
 """
 
 import json

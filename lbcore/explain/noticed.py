@@ -1,6 +1,6 @@
 """What the job itself has noticed of late, as rows of `decisions` and `rejected_reports` say it.
 
-Decides what of it is an alarm. Part of the status. Source: ours.
+Decides what of it is an alarm. Part of the status.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Plans that wait for a person, in words: what somebody is asked, until when, and how to answer.
 
-Decides nothing. Part of the status. Source: ours.
+Part of the status.
 """
 
 import json

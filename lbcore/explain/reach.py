@@ -1,7 +1,7 @@
 """What an answer about the past can't know, in sentences: how far back each table reaches.
 
 Decides only the words. Tables with one row a key hold the newest; what was before it is in their
-log for a while, then nowhere. Rows of other tables go after a time. Source: ours.
+log for a while, then nowhere. Rows of other tables go after a time.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The words for labels: why a cycle did nothing, why a candidate lost, how far a broker is.
 
-Decides nothing. Every label that the planner and the balancer write has its sentence here; one that
-is not known is shown as it is. Source: ours.
+Every label that the planner and the balancer write has its sentence here; one that is not known is
+shown as it is.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Status: how a cluster is, from the tables alone, in the words of an operator.
 
 Decides the phase, and what is wrong enough to be an alarm. Stands beside the balancer, which knows
-nothing of it; verbs and services show it. Source: ours.
+nothing of it; verbs and services show it.
 
 Phases, the first that holds: *stalled* (the job is away, makes no cycles, or bundles are in flight
 for longer than any timeout), *off* (never started, paused as a whole, or braked), *late* (the job's

@@ -1,7 +1,6 @@
 """Which versions the brokers of a cluster run, as far as they tell.
 
 Decides that several at once, as in the middle of an upgrade, are worth a word. Part of the status.
-Source: ours.
 """
 
 from collections import Counter

@@ -2,7 +2,6 @@
 
 Decides how a foreseen cycle is followed by the next: every broker answers at once, and what a
 bundle takes with it is what the balancer itself expects (`plan.pending`). Part of `foresee`.
-Source: ours.
 """
 
 from collections import defaultdict

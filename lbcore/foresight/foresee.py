@@ -2,8 +2,8 @@
 
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
 run on it under the same load, each on fresh reports, each move landed before the next cycle.
-Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what
-cannot be known is named in the answer. Beside `rehearse`. Source: ours.
+Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what cannot
+be known is named in the answer. Beside `rehearse`.
 """
 
 import json

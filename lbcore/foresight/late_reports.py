@@ -1,11 +1,10 @@
 """Late reports: moves of late that a broker's newest load does not show yet, for dry runs.
 
 Decides whose load is from before its bundles came or went: the sum of what its bundles carry tells,
-for it differs from what the broker reported by what they carry. The running balancer remembers
-its own moves instead (`plan.pending`), also while usages lag behind (`signals.usage_window_ms`);
-where the tables have that memory, it counts: in full where the broker has not reported since its
-last move, and as planning itself doubts it, report by report, where it has. Part of `foresee`.
-Source: ours.
+for it differs from what the broker reported by what they carry. The running balancer remembers its
+own moves instead (`plan.pending`), also while usages lag behind (`signals.usage_window_ms`); where
+the tables have that memory, it counts: in full where the broker has not reported since its last
+move, and as planning itself doubts it, report by report, where it has. Part of `foresee`.
 
 Worked: a broker reported 100 msg/s, and owns bundles of 60 now; one of 40 left it a moment ago. 60
 is 40 below 100, as it is when the report is from before the move: it is taken to carry 60.

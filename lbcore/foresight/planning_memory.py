@@ -1,7 +1,7 @@
 """Planning's memory, as far as the tables know it, for rebuilds and dry runs; what they don't know.
 
-Decides nothing: rows of `decisions` become graces and roles; hits and averages are in the state
-already, which the table `planning_memory` brings back. Source: ours.
+Rows of `decisions` become graces and roles; hits and averages are in the state already, which the
+table `planning_memory` brings back.
 """
 
 import json

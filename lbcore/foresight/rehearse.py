@@ -2,7 +2,7 @@
 
 Decides nothing of its own: a state is rebuilt from the tables, the command is carried out on it,
 and what would be written is the answer. Load is what `load_history` says, so a placement by load
-may differ from the one that the balancer makes a moment later. Source: ours.
+may differ from the one that the balancer makes a moment later.
 """
 
 import json

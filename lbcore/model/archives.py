@@ -3,7 +3,7 @@
 Decides nothing about time. A row is in the table, in its archive, or for a while in both; it is the
 same row where all columns of `identity` are equal, without which the job lets none go. Readers take
 of each `key` the table's row first, so that a command that was carried out again under its old id
-has one row, as before. Source: ours.
+has one row, as before.
 """
 
 from collections.abc import Mapping

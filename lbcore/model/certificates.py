@@ -1,7 +1,7 @@
 """How near the end of a certificate may come before somebody is told.
 
 Decides the two distances, for whoever looks at one: the bridge, the status, the doctor, the alert
-rules. When one ends is read elsewhere. Source: ours.
+rules. When one ends is read elsewhere.
 """
 
 from enum import Enum

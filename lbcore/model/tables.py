@@ -1,7 +1,7 @@
 """The tables: each column's name, type and meaning, declared once.
 
-Decides nothing; Delta's, Arrow's and Spark's types and docs follow from it. Source: ours.
-Types: string, long, int, double, boolean, binary, and list<...> of these; map<string,string>.
+Delta's, Arrow's and Spark's types and docs follow from it. Types: string, long, int, double,
+boolean, binary, and list<...> of these; map<string,string>.
 """
 
 from lbcore.model.memory_tables import PLANNING_MEMORY

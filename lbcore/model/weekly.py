@@ -2,7 +2,7 @@
 
 Decides how a window is read: days that it begins on (none = all), from and until which minute,
 after midnight where it ends earlier than it begins. Times are of a fixed offset from UTC, so that
-the same instant lies in the same window on any machine. Source: ours.
+the same instant lies in the same window on any machine.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Decides no change by itself: `protocol`, `acknowledge` and `repair` do. Every new record of the
 balancer is made by `next_record`, by the table in `states`, and passes the conflict resolver in
-`transition`. Source: ours.
+`transition`.
 """
 
 from collections.abc import Mapping, Sequence

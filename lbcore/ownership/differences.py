@@ -1,7 +1,7 @@
 """What changed between two moments: bundles that came, went, or have another owner or state.
 
 Decides what counts as a change: the state, and who has part in it (of an owned bundle: its owner
-alone); a version that went on by itself is none. Source: ours.
+alone); a version that went on by itself is none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

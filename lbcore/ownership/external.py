@@ -2,7 +2,7 @@
 
 Decides how a record follows what was observed: the owner that is there owns the bundle at once,
 because it has it open already, and nobody is asked. Only where the setting cluster.authority is
-external. `balancer.commands.mirroring` calls it. Source: ours; Pulsar's overrides force Owned, too.
+external. `balancer.commands.mirroring` calls it. Pulsar's overrides force Owned, too.
 """
 
 from lbcore.ownership.changes import (

@@ -2,8 +2,8 @@
 
 Decides which callback runs next and what is said to the balancer. At most one callback a bundle
 runs at a time; a record that comes meanwhile changes the goal, and the next callback follows from
-it. `agent` keeps one Holding for each bundle that it has, had, or shall have to do with.
-Source: ours; what each state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
+it. `agent` keeps one Holding for each bundle that it has, had, or shall have to do with. What each
+state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 
 The callbacks' contract, all of a hash range and a fencing token, each repeatable:
 open: the range is served as one bundle under this token, whatever of it was open before; when it

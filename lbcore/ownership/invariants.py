@@ -2,7 +2,7 @@
 
 Decides whether records may be written, or may be served from after a read; repairs nothing. The job
 asks before each write (only about what a batch touched), the lookup service after each read, the
-tests after each step. Source: ours; the shape of a set of bundles is Pulsar's NamespaceBundles.
+tests after each step. The shape of a set of bundles is Pulsar's NamespaceBundles.
 """
 
 from collections.abc import Callable, Iterable, Sequence

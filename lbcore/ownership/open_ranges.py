@@ -1,7 +1,7 @@
 """The hash ranges that are open at an agent: whether a bundle overlaps one of another name.
 
-Decides nothing. Open ranges don't overlap each other, because nothing is opened over another bundle
-than the children that it was split into. Source: ours.
+Open ranges don't overlap each other, because nothing is opened over another bundle than the
+children that it was split into.
 """
 
 from collections.abc import Iterable

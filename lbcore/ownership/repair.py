@@ -1,10 +1,10 @@
 """What a record needs when a broker that it names is gone, or keeps everyone waiting.
 
 Decides *that* something must happen and what, never where the bundle goes: `protocol.carry_out`
-does it with a destination that the plan chose. `balancer` asks for each record in flight,
-and for each record of a broker that died or restarted. Source: ours; compare monitorOwnerships and
-overrideOwnership of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which after one time limit give the
-bundle away whether its source lives or not.
+does it with a destination that the plan chose. `balancer` asks for each record in flight, and for
+each record of a broker that died or restarted. Compare monitorOwnerships and overrideOwnership of
+Pulsar 4.0.8's ServiceUnitStateChannelImpl, which after one time limit give the bundle away whether
+its source lives or not.
 """
 
 from dataclasses import dataclass

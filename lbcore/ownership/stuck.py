@@ -2,7 +2,7 @@
 
 Decides what is true of one bundle then: the callback has failed, and is *stuck*. Until it returns
 nobody knows what of its hash range is served, so nothing of it may be used, and no other callback
-of it runs: one of them, ending late, would undo the other. Part of `holding`. Source: ours.
+of it runs: one of them, ending late, would undo the other. Part of `holding`.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """What a planning cycle answers, remembers and is told: decisions, state, scope.
 
-Decides nothing. Made by the phases, read by `balancer`, which turns decisions into
-ownership transitions and rows. Source: ours; reasons are Pulsar's labels where it has one.
+Made by the phases, read by `balancer`, which turns decisions into ownership transitions and rows.
+Reasons are Pulsar's labels where it has one.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The two ends of a plan: the draft that the phases start from, and the answer made of it.
 
-Decides nothing; it words what the phases decided and remembers the moves. Source: ours.
+It words what the phases decided and remembers the moves.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """What operators want moved: bundles of draining brokers, and bundles away from their pins.
 
 Decides which go now, so many from a broker at once; the assign phase finds the drained ones a
-destination. Part of the plan's shed phase, before any strategy. Source: ours.
+destination. Part of the plan's shed phase, before any strategy.
 """
 
 import numpy as np

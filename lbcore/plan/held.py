@@ -3,7 +3,7 @@
 Decides nothing about the cluster. A plan is pure, so the question is put to the planner itself: a
 rule is a cause if the same cycle without that rule takes something from the broker. Causes that
 hold only together are found by halving. Asked by the cycle after a plan that left a hot broker as
-it was. Source: ours; a cause is what is meant by "but for" it.
+it was. A cause is what is meant by "but for" it.
 """
 
 from bisect import bisect_left

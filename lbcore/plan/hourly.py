@@ -1,7 +1,6 @@
 """How many moves balancing has decided within the last hour, by tenant.
 
-Decides nothing: `phases.limit` holds them against `shedding.max_moves_per_hour` and
-`max_moves_per_hour_of_tenant`. Source: ours.
+`phases.limit` holds them against `shedding.max_moves_per_hour` and `max_moves_per_hour_of_tenant`.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """The rules that can keep a bundle or a broker from giving, each with what lifts it.
 
-Decides nothing: `held` plans without a rule, to see whether it is one that matters. HOLDS keep
-bundles where they are; LIMITS and FILTERS stop moves that a strategy wants; STRATEGY are the
-strategy's own bounds on what is worth moving. Source: ours; each names its setting.
+`held` plans without a rule, to see whether it is one that matters. HOLDS keep bundles where they
+are; LIMITS and FILTERS stop moves that a strategy wants; STRATEGY are the strategy's own bounds on
+what is worth moving. Each names its setting.
 """
 
 from collections.abc import Callable, Collection, Mapping

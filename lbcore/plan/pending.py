@@ -1,7 +1,7 @@
 """Load that was decided to move and that reports don't show yet.
 
 Decides how much of it is still unseen, and when a move has arrived or was given up. The adjust
-phase adds it to what brokers report; `finish` adds this cycle's. Source: ours.
+phase adds it to what brokers report; `finish` adds this cycle's.
 
 A broker's unseen load is what its decided moves will add to its report (negative: take from it).
 Each newer report takes out of it what the report has changed in that direction. What is left then

@@ -1,12 +1,12 @@
 """What a strategy of your own is given, and what it answers.
 
-    def decide(snapshot, state, config, now_ms) -> tuple[Proposal, state]
+def decide(snapshot, state, config, now_ms) -> tuple[Proposal, state]
 
 snapshot: `plan.snapshot.Snapshot`, read-only, of the brokers that take part in balancing, with
 moves counted that reports don't show yet; `snapshot.bundles.can_move` says which bundles may move
 now. state: what it returned the last time, plain JSON, {} at first. config: the configuration.
 now_ms: the time, of which there is no other. Equal arguments must give equal answers: the balancer
-asks twice and compares. Source: ours.
+asks twice and compares.
 """
 
 from collections.abc import Mapping

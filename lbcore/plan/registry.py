@@ -1,6 +1,6 @@
 """All strategies by name: ours, or Pulsar's class with or without its package.
 
-Decides which record a name means. Everything that asks for a strategy asks here. Source: ours.
+Decides which record a name means. Everything that asks for a strategy asks here.
 """
 
 from collections.abc import Callable, Iterable, Mapping

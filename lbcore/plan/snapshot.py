@@ -1,8 +1,8 @@
 """What a planning cycle sees: brokers and bundles as arrays, in the order that decides ties.
 
-Decides nothing. Built by `balancer` (name order) and by tests (the case's order); read by
-every phase of the plan. Brokers are referred to by their index in `BrokerTable`, bundles by their
-index in `BundleTable`; -1 is "none". Source: ours.
+Built by `balancer` (name order) and by tests (the case's order); read by every phase of the plan.
+Brokers are referred to by their index in `BrokerTable`, bundles by their index in `BundleTable`; -1
+is "none".
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What a strategy's record says, whichever half it is: shedding or placement.
 
-Decides nothing. The records stand in `plan.shed.registry` and `plan.place.registry`; what lists,
-checks, draws or runs strategies reads them there. Source: ours.
+The records stand in `plan.shed.registry` and `plan.place.registry`; what lists, checks, draws or
+runs strategies reads them there.
 """
 
 from collections.abc import Iterator

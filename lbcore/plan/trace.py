@@ -1,7 +1,7 @@
 """What a planning cycle saw: every candidate, each verdict, the number that decided.
 
-Decides nothing. Phases add to it; `rows` turns it into one row a candidate, on demand, because a
-full trace of 100,000 bundles is too much to make rows of in every cycle. Source: ours.
+Phases add to it; `rows` turns it into one row a candidate, on demand, because a full trace of
+100,000 bundles is too much to make rows of in every cycle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 Decides which names a namespace lists, and where each topic lies; that a topic which nobody knows
 may be created by its first producer is Pulsar's rule of auto-creation, so an unknown one is no
 error. Brokers report topics by hash to the balancer alone, which counts them. Feeds the admin
-service. Source: ours; what counts as one topic is Pulsar 4.0.8's PersistentTopicsBase and
+service. What counts as one topic is Pulsar 4.0.8's PersistentTopicsBase and
 NamespaceService.getListOfPersistentTopics.
 """
 

@@ -2,7 +2,7 @@
 
 Decides that one record is asked for at most once in five seconds by each process, and that all who
 ask within the same five seconds send a command of one id, so that the balancer carries out one of
-them. Source: ours; Pulsar's brokers assign at the first lookup too (ExtensibleLoadManagerImpl).
+them. Pulsar's brokers assign at the first lookup too (ExtensibleLoadManagerImpl).
 """
 
 from collections import OrderedDict

@@ -2,7 +2,7 @@
 
 Decides what a slice is: at most `WORK_MAX` values that are written or passed over. Who makes an
 answer says what is in it, lazily where that is much; when slices are made, and that lookups come in
-between, is the service's (`jobs.adapters.http.fair_scheduling`). Source: ours.
+between, is the service's (`jobs.adapters.http.fair_scheduling`).
 """
 
 import json

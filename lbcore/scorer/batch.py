@@ -1,6 +1,6 @@
 """What one batch of a scorer adds up to, while it is worked on, and the way back to a savepoint.
 
-Decides nothing. Part of `scorer`. Source: ours.
+Part of `scorer`.
 """
 
 from collections import Counter

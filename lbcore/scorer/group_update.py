@@ -1,7 +1,6 @@
 """What the scorer of one broker group tells the balancer about one micro-batch.
 
-Decides nothing. Made by `scorer`, read by `balancer`; between the two operators it travels as one
-packed row. Source: ours.
+Made by `scorer`, read by `balancer`; between the two operators it travels as one packed row.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,10 +2,9 @@
 
 Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
 judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
-keyed by a broker (commands, audit entries, reports of a bundle's topics)
-passes through unjudged:
+keyed by a broker (commands, audit entries, reports of a bundle's topics) passes through unjudged:
 its group is its key's, where nothing is known of the broker that sent it. First of the two
-operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar 4.0.8's
+operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar 4.0.8's
 BrokerLoadData.update.
 """
 

@@ -1,6 +1,6 @@
 """How a BrokerScorer is made from the configuration: its parser and its smoothing.
 
-Decides nothing. Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
+Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 Decides which start of a broker counts: the order of broker-load does, where a start is first heard
 of. Other topics are read at other times, so what they carry of a start that is not known yet is
 early, and comes again. A start that was superseded counts again when it goes on speaking while the
-one after it does not: then that one was only a late echo. Used by `scorer`. Source: ours.
+one after it does not: then that one was only a late echo. Used by `scorer`.
 """
 
 from collections.abc import Mapping

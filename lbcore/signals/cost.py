@@ -6,8 +6,6 @@ the bit: sums are taken in order, and no library for linear algebra is called.
 `fit_costs`: over all reports, cpu × capacity = idle × capacity + a × messages + b × bytes, least
 squares with no negative part. Of the eight ways to leave parts out, the one with the least residual
 whose parts are all above 0 (that of non-negative least squares, as its optimum is such a way).
-
-Source: ours.
 """
 
 from collections.abc import Mapping

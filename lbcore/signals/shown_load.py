@@ -3,7 +3,7 @@
 Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
 usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
 highest over the mean of the live brokers' message rates. The job writes usage by `usage_of`, so
-that the metrics, the tables and SQL have the same number. Source: ours.
+that the metrics, the tables and SQL have the same number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Decides that files and code may change under settings that were right when they were made: a key
 that this version doesn't know, a value out of a narrower range, two that no longer suit each other
-or the files. As few as can be found are set aside, the same whenever it is asked. Source: ours.
+or the files. As few as can be found are set aside, the same whenever it is asked.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

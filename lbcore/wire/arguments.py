@@ -1,7 +1,7 @@
 """How the arguments of a command are declared: a frozen dataclass a kind, a reader a field.
 
 Decides the rules that hold for every kind: what is missing, of the wrong form or not known is
-refused with a sentence for the one who asked. The kinds stand in `wire.kinds`. Source: ours.
+refused with a sentence for the one who asked. The kinds stand in `wire.kinds`.
 """
 
 import re

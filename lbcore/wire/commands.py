@@ -3,8 +3,7 @@
 Decides whether arguments suit their kind; not whether the command is possible now (the balancer
 does, which answers the requester in the table `commands`). Each kind stands with all that is
 declared of it in its subject's file in `wire.kinds`; verbs and the admin service make its dataclass
-and write it with `format_arguments`. Source: ours; the kinds follow Pulsar's admin interface
-(4.0.8).
+and write it with `format_arguments`. The kinds follow Pulsar's admin interface (4.0.8).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """What every message begins with: schema, cluster, and for reports the envelope.
 
 Decides whether the envelope is whole and agrees with the message's key; not what follows it.
-Source: ours.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Decides the written form: JSON in UTF-8 with sorted keys and without blanks, so equal messages give
 equal bytes; fields that hold their default are left out where `parse` fills them in. Agents, the
-services and the driver write through here. Source: ours.
+services and the driver write through here.
 """
 
 import json

@@ -1,8 +1,8 @@
 """What travels on the input topics, as values: parsed at the edge, trusted inside.
 
-Decides nothing. `parse` makes these from bytes or says Rejected; the scorer and the balancer read
-them. One class a topic; the wire's field names are Pulsar's (LocalBrokerData,
-NamespaceBundleStats), the names here are ours. Source: ours.
+`parse` makes these from bytes or says Rejected; the scorer and the balancer read them. One class a
+topic; the wire's field names are Pulsar's (LocalBrokerData, NamespaceBundleStats), the names here
+are ours.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """What a parser accepts: the clusters that are served, the JSON decoder, and the largest sizes.
 
-Decides nothing; `parse` interprets it. The limits are declared as settings in `lbcore.config.wire`;
-here stands only which of them a parser needs, because wire and config don't know each other.
-Source: ours.
+`parse` interprets it. The limits are declared as settings in `lbcore.config.wire`; here stands only
+which of them a parser needs, because wire and config don't know each other.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The batches that `bench_commands` measures: what is asked, of a cluster in which state.
 
-Source: ours; the targets are CPU seconds on two cores of 2026.
+The targets are CPU seconds on two cores of 2026.
 """
 
 from collections.abc import Callable, Mapping

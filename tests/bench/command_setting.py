@@ -1,4 +1,4 @@
-"""A cluster at rest, and batches of commands that it is given. Source: ours."""
+"""A cluster at rest, and batches of commands that it is given."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Each kind of command once, on a cluster whose bundles are all of one namespace.
 
 What one command brings about may be as much as the cluster: no batch is to take longer for it than
-two seconds, that of the command and those in which brokers answer. Source: ours.
+two seconds, that of the command and those in which brokers answer.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """The console in a real Chromium while a job of this size is at work: how soon, how large.
 
 Measures each view from a click to what it shows, how long after a batch the page has it, and what
-the page holds in memory. Source: ours.
+the page holds in memory.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Writes docs/lab.md and its picture from records: who keeps brokers even, and at what price.
 
-    python -m tests.lab.page FOLDER      # of the records, as `make lab-pulsar` leaves them
+python -m tests.lab.page FOLDER      # of the records, as `make lab-pulsar` leaves them
 
 The records of the committed page are docs/plots/lab.json; a test holds page and picture equal to
-what is drawn of them. Decides wording and order, no figure. Source: ours.
+what is drawn of them. Decides wording and order, no figure.
 """
 
 import json

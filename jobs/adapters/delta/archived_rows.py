@@ -2,7 +2,7 @@
 
 Decides in which order the two are opened: the table first, so that a row that leaves it meanwhile
 is in the archive that is opened next. A row that is in both for a while is given once. Used by
-every reader of rows that may be old. Source: ours.
+every reader of rows that may be old.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 Decides which rows are put aside: those with a value that Arrow or the table's declaration refuses
 (a lone surrogate, an integer of more bits, another type, null). Looked for only when a column is
 refused as a whole, so good rows cost nothing. Which they are follows from the rows alone, so that a
-repeated batch puts aside the same. Used by the sink. Source: ours.
+repeated batch puts aside the same. Used by the sink.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Rows of the tables as the lookup's values.
 
 Decides which columns and rows a lookup reads. Stands between `delta_follower` and `lbcore.route`.
-Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
+`advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Decides which rows were there then: those that nobody has written since are as they were; for the
 others the table's log is gone through, which reaches back for half an hour. What neither tells is
-named, and never answered with a newer row. Source: ours.
+named, and never answered with a newer row.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,10 +1,10 @@
 """Where the tables are: a folder of this machine, or a prefix in an S3-compatible object store.
 
-Decides which places can be used, how a store is reached and what is said when it can't be.
-A `StorePath` answers as much of `pathlib.Path` as the readers of the tables use, so that these
-read a folder and a store alike. Keys and endpoint come from the environment alone, under the names
-that all AWS tools know. delta-rs commits with a conditional PUT (If-None-Match), which only one of
-two writers gets through; a store that ignores it can't hold tables. Source: ours.
+Decides which places can be used, how a store is reached and what is said when it can't be. A
+`StorePath` answers as much of `pathlib.Path` as the readers of the tables use, so that these read a
+folder and a store alike. Keys and endpoint come from the environment alone, under the names that
+all AWS tools know. delta-rs commits with a conditional PUT (If-None-Match), which only one of two
+writers gets through; a store that ignores it can't hold tables.
 """
 
 import os

@@ -6,8 +6,8 @@ new data file is gone, and when the table was made anew or put back from a backu
 new one has the next version already: then `LostError` tells the reader to load whole, and no commit
 is handed out that would leave it in between. Compaction, a checkpoint and a log cut behind the
 reader are no reason. What a commit says is `commits`', what its data files hold `table_scan`'s.
-Used by every reader that keeps something of a table, or looks back. Source: ours; Delta's log
-clean-up removes from the oldest on and never what is past the newest checkpoint.
+Used by every reader that keeps something of a table, or looks back. Delta's log clean-up removes
+from the oldest on and never what is past the newest checkpoint.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

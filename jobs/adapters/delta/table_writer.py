@@ -2,7 +2,7 @@
 
 Decides whether a commit may happen (the writer's epoch, the batch's application transaction), not
 what is in it. A table has one writer: every commit is made against the version just checked and
-fails when anything came between. Source: ours; Delta's application transactions.
+fails when anything came between. Delta's application transactions.
 """
 
 import json

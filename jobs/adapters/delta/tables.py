@@ -3,8 +3,8 @@
 Decides which Delta properties each table has, not what is in it. The sink writes through these
 handles, the follower reads through them; maintenance and SQL are delta-spark's. Only features that
 both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row tracking,
-in-commit timestamps, column defaults, clustering or type widening. Source: ours; the Delta
-protocol's reader version 1 and writer version 3.
+in-commit timestamps, column defaults, clustering or type widening. The Delta protocol's reader
+version 1 and writer version 3.
 """
 
 import re

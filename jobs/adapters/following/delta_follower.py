@@ -4,7 +4,7 @@ Decides when to add a commit's rows, when to load the tables whole, and when to 
 what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
 
 A load reads the tables whole (`whole_records`); after that the logs are read on (`table_tail`),
-version by version. Source: ours.
+version by version.
 """
 
 import logging

@@ -3,7 +3,6 @@
 Decides which row of a command counts: a final one before `accepted`, else the newest. One thread
 reads for any number of waiters, without Spark; it rests while nobody waits. Where the log does not
 lead on (`table_tail`), the table is asked for all that is waited for. Used by `command_client`.
-Source: ours.
 """
 
 import json

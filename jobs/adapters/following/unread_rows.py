@@ -3,7 +3,7 @@
 Decides that a row costs nothing but itself: the bundle, broker or namespace stays as it was known
 before, and where a namespace's bundles don't fit together without the row, all of them stay; of
 what was never known nothing is shown. Such rows come from damage, or from a newer version of the
-job. Used by `delta_follower`. Source: ours.
+job. Used by `delta_follower`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,6 @@
 """What a follower shows of the tables: a view with its age, changes, and what went wrong so far.
 
-Decides nothing. Made by `delta_follower`, read by the lookup service and the Python client. Source:
-ours.
+Made by `delta_follower`, read by the lookup service and the Python client.
 """
 
 from collections import Counter

@@ -4,8 +4,8 @@ Decides when to load everything and when the snapshot is swapped; what the recor
 `lbcore.route`'s. A stream tells each change of ownership; how old that is, and whether namespaces
 or brokers have changed, its `alive` says every second. What has waited to be read while this
 process was suspended says nothing of now: then the stream is left and asked for again. Stands
-beside `delta_follower` with the same surface, for the Python client. Source: ours; the stream is
-server-sent events.
+beside `delta_follower` with the same surface, for the Python client. The stream is server-sent
+events.
 """
 
 import http.client

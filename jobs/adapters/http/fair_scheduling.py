@@ -1,9 +1,8 @@
 """Turns of the event loop: lookups come in between, whatever is asked.
 
-Decides how much work is done in a turn, however many requests are being answered, first come,
-first served; a slice is bounded by `lbcore.route.slices`. All that the admin service does in
-the event loop goes by turns: a request's first step, each slice of what it gathers, each part of
-its answer. Source: ours.
+Decides how much work is done in a turn, however many requests are being answered, first come, first
+served; a slice is bounded by `lbcore.route.slices`. All that the admin service does in the event
+loop goes by turns: a request's first step, each slice of what it gathers, each part of its answer.
 """
 
 import asyncio

@@ -4,11 +4,11 @@ Decides when a connection is cut. Each is in one of four phases; every byte that
 a request, is counted from its first to its last, trailers and framing included, and is held to the
 bounds of its phase; what no handler has asked for is not read.
 
-    IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
-      any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
+IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
+  any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
 
-Notes the name in a client's verified certificate for the gate. Source: ours, over uvicorn's
-httptools protocol, which bounds nothing; RFC 9112 for what is malformed.
+Notes the name in a client's verified certificate for the gate. Over uvicorn's httptools protocol,
+which bounds nothing; RFC 9112 for what is malformed.
 """
 
 import logging

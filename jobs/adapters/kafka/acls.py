@@ -1,7 +1,7 @@
 """What each process may do in Kafka, and no more: the ACLs of a cluster with an authorizer.
 
-Decides which rights a role needs; Kafka decides whether a process has them. Source: ours; the
-operations and resource types are Kafka's (kafka-acls.sh).
+Decides which rights a role needs; Kafka decides whether a process has them. The operations and
+resource types are Kafka's (kafka-acls.sh).
 """
 
 from collections.abc import Sequence

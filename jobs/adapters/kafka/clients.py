@@ -2,7 +2,7 @@
 
 Decides how hard to try (acks=all, in order, a deadline for each message) and how to read
 (read_committed, from the beginning, without a group); not what is sent or what it means. Used by
-the fleet, agents, the driver's ticks and `run_local`. Source: ours, over kafka-python 3.
+the fleet, agents, the driver's ticks and `run_local`. Over kafka-python 3.
 """
 
 import contextlib

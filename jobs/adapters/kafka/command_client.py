@@ -1,11 +1,11 @@
 """Sends commands to the balancer and waits for what becomes of them.
 
 Decides how a command is identified, when it counts as sent (all in-sync replicas of Kafka have it)
-and what is said when no outcome comes. Used by the verbs and by the admin service. Source: ours.
+and what is said when no outcome comes. Used by the verbs and by the admin service.
 
-    with CommandClient(address, "var/tables", "local") as client:
-        ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
-        client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
+with CommandClient(address, "var/tables", "local") as client:
+    ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
+    client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
 
 From asyncio: `await asyncio.to_thread(client.send, command)`, then
 `await asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.

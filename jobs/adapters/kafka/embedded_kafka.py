@@ -2,7 +2,7 @@
 
 Decides its ports once and keeps them with its state, so clients find it again after a restart.
 Nothing about topics: `ballast topics ensure` makes those. Fixed settings, each with its reason,
-stand in conf/kafka/embedded.properties. Source: ours; KRaft combined mode as Kafka documents it.
+stand in conf/kafka/embedded.properties. KRaft combined mode as Kafka documents it.
 """
 
 import base64

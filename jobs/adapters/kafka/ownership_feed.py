@@ -2,7 +2,7 @@
 
 Decides which record is news (by version, because a compacted topic is compacted late) and which
 brokers it concerns: those it names, and those that a record of the bundle named before. One feed
-serves all agents of a process. Source: ours.
+serves all agents of a process.
 """
 
 from collections.abc import Collection, Iterable

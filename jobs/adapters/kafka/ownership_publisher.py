@@ -1,9 +1,8 @@
 """Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
 
-Decides nothing. The transactional id is the writer's place: once another job has initialised it,
-this one's records are refused. Whose place it is the tables say: an older job that was slow to
-start may take it last, and then it is taken back. Readers use read_committed. Source: ours; Kafka
-transactions.
+The transactional id is the writer's place: once another job has initialised it, this one's records
+are refused. Whose place it is the tables say: an older job that was slow to start may take it last,
+and then it is taken back. Readers use read_committed. Kafka transactions.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Which Kafka this is: its own id, each topic's id, and where the input topics begin and end.
 
-Decides nothing. A topic that was deleted and made anew has the old name and another id, so offsets
-that were kept for it mean nothing any more. Source: ours; topic ids are Kafka's (KIP-516).
+A topic that was deleted and made anew has the old name and another id, so offsets that were kept
+for it mean nothing any more. Topic ids are Kafka's (KIP-516).
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Decides what each topic needs (partitions, copies, retention, compaction, LogAppendTime) and what
 counts as a difference. Never changes the number of partitions of a topic that exists: keys would
-move to other partitions and their order would be lost. Source: ours; the keys are Kafka's.
+move to other partitions and their order would be lost. The keys are Kafka's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

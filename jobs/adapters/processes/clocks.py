@@ -1,7 +1,7 @@
 """The clocks of the machine, in milliseconds: the wall's, and those that never go back.
 
-Decides what a job and its services call now, and which clock agents live by: one that goes on
-while the machine sleeps, where there is one (Linux), else the monotonic one. Source: ours.
+Decides what a job and its services call now, and which clock agents live by: one that goes on while
+the machine sleeps, where there is one (Linux), else the monotonic one.
 """
 
 import time

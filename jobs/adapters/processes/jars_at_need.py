@@ -1,7 +1,7 @@
 """Has the jars where nobody has set them up: whoever installed a wheel gets them at first need.
 
 Decides when they are fetched: as soon as a process needs one that is missing, by one process at a
-time. Standard library only. Source: ours.
+time. Standard library only.
 """
 
 import fcntl

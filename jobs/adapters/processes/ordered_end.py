@@ -2,8 +2,7 @@
 
 Decides how long a process may take to end, whether it was asked to or fails. Past that it writes
 what each of its threads is doing (of a JVM among its children, what each of that one's is), and
-goes as a crash would, which everything here survives. Source: ours; SIGQUIT makes a JVM write its
-stacks.
+goes as a crash would, which everything here survives. SIGQUIT makes a JVM write its stacks.
 """
 
 import contextlib

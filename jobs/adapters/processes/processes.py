@@ -1,8 +1,8 @@
 """Child processes that never outlive us, and a supervisor that restarts the ones that died.
 
 Decides when a child is started again (at once, then after 1, 2, 4, ... 30 s while it keeps dying)
-and in which order all are stopped. A child is ended by its own id, never by a name. Source: ours;
-the tether is in `jobs.adapters.processes.tether`.
+and in which order all are stopped. A child is ended by its own id, never by a name. The tether is
+in `jobs.adapters.processes.tether`.
 """
 
 import contextlib

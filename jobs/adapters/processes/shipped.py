@@ -1,7 +1,7 @@
 """The files of conf/, in a checkout as in an installed package.
 
 Decides what a path such as `conf/scenarios` means in a folder that has none: what came with
-Ballast. Standard library only. Source: ours.
+Ballast. Standard library only.
 """
 
 from pathlib import Path

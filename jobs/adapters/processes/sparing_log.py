@@ -2,8 +2,8 @@
 
 Decides which warnings and errors are written: of each kind, and of each logger together, a burst
 and then a steady few. A line that comes after others were left out says how many; when none comes,
-another line does so after ten seconds. What is below a warning always passes. Source: ours;
-CWE-779 (logging of excessive data).
+another line does so after ten seconds. What is below a warning always passes. CWE-779 (logging of
+excessive data).
 """
 
 import logging

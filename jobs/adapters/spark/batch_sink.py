@@ -5,7 +5,7 @@ brokers), a file with the rows of all that follows, the events, whose commit nam
 with which the batch becomes true, all other tables and the records for Kafka side by side, so that
 brokers act on what is durable, and soon: the writer syncs each commit before it returns. Repeating
 a batch writes nothing twice; effects that differ from what a table already has of the same batch
-stop the job. Source: ours.
+stop the job.
 """
 
 import hashlib

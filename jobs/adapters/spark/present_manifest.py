@@ -1,6 +1,6 @@
 """What a job that starts now would write into its manifest, and into its commits.
 
-Decides nothing; `checkpoint` compares it with the last one. Source: ours.
+`checkpoint` compares it with the last one.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ Decides which version of a table belongs to the newest commit of ownership_event
 batch becomes true: what was written before it for a batch that never got there does not count, and
 what was to follow it is made up for first. Tables that were put back from a backup are lifted first
 (`lift_versions`): agents and stores have seen newer versions than the backup has, and would take
-nothing older. Source: ours.
+nothing older.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,6 @@
 """The one streaming query: Kafka, two chained operators, the sink.
 
 Decides how Spark is set up (each setting with its reason) and how rows are keyed; nothing else.
-Source: ours.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Commands over HTTP: every kind by its name, and short ways to the usual ones.
 
 Decides the role that a kind takes and what its outcome is answered with: 200 done, 202 under way
-still, 409 refused, 504 not begun in time. Source: ours.
+still, 409 refused, 504 not begun in time.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Who owns what, now, then, and what has changed in between; and many lookups at once.
 
 Decides how a moment is written: ms since 1970, a version of ownership_events as "v120", or nothing
-for now. Source: ours.
+for now.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,6 +1,6 @@
 """What there is: the cluster's state, brokers, namespaces, pins, policies, settings, decisions.
 
-Decides nothing: rows of tables, as JSON. Source: ours.
+Rows of tables, as JSON.
 """
 
 from collections.abc import Mapping

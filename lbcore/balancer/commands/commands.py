@@ -2,8 +2,8 @@
 
 Decides that a command is new and well formed; whether it is possible now is its handler's to say.
 Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
-`waiting` writes its end. First phase of `balancer`. Source: ours; the names of
-the commands follow Pulsar's admin interface.
+`waiting` writes its end. First phase of `balancer`. The names of the commands follow Pulsar's admin
+interface.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What a bridge has seen of another authority: taken over as it is, never fought.
 
 Decides nothing about balance. A bundle is taken over only at the version that the bridge compared
-it with: whatever has changed since, the bridge looks at again. Part of `commands`. Source: ours.
+it with: whatever has changed since, the bridge looks at again. Part of `commands`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

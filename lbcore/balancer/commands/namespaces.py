@@ -1,7 +1,6 @@
 """Commands about namespaces.
 
-Decides whether each is possible now. Part of `commands`. Source: ours; names follow Pulsar's
-admin interface.
+Decides whether each is possible now. Part of `commands`. Names follow Pulsar's admin interface.
 """
 
 from collections.abc import Callable, Mapping

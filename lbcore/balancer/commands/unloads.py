@@ -3,7 +3,7 @@
 Decides which bundles their owners give up in this batch: all, or as many as a batch may; the next
 slice when those before have come to rest, so that no batch and no broker gets more at once, and
 what else is asked goes on beside it. How far it is, its command says. Begun by the command, driven
-on in each batch after the repairs. Source: ours.
+on in each batch after the repairs.
 """
 
 from bisect import bisect_right

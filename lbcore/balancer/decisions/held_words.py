@@ -1,7 +1,7 @@
 """What is said of a hot broker that gives nothing: the rule, its numbers, until when, the way out.
 
 Decides the words, the same for status, page, `top`, explain and the alarm. Reads rows of
-`decisions` of the kind `held`, which `cycle` writes. Source: ours.
+`decisions` of the kind `held`, which `cycle` writes.
 """
 
 import json

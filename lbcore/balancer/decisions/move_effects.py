@@ -3,7 +3,7 @@
 Decides when a move's effect can be seen: its new owner has opened it, what was decided with it for
 the same two brokers has landed too, and both have reported usages that are all of the time since
 (`signals.usage_lag_ms`). It helped when the more loaded of the two is less loaded than the more
-loaded of them was. Writes `decision_effects`; part of `balancer`, asked by nobody. Source: ours.
+loaded of them was. Writes `decision_effects`; part of `balancer`, asked by nobody.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Turns: when a cycle is due, and that those who share something plan one after another.
 
 Decides that alone. Cycles stand on a grid of their interval and not each an interval after the
-last: a batch begins up to a trigger after a cycle is due, which would add up (sheds every 63 to
-65 s where 60 are asked). Clusters of one job have moments of their own on the grid, so that no
-batch plans for all of them. Source: ours.
+last: a batch begins up to a trigger after a cycle is due, which would add up (sheds every 63 to 65
+s where 60 are asked). Clusters of one job have moments of their own on the grid, so that no batch
+plans for all of them.
 """
 
 from lbcore.balancer.state.work import Work

@@ -4,7 +4,7 @@ Decides when it is engaged (so many and such a part of the brokers taken for dea
 and when it is over: by command, or when so many are back that it would not be engaged. While it is
 on, nothing is shed, split or drained; what the lost brokers had goes to others after
 `brake_confirm_ms`, because a cut network looks like deaths and ends by itself. Brokers that were
-drained and are empty don't count. Part of `balancer`, after brokers are judged. Source: ours.
+drained and are empty don't count. Part of `balancer`, after brokers are judged.
 """
 
 from collections.abc import Sequence

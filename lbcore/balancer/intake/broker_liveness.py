@@ -2,7 +2,7 @@
 
 Decides nothing by itself: `ownership.liveness` judges. The clocks are advanced before anything else
 in `balancer`, so that what a batch writes is as old as the batch; brokers are judged after its
-reports are in. Source: ours.
+reports are in.
 
 The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting:
 the time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight

@@ -2,7 +2,7 @@
 
 Decides whether a broker's start is new, which bundles' averages advance, and what is written down
 of refused messages; nothing about ownership. Second phase of `balancer`, after the commands.
-Source: ours; averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
+Averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Topics: which of the brokers' reports on the topics of their bundles count.
 
 Decides that a report counts when it is the bundle's present holder's, newer than its last, and says
-something new; and how much is kept at most. Part of `balancer`, after the loads. Source: ours.
+something new; and how much is kept at most. Part of `balancer`, after the loads.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The book: what the balancer knows of each broker and of each namespace.
 
-Decides nothing; `balancer` works on it. Source: ours.
+`balancer` works on it.
 """
 
 import math

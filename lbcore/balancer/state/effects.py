@@ -1,7 +1,7 @@
 """What the balancer wants done with one micro-batch's outcome: rows for tables, records to send.
 
-Decides nothing. Made by `balancer`; the sink makes rows durable, then sends tombstones, the records
-of the written transitions and those of RESEND, in this order, and logs REPORT. Source: ours.
+Made by `balancer`; the sink makes rows durable, then sends tombstones, the records of the written
+transitions and those of RESEND, in this order, and logs REPORT.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """What becomes of a command: carried out, taken on, or refused with a sentence.
 
-Decides nothing. Handlers make outcomes; `commands` and `waiting` write them down. Source: ours.
+Handlers make outcomes; `commands` and `waiting` write them down.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """The topic book: hashes and rates of the topics in each bundle, as their holders reported them.
 
-Decides nothing; `topics` takes reports in, `splits` divides them, plans cut between them and look
-which partitions belong together. Names are not kept, only what that needs. A part of the balancer's
-state in chunks, of which only those are packed again that have changed: reports of some bundles
-must not cost as much as all. Source: ours.
+`topics` takes reports in, `splits` divides them, plans cut between them and look which partitions
+belong together. Names are not kept, only what that needs. A part of the balancer's state in chunks,
+of which only those are packed again that have changed: reports of some bundles must not cost as
+much as all.
 """
 
 import struct

@@ -1,7 +1,6 @@
 """One batch of the balancer in the making: its state, opened for change, and its effects so far.
 
-Decides nothing; the phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
-Source: ours.
+The phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
 """
 
 from collections import Counter

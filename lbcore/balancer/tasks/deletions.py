@@ -2,8 +2,8 @@
 
 Decides when a namespace's bundles are closed everywhere, so that all of them are Deleted, a slice a
 batch if they are many, and when nobody can ask for a deleted bundle any more. Runs in each batch
-after the repairs. Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes
-its records itself.
+after the repairs. The tombstone delay is Pulsar 4.0.8's, where each broker deletes its records
+itself.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ has been silent for long and no record names it. Whatever is kept by their names
 What a namespace leaves is one number for all of them, the *version floor*: the highest version that
 any bundle of a forgotten namespace ever had. A namespace that is made begins above it, so that no
 version is ever used twice for a hash, and an agent or a store that remembers the old one is not
-fooled. Part of `balancer`, after all that ends something. Source: ours.
+fooled. Part of `balancer`, after all that ends something.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What each tenant has, held against the limits of a tenant.
 
 Decides whether a tenant may have more of something; handlers of commands ask before they make it.
-Counted once a batch, at the first question, then kept up as the batch makes more. Source: ours.
+Counted once a batch, at the first question, then kept up as the batch makes more.
 """
 
 from collections import Counter

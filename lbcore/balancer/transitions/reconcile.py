@@ -4,8 +4,7 @@ Decides whose record is sent again: that of a bundle which a broker reports and 
 that of one which it owns and does not report. Gives nobody's bundle away: a record is repeated,
 counted, and an alarm raised when that has not helped. A bundle that has no record at all (the
 tables were restored from before it was made) is forgotten once more, which closes it. Runs after
-all that changes records in `balancer`. Source: ours; Pulsar 4.0.8's monitorOwnerships looks at
-records alone.
+all that changes records in `balancer`. Pulsar 4.0.8's monitorOwnerships looks at records alone.
 """
 
 from collections.abc import Mapping, Sequence

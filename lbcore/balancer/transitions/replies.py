@@ -1,7 +1,7 @@
 """Replies: what brokers answer to ownership records, and the audit trail of services.
 
 Decides nothing by itself: `ownership.acknowledge` says what an answer changes. Third phase of
-`balancer`. Source: ours.
+`balancer`.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 Decides each child's part of its parent's load, by its topics where they are known. Where children
 go was decided with the split, by the same placement as for everything; it is carried out in the
-batch in which the split is acknowledged. Part of `replies` and of the split command. Source: ours;
-Pulsar 4.0.8 unloads children afterwards and lets lookups place them.
+batch in which the split is acknowledged. Part of `replies` and of the split command. Pulsar 4.0.8
+unloads children afterwards and lets lookups place them.
 """
 
 from collections.abc import Mapping, Sequence

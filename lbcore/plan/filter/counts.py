@@ -1,7 +1,7 @@
 """How many bundles of a namespace, and namespaces of a group, each broker holds or will hold.
 
-Decides nothing; counts what the filters compare. Made once a plan for the bundles to place, and
-counts on with every placement. Source: Pulsar 4.0.8's brokerToNamespaceToBundleRange map and
+Counts what the filters compare. Made once a plan for the bundles to place, and counts on with every
+placement. Source: Pulsar 4.0.8's brokerToNamespaceToBundleRange map and
 LoadManagerShared.getAntiAffinityNamespaceOwnedBrokers; the arrays are ours.
 """
 

@@ -1,7 +1,6 @@
 """What placement is asked, what it remembers, and what it answers.
 
-Decides nothing. The plan's assign phase makes requests and keeps the state; `place` answers.
-Source: ours.
+The plan's assign phase makes requests and keeps the state; `place` answers.
 """
 
 from collections.abc import Mapping

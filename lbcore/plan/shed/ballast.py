@@ -4,7 +4,7 @@ Decides which bundles leave which broker for which one, and which are to be divi
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
 same score. Who is a tolerance away from the level in some fresh reports lets a search begin
 (`ballast_search`), which makes the objective (`ballast_objective`) smaller until nothing that is
-worth its price is left. Source: ours.
+worth its price is left.
 
 Promises, which `tests/property/test_ballast.py` holds it to: a round makes the objective smaller,
 by more than its moves cost; it moves at most the budget and one bundle; a cluster within the

@@ -2,7 +2,7 @@
 
 Decides what a bundle counts for on each resource. CPU: by what a message and a byte cost, fitted to
 what brokers report (`signals.cost`), so that small messages weigh what they cost; while reports
-don't tell, by the readings' own unit. Bandwidth: the bytes that it takes. Source: ours.
+don't tell, by the readings' own unit. Bandwidth: the bytes that it takes.
 """
 
 from dataclasses import replace

@@ -2,7 +2,7 @@
 
 Decides the level that `ballast` measures brokers against. A broker whose largest bundle (or what
 may not move now) is above it keeps that, and one that is busy with something else takes nothing;
-the others share the rest. Part of the shed phase. Source: ours (water filling).
+the others share the rest. Part of the shed phase. The method is water filling.
 """
 
 import numpy as np

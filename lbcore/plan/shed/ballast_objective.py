@@ -3,12 +3,12 @@
 Decides what a layout of bundles is worth; `ballast_search` looks for a better one. With L the fair
 level, a broker that counts c (its capacity over the mean capacity) costs
 
-    c x (OVER x over^2 + UNDER x under^2)
+c x (OVER x over^2 + UNDER x under^2)
 
 over: how far its worst resource is above L, under: how far the cluster's busiest resource is below
 L on it, both in parts of L. A bundle that is not where it was costs its price. The unit is that of
-`over^2`: 1 is a broker of mean size at twice the level, by OVER. Source: ours; overshoot four times
-as dear as undershoot is Dicer's (16 and 4).
+`over^2`: 1 is a broker of mean size at twice the level, by OVER. Overshoot four times as dear as
+undershoot is Dicer's (16 and 4).
 
 Bits: elementwise arithmetic and sums in order only, so that every machine finds the same.
 """

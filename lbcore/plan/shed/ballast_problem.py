@@ -3,7 +3,7 @@
 Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
 readings of each resource: what it reports, and what its bundles carry (`plan.score`). It counts as
 far above the level as both say, and as far below as both say; where they disagree about the side,
-it stands at the level. Source: ours.
+it stands at the level.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """The search of `ballast`: moves, and swaps where no move helps, until the budget of steps ends.
 
 Decides which bundle goes where, given what a layout costs (`ballast_objective`). Each step takes
-the broker that costs most and makes the one change of its bundles that lowers the objective most;
-a broker that nothing helps is left. It can be stopped after any step: every one makes it better.
-Deterministic: no clock and no chance; ties go to the earlier broker and bundle. Source: ours, after
-Rebalancer's local search (Meta) and CockroachDB's allocator.
+the broker that costs most and makes the one change of its bundles that lowers the objective most; a
+broker that nothing helps is left. It can be stopped after any step: every one makes it better.
+Deterministic: no clock and no chance; ties go to the earlier broker and bundle. After Rebalancer's
+local search (Meta) and CockroachDB's allocator.
 """
 
 from bisect import bisect_left, insort

@@ -1,8 +1,8 @@
 """How far each broker is from shedding: the number that is judged, what it is held against, hits.
 
-Decides nothing. The shed phase makes one a cycle when it is traced; the decision log keeps the
-brokers that are near, so that "why is this one not relieved?" has numbers. Source: ours; the
-thresholds are those of the strategies beside it.
+The shed phase makes one a cycle when it is traced; the decision log keeps the brokers that are
+near, so that "why is this one not relieved?" has numbers. The thresholds are those of the
+strategies beside it.
 """
 
 from collections.abc import Iterator, Mapping

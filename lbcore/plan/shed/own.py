@@ -1,7 +1,7 @@
 """A strategy of the user's own in the shed phase: asked twice, and believed only if it makes sense.
 
 Decides what becomes of its answer: a wrong one, an error or two answers is a skip with a reason,
-the state as before; a destination that a policy forbids costs that move only. Source: ours.
+the state as before; a destination that a policy forbids costs that move only.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The record of a shedding strategy, and what one is given: the contract of the shed phase.
 
-Decides nothing. A strategy of Pulsar's modular manager is a function of the view, its state and the
-configuration, which `modular` makes a `Run` of. Source: ours.
+A strategy of Pulsar's modular manager is a function of the view, its state and the configuration,
+which `modular` makes a `Run` of.
 """
 
 from collections.abc import Callable, Collection

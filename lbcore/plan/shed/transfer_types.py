@@ -1,7 +1,7 @@
 """What the transfer shedder sees, remembers and answers.
 
-Decides nothing. Made by the planner and by tests, read by `transfer`, `transfer_stats` and
-`transfer_pair`. Source: Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
+Made by the planner and by tests, read by `transfer`, `transfer_stats` and `transfer_pair`. Source:
+Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
 """
 
 from collections.abc import Container, Mapping, Sequence

@@ -1,8 +1,8 @@
 """The planner's snapshot as the transfer shedder sees it.
 
-Decides nothing; makes each visited broker's top list and asks the filters about its bundles, only
-when the shedder asks. Used by the plan's shed phase when the strategy is `transfer`. Source: Pulsar
-4.0.8 TopBundleLoadDataReporter, TopKBundles, TransferShedder.isTransferable.
+Makes each visited broker's top list and asks the filters about its bundles, only when the shedder
+asks. Used by the plan's shed phase when the strategy is `transfer`. Source: Pulsar 4.0.8
+TopBundleLoadDataReporter, TopKBundles, TransferShedder.isTransferable.
 """
 
 from collections.abc import Container, Sequence

@@ -194,8 +194,8 @@ def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
 
     hashes: int64[k], any order; weights: float64[k], positive. Each boundary lies between two
     different hashes, above the lower one; there are fewer than parts-1 where one topic outweighs a
-    part, none with a single hash. O(k log k). Source: ours; used where flow_or_qps would make more
-    parts than allowed, and where another algorithm would leave a part without topics.
+    part, none with a single hash. O(k log k). Used where flow_or_qps would make more parts than
+    allowed, and where another algorithm would leave a part without topics.
     """
     places, inverse = np.unique(hashes, return_inverse=True)
     if len(places) < 2:  # noqa: PLR2004 one hash can't be divided

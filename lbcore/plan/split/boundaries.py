@@ -1,8 +1,8 @@
 """The boundaries of one automatic split: the algorithm's, made to divide what must be divided.
 
 Decides where one bundle is cut and into how many, or why it can't be; not whether it should be.
-Called by `decide` for the few bundles that reached their hit count. Source: ours, over the
-algorithms of Pulsar 4.0.8.
+Called by `decide` for the few bundles that reached their hit count. Over the algorithms of Pulsar
+4.0.8.
 """
 
 import math

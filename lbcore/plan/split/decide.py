@@ -3,7 +3,7 @@
 Decides the splits; not who gets the children (placement does), nor how a split is carried out (the
 ownership protocol does). Runs after shedding and before placement. A bundle must be over one of
 four limits in more fresh observations in a row than a threshold, owned, at rest, and divisible; the
-worst go first. Source: ours; limits, hit counts and caps as in Pulsar 4.0.8's
+worst go first. Limits, hit counts and caps as in Pulsar 4.0.8's
 DefaultNamespaceBundleSplitStrategyImpl, which tests/conformance/reference follows to the letter.
 """
 

@@ -1,8 +1,8 @@
 """What a split decision is, and why one was taken or not.
 
-Decides nothing; `decide` makes these values, the planner turns them into ownership transitions and
-rows. The enums' values are also the labels of metrics. Source: Pulsar 4.0.8, SplitDecision and
-SplitCounter; SplitVerdict is ours.
+`decide` makes these values, the planner turns them into ownership transitions and rows. The enums'
+values are also the labels of metrics. Source: Pulsar 4.0.8, SplitDecision and SplitCounter;
+SplitVerdict is ours.
 """
 
 from collections.abc import Mapping

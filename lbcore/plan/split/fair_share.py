@@ -2,7 +2,7 @@
 
 Decides the splits that `ballast` asks for, because no move can place these bundles; where they are
 cut is `boundaries`'. Part of the plan's split phase, after the limits' own splits. The shed phase
-has counted the hits already. Source: ours, after Slicer, which splits what is twice the mean.
+has counted the hits already. After Slicer, which splits what is twice the mean.
 """
 
 from dataclasses import replace

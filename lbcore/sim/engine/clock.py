@@ -1,6 +1,6 @@
 """Virtual time: a timetable of what happens when.
 
-Decides only the order: by time, then by the order in which things were put down. Source: ours.
+Decides only the order: by time, then by the order in which things were put down.
 """
 
 import heapq

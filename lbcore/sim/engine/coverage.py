@@ -1,7 +1,7 @@
 """Who really serves which topic, at every moment: outages, doubles, true load.
 
-Decides nothing; brokers tell it what they open and close, whatever the records say. Everything is
-kept a topic, so bundles may be split in between. Source: ours.
+Brokers tell it what they open and close, whatever the records say. Everything is kept a topic, so
+bundles may be split in between.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,7 @@
 """Dice: a seeded stream of numbers for the simulator's chances and delays.
 
-Decides nothing. Pure integer arithmetic, so the same seed throws the same everywhere; `load_noise`
-is for numbers that must not depend on how many were drawn before. Source: splitmix64 (Steele, Lea,
-Flood 2014).
+Pure integer arithmetic, so the same seed throws the same everywhere; `load_noise` is for numbers
+that must not depend on how many were drawn before. Source: splitmix64 (Steele, Lea, Flood 2014).
 """
 
 _GOLDEN = 0x9E3779B97F4A7C15

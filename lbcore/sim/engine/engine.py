@@ -2,8 +2,8 @@
 
 Decides what follows what: brokers start, a batch each trigger, its records reach brokers a moment
 later, things happen when the scenario says, true load is sampled. Who owns what the Machines
-decide: scorers, balancer, agents and planner are those of production. Source: ours; that a
-simulator calls the production allocator is CockroachDB's asim.
+decide: scorers, balancer, agents and planner are those of production. That a simulator calls the
+production allocator is CockroachDB's asim.
 """
 
 from collections.abc import Callable, Sequence

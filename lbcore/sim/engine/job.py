@@ -3,7 +3,7 @@
 Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
 where its rows come from the source's, and all else the Machines do. A batch whose commit was
 refused is repeated with the same rows and the same time, as Spark does, and must come to the same
-effects. Source: ours.
+effects.
 """
 
 import zlib

@@ -1,8 +1,8 @@
 """The log of a simulated cluster: what Kafka is to the real one, and what a bad network does.
 
 Decides where a message stands (topic, partition, offset, time) and which are lost, repeated or
-late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit
-on a core; the wire has tests of its own. Source: ours.
+late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit on
+a core; the wire has tests of its own.
 """
 
 import zlib

@@ -2,7 +2,7 @@
 
 Decides nothing about the protocol, nor when the agent is stepped (`agent.host` does); carries out
 what it asks, after a while, and tells it what the load model says, as truly as the faults of the
-moment allow. Source: ours.
+moment allow.
 """
 
 from collections import deque

@@ -2,7 +2,7 @@
 
 Decides what a callback of the agent's protocol does to the set of served bundles (the contract is
 in `ownership.holding`), and answers ReadLoad from the load model. Delays and failures are the
-driver's: the fleet's in real time, the simulator's in virtual time. Source: ours.
+driver's: the fleet's in real time, the simulator's in virtual time.
 """
 
 import math

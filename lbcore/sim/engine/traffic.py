@@ -2,7 +2,7 @@
 
 Decides how a scenario's parts of load lie over topics and time; knows nothing of owners. As in
 `load`, load belongs to topics and topics to hash positions, so children of a split inherit exactly
-what their parent carried. Source: ours.
+what their parent carried.
 
 Pure numpy without transcendental functions (square roots are exact in IEEE 754): the same scenario
 gives the same bits everywhere.

@@ -2,7 +2,7 @@
 
 Decides right, wrong, unavailable or failed for each answer, and how long a decision took to show.
 Knows neither HTTP nor Delta: `jobs.local.prober` brings both, the simulator may too. It reads
-`ownership_events` by itself and shares no code with the service that it judges. Source: ours.
+`ownership_events` by itself and shares no code with the service that it judges.
 """
 
 from bisect import bisect_right

@@ -1,7 +1,7 @@
 """The numbers of a simulated run, over a stretch of its time.
 
 Decides how each metric of `scenario.metrics` is computed from what was recorded; definitions of
-imbalance and thrash are `summary`'s. Source: ours.
+imbalance and thrash are `summary`'s.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Decides what a run is held against; `lbcore.bounds` has the rules. Bundles are those of the start;
 for a run that split any, the bound of the imbalance is that of single topics, which no split goes
-below, and moves are not held against anything. Source: ours.
+below, and moves are not held against anything.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,6 @@
 Decides the traffic that the simulated fleet reports; knows nothing of owners. Load belongs to
 topics, topics to hash positions: a bundle's traffic is the sum over its range, so children of a
 split inherit exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator.
-Source: ours.
 
 Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
 """

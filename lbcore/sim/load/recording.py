@@ -4,7 +4,6 @@ Decides how rows of `load_history` become load that belongs to hash positions, s
 a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
 two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread over its cells by
 their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
-Source: ours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,7 +4,7 @@ Decides what is wrong with them (each flaw with its line) and how samples become
 nothing of files, units or bundles. Time is whole milliseconds. A sample holds from its time until
 the entity's next one, or for the time before it that it says it covers; on the grid stands the mean
 over each step, so what was measured in all is kept whatever the phase of an entity's clock. A hole
-of more than half a step is a gap. Source: ours.
+of more than half a step is a gap.
 """
 
 from collections.abc import Sequence

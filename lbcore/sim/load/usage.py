@@ -1,7 +1,7 @@
 """What a simulated broker measures of itself, given what its bundles carry.
 
 Decides a broker's resource usage: a linear function of traffic plus a little seeded noise, so that
-usage follows load. `load` says what the bundles carry. Source: ours.
+usage follows load. `load` says what the bundles carry.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """A recorded run as a scenario: the same brokers, bundles and load, to be balanced otherwise.
 
 Decides what is taken over from a history: who owned what at its start, which brokers came and went,
-what each stretch of the hash space carried. What balancing did is left out: that is what a
-strategy shall do now. Open loop: load is attributed to bundles as it was recorded and goes with
-them, whatever it would have been elsewhere. Source: ours.
+what each stretch of the hash space carried. What balancing did is left out: that is what a strategy
+shall do now. Open loop: load is attributed to bundles as it was recorded and goes with them,
+whatever it would have been elsewhere.
 """
 
 from collections.abc import Mapping

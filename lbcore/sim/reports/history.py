@@ -2,7 +2,7 @@
 
 Decides how the rows become a history: a broker is away while it owns nothing and reports nothing
 new, a bundle has moved when another broker has it an interval later, and load makes usage as a
-straight line fitted to all rows says. `backtest` makes a scenario of it. Source: ours.
+straight line fitted to all rows says. `backtest` makes a scenario of it.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Decides that what happens and what is expected concerns brokers, times and settings that there are,
 and which words of a load belong to which spread. Used by `parse` and `happenings`, which read the
-lines. Source: ours.
+lines.
 """
 
 from collections.abc import Iterable, Mapping

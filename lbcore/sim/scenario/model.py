@@ -1,7 +1,7 @@
 """A scenario as a value: cluster, load, what happens, what must come of it.
 
-Decides nothing; `parse` makes it from text, `lbcore.sim.engine.engine` runs it. Times count from
-the scenario's start, in milliseconds. Source: ours.
+`parse` makes it from text, `lbcore.sim.engine.engine` runs it. Times count from the scenario's
+start, in milliseconds.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 Decides which keywords there are and what stands behind each; single words are read by `words`,
 expectations by `metrics`. Raises ScenarioError, which names the line, what was expected and what to
-do next. Source: ours; a text with prose, directives and recorded output below a line of dashes is
-CockroachDB's way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
+do next. A text with prose, directives and recorded output below a line of dashes is CockroachDB's
+way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The words of a scenario: durations, rates, ranges of brokers and bundles, and what is wrong.
 
 Decides how single words are written and what an error says; which words stand where is in `parse`.
-Source: ours; the grammar is in docs/simulator.md.
+The grammar is in docs/simulator.md.
 """
 
 import difflib

@@ -1,8 +1,7 @@
 """What is declared of a kind of command, in one place, beside its arguments.
 
-Decides nothing: the parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests
-read it. A kind is a frozen dataclass of its arguments (its docstring is the help) that has this
-record as `about`. Source: ours.
+The parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests read it. A kind is
+a frozen dataclass of its arguments (its docstring is the help) that has this record as `about`.
 """
 
 from collections.abc import Callable, Mapping

@@ -3,8 +3,8 @@
 Decides what a seed stands for: brokers, namespaces, load, and the faults of the first minutes. All
 trouble is over at QUIET_MS; then the load stands still and the cluster has until RUN_MS to settle.
 That it is text makes a round something to read, to keep and to replay with `ballast simulate`.
-Source: ours; rounds by seed with random clusters are Dicer's (AlgorithmChaosSuite: 6 to 8 pods,
-0 to 120 % of their load, a hot key with half of it), the faults are the simulator's own.
+Rounds by seed with random clusters are Dicer's (AlgorithmChaosSuite: 6 to 8 pods, 0 to 120 % of
+their load, a hot key with half of it), the faults are the simulator's own.
 """
 
 from collections.abc import Sequence

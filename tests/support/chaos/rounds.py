@@ -2,8 +2,8 @@
 
 Decides when a round has passed (nothing unsafe in any batch, everything settled and served at the
 end) and within which bounds the imbalance of all rounds must lie, by quantile. A bound says what is
-usual and what is rare at once: a mean would hide the rare, a maximum alone the usual. Source: ours;
-bounds by quantile of over- and underload are Dicer's (AlgorithmChaosSuite).
+usual and what is rare at once: a mean would hide the rare, a maximum alone the usual. Bounds by
+quantile of over- and underload are Dicer's (AlgorithmChaosSuite).
 """
 
 import math

@@ -2,8 +2,8 @@
 
 Decides what must never be, whatever fails: records that break an invariant (two owners, a gap, a
 version that went back), a transition that skips a version, and two brokers that serve the same
-topics although nobody took them away by force under a newer token. Source: ours; the invariants
-are `lbcore.ownership.invariants`.
+topics although nobody took them away by force under a newer token. The invariants are
+`lbcore.ownership.invariants`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
