@@ -248,7 +248,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """What the job has taken over, from which a query begins. claimed: its manifest."""
+    """State taken over by the job, from which a query starts. claimed: its manifest."""
 
     job: _Job
     place: KafkaPlace
@@ -312,7 +312,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """Who is told of Spark's progress."""
+    """Recipients of Spark's progress."""
 
     log: Callable[[Mapping[str, Any]], None]
     metrics: JobMetrics

@@ -93,7 +93,7 @@ def _write_traceback(*error: Any) -> None:
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:
-    """What reads the words behind a verb."""
+    """Build the parser of a verb's arguments."""
     module = importlib.import_module(verb.module)
     parser = Parser(prog=f"ballast {name}", description=module.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -165,7 +165,10 @@ def _pip(place: Place, *arguments: str) -> None:
 
 
 def progress_of_pip(line: str) -> str | None:
-    """What a user sees of a line of pip's output: downloads, builds and the installation."""
+    """Return the text shown for a line of pip's output, None for a hidden line.
+
+    Shown are downloads, builds and the installation.
+    """
     found = re.match(r"\s*Downloading (?:\S+/)?(\S+?)(?:\.metadata)? \((.+)\)$", line)
     if found:
         is_small = found.group(2).endswith(("kB", "bytes"))

@@ -29,7 +29,7 @@ _SHAPES = tuple(shape.value for shape in LoadShape)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a run can be told."""
+    """Add the options of a local run."""
     size = parser.add_argument_group("the cluster (kept from the first run with a state folder)")
     size.add_argument("--brokers", type=int, metavar="N", help="simulated brokers (6)")
     size.add_argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)")

@@ -53,7 +53,10 @@ _SHORT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the service can be told; each number here is a setting of section `lookup`, too."""
+    """Add the options of the service.
+
+    Each number here is a setting of section `lookup`, too.
+    """
     parser.add_argument(
         "--tables",
         type=table_place,
@@ -235,7 +238,7 @@ class Server(uvicorn.Server):
 
 
 def _open_files_max() -> int:
-    """How many files and sockets this process may open, once it has asked for all it can get."""
+    """Raise the limit of open files and sockets to its maximum and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

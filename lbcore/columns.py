@@ -58,7 +58,7 @@ class ColumnCodec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What is packed, by the column's name."""
+    """Packed columns by name."""
 
     plain: dict[str, Any]
     arrays: dict[str, Array]
@@ -159,7 +159,7 @@ def _dtype(hint: Any) -> Any:
 
 
 class _Plain:
-    """What JSON has."""
+    """Types that JSON has."""
 
     def __init__(self, hint: Any) -> None:
         self._way = plain_of(hint)

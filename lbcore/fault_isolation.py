@@ -49,7 +49,7 @@ class Fault:
 
     @property
     def sentence(self) -> str:
-        """What the one who asked is told; the same whenever the batch is repeated."""
+        """Reason for the sender; the same whenever the batch is repeated."""
         return (
             f"internal error {self.number}: {self.type} at {self.place} in {self.phase}; nothing of"
             " it was done, all else went on; the job's log explains the number (event fault):"
@@ -58,7 +58,7 @@ class Fault:
 
 
 def fault_of(error: Exception, phase: str, item: str = "") -> Fault:
-    """What is told of an error."""
+    """Description of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     files = [re.split(r"[/\\]", frame.filename) for frame in frames]
     ours = [at for at, parts in enumerate(files) if "lbcore" in parts] or [*range(len(frames))]
@@ -78,7 +78,7 @@ def fault_of(error: Exception, phase: str, item: str = "") -> Fault:
 
 
 def summarize_faults(faults: Sequence[Fault]) -> list[dict[str, Any]]:
-    """What the log says: the first fault of each cause, by number, with how many there were."""
+    """Return the log's lines: the first fault of each cause, with their number."""
     counts = Counter(fault.number for fault in faults)
     first = {fault.number: fault for fault in reversed(faults)}
     return [{**fields_of(first[number]), "count": counts[number]} for number in sorted(first)]
@@ -88,7 +88,7 @@ class OpenedState(Protocol):
     """A state opened for change, which can be put back to how it was at a savepoint."""
 
     def save(self) -> Mapping[str, Any]:
-        """How it is now."""
+        """Return the present state."""
         ...
 
     def restore(self, saved: Mapping[str, Any]) -> None:

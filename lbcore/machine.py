@@ -45,7 +45,7 @@ class UnknownStateSchemaError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Generic[S, F]):
-    """What one step answers: the next state (None forgets the key), effects, and a wake-up time."""
+    """Next state (None forgets the key), effects and wake-up time of a step."""
 
     state: S | None
     effects: Sequence[F]

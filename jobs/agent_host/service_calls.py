@@ -130,7 +130,7 @@ class ServiceCalls:
             self._running.append(task)
 
     def _end(self, task: _Task) -> bool:
-        """Whether the task was given up before it ended."""
+        """Finish the task; return True if it was given up before it ended."""
         with self._lock:
             self._running.remove(task)
             if task.is_overdue:

@@ -33,7 +33,7 @@ OF_USAGE = (
     "imbalance here is of usage, with what brokers use without load; above it is of msg/s, so"
     " it may be higher there"
 )
-"""What a reader must know of the strategies' numbers."""
+"""Note for readers on the strategies' numbers."""
 
 
 def lines(report: Report) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What each strategy would have made of the minutes that were recorded.
+"""Trial of each strategy on the recorded minutes.
 
 Decides which strategies are tried; the simulator and `backtesting` do the rest.
 """

@@ -144,7 +144,7 @@ class PulsarAdmin:
         return self.claims(cluster, broker).owned
 
     def claims(self, cluster: str, broker: str) -> Claims:
-        """What a broker says of the mirrored bundles that it owns; it is asked itself.
+        """Ask a broker itself which of the mirrored bundles it owns.
 
         Pulsar answers this path as the broker that it names, or redirects to it.
         """
@@ -158,7 +158,10 @@ class PulsarAdmin:
         self._raw_of(_owned_path(cluster, broker), cluster, broker)
 
     def may_ask_unlisted(self) -> bool:
-        """Whether a broker that Pulsar lists no more may be asked: its place may be another's."""
+        """Return True if a broker that Pulsar lists no more may be asked.
+
+        Its address may be another's by now.
+        """
         return self._tls is not None or self._address.token_file is None
 
     def load_report(self, cluster: str, broker: str, here: str = "") -> PulsarReport:
@@ -264,11 +267,14 @@ class PulsarAdmin:
         return Looked(hops=tuple(urlsplit(one).netloc for one in (*hops, url)))
 
     def web_service_url(self, cluster: str, broker: str) -> str:
-        """Where a broker answers itself."""
+        """Return the URL where a broker answers itself."""
         return self._base(cluster, broker)
 
     def certificates(self) -> Mapping[str, int]:
-        """Whose (a listed broker, where we begin, ours) → until when it is good, ms since 1970."""
+        """Return the owners of certificates → their end, ms since 1970.
+
+        Owners: each listed broker, the address where we begin, and ours.
+        """
         with self._lock:
             listed = {name: url for name, url in self._bases.items() if name in self._listed}
         return self._shown.ends(self._entry, listed)
@@ -302,7 +308,10 @@ class PulsarAdmin:
         return base
 
     def _own_base(self, cluster: str, broker: str) -> str:
-        """Where Pulsar redirects to for a broker; without a redirect, where its name leads."""
+        """Return the URL that Pulsar redirects to for a broker.
+
+        Without a redirect: the URL of the broker's name.
+        """
         path = _owned_path(cluster, broker)
         entry = self._entry
         answer = self._once("GET", entry + path, b"", None)
@@ -317,7 +326,7 @@ class PulsarAdmin:
         return entry if is_only else self._named_base(cluster, broker, entry)
 
     def _named_base(self, cluster: str, broker: str, entry: str) -> str:
-        """Where a broker's own name leads, or its address by what the one at `entry` tells."""
+        """Return the URL of a broker's name, or its address as told at `entry`."""
         scheme = urlsplit(entry).scheme
         failures = []
         for base in chain([f"{scheme}://{broker}"], self._told_base(broker, entry)):
@@ -394,9 +403,10 @@ class PulsarAdmin:
         return _content(f"GET {path}", answer)
 
     def _checked(self, url: str, location: str) -> str:
-        """Where a redirect of `url` leads; raises PulsarError for whom our token is not meant.
+        """Return the target of a redirect of `url`.
 
-        What Pulsar did not list a moment ago is looked for once in its list of now.
+        Raises PulsarAdminError for a target that must not get our token. A target that Pulsar did
+        not list a moment ago is looked for once in its current list.
         """
         target = urljoin(url, location)
         if self._is_same_place(url, target):
@@ -538,7 +548,7 @@ def _content(asked: str, answer: Answered) -> bytes:
 
 
 def _parsed(path: str, found: Value | Unreadable) -> Value:
-    """What was read of an answer; raises PulsarAdminError for what can't be."""
+    """Return the parsed answer; raises PulsarAdminError if it can't be read."""
     if isinstance(found, Unreadable):
         raise PulsarAdminError(f"{path}: {found.detail}", http.client.OK)
     return found

@@ -20,13 +20,13 @@ class ShownCertificates:
         self._ends_ms: dict[str, int] = {}
 
     def note(self, url: str, ends_ms: int) -> None:
-        """What was shown where somebody was asked; ends_ms: 0 = nothing."""
+        """Record the end of the certificate shown at `url`; ends_ms: 0 = none shown."""
         if ends_ms:
             with self._lock:
                 self._ends_ms[urlsplit(url).netloc] = ends_ms
 
     def ends(self, entry: str, brokers: Mapping[str, str]) -> dict[str, int]:
-        """Whose → until when it is good, ms since 1970.
+        """Return the owners of certificates → their end, ms since 1970.
 
         entry: where we begin to ask. brokers: broker → where it answers itself.
         """

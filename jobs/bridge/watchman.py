@@ -45,7 +45,7 @@ class Watchman:
         *,
         acts: bool,
     ) -> Judged:
-        """What is wrong, by this look and the lookups that were answered since the last one.
+        """Return the findings of this look and of the lookups answered since the last.
 
         unread: what could not be read of the cluster → why.
         """

@@ -157,7 +157,7 @@ class FleetClient:
         return self._ask("GET", "/brokers?bundles=1" if with_bundles else "/brokers")
 
     def truth(self) -> dict[str, list[tuple[str, int]]]:
-        """Who serves which bundle right now."""
+        """Return the brokers that serve each bundle right now."""
         served = self._ask("GET", "/truth")
         return {
             bundle: [(broker, token) for broker, token in found] for bundle, found in served.items()
@@ -188,7 +188,7 @@ class FleetClient:
 
 
 def crash_of(body: Mapping[str, Any]) -> Crash:
-    """What the answer to a kill says."""
+    """Parse the answer to a kill."""
     return Crash(
         broker=body["broker"],
         killed_at_ms=body["killed_at_ms"],
@@ -198,7 +198,7 @@ def crash_of(body: Mapping[str, Any]) -> Crash:
 
 
 def sample_of(body: Mapping[str, Any]) -> LoadSample:
-    """What the answer to /brokers says of load."""
+    """Parse the load in the answer to /brokers."""
     serving = [row for row in body["brokers"] if row["life"] in _SERVING]
     return LoadSample(
         at_ms=body["at_ms"],

@@ -60,7 +60,7 @@ class Fleet:
         self._broker(name).drain(now_ms)
 
     def take_records(self, messages: Iterable[Received], now_ms: int) -> None:
-        """What came on the ownership topic, to the brokers it concerns."""
+        """Pass records of the ownership topic to the brokers they concern."""
         events: dict[str, list[Event]] = {}
         for news in self.feed.take(messages):
             for name in news.brokers:

@@ -1,4 +1,4 @@
-"""What the user asked a local run to be."""
+"""Options of a local run."""
 
 from dataclasses import dataclass
 

@@ -73,7 +73,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
             self.supervisor.start(stack.kafka_spec(self._kafka))
 
     def news(self) -> list[str]:
-        """What has died or was started again since the last call, in words."""
+        """Return the deaths and restarts since the last call, in words."""
         return [self._words(event) for event in self.supervisor.watch()]
 
     def _words(self, event: ProcessEvent) -> str:

@@ -175,7 +175,7 @@ class LocalRun:
         )
 
     def _troubles(self) -> Iterator[str]:
-        """What is wrong now, the cause of most else first."""
+        """Yield the current problems, the likely root cause first."""
         judged = self._judged()
         if judged.around.kafka or not judged.is_present:
             yield from job_alarms(judged)

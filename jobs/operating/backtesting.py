@@ -85,7 +85,7 @@ class Recorded:
 
 
 def add_past_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, which part of it, what is set for all, and with how many processes."""
+    """Add the options: run, part of it, settings for all, and number of processes."""
     parser.add_argument(
         "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
     )
@@ -100,7 +100,10 @@ def add_past_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def recorded_of(args: argparse.Namespace, where: Whereabouts) -> Recorded:
-    """What the options name: a recording in a file, or the tables. Raises CommandError."""
+    """Read the recording that the options name: a file, or the tables.
+
+    Raises CommandError.
+    """
     return read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
 
 
@@ -113,7 +116,7 @@ def settings_of(args: argparse.Namespace, where: Whereabouts) -> Config:
 
 
 def read_recorded(reader: TableReader) -> Recorded:
-    """What the tables recorded. Raises CommandError."""
+    """Read the load that the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
     rows = read_history(reader.root, reader.cluster)
     return Recorded(place=reader.root, rows=rows, brokers=known)
@@ -218,7 +221,7 @@ def weighed_row(past: Past) -> dict[str, Any]:
 
 
 def bundles_of(past: Past) -> int:
-    """How many there were at the start."""
+    """Return the number of bundles at the start."""
     return sum(space.bundles for space in past.scenario.namespaces)
 
 

@@ -33,7 +33,10 @@ def commands_of(verb: str) -> Mapping[str, CommandVerb]:
 
 
 def phrases_with(action: str) -> Sequence[str]:
-    """What is said with an action as its second word ("drain": ["broker drain"]), in order."""
+    """Return the sorted phrases whose second word is the action.
+
+    Example: "drain" gives ["broker drain"].
+    """
     spoken = (declaring.about.verb for declaring in KINDS.values())
     return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
@@ -74,7 +77,7 @@ def _summary(kind: str) -> str:
 
 
 def command_actions(parser: argparse.ArgumentParser) -> Any:
-    """Where verbs within a verb are added."""
+    """Add the subparsers of a verb's actions."""
     return parser.add_subparsers(title="what to do", metavar="ACTION", dest="action", required=True)
 
 
@@ -172,7 +175,7 @@ def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: A
 
 
 def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = VERB_TIMEOUT_MS) -> None:
-    """How a command is sent, and how long it is waited for."""
+    """Add the options for sending a command and the timeout of the wait."""
     group = parser.add_argument_group("sending")
     group.add_argument(
         "--wait",

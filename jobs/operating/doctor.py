@@ -67,7 +67,7 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What is looked at: where, when; with_kafka: whether Kafka is, too."""
+    """Scope of an examination: place and time; with_kafka: include Kafka."""
 
     where: Whereabouts
     now_ms: int

@@ -48,7 +48,7 @@ _GROWING = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainQuestion:
-    """What is asked. name: bundle, broker or decision; "" for the cluster.
+    """Question to explain. name: bundle, broker or decision; "" for the cluster.
 
     at_ms: 0 = now, which is now_ms.
     """

@@ -18,9 +18,10 @@ from lbcore.plan.shed.own import own_shedding
 
 
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
-    """What would happen. config: what the job was started with. strategy: "" = as it is set.
+    """Forecast the next cycles. config: the one the job was started with.
 
-    Raises MisuseError for a question that can't be asked, CommandError for one without an answer.
+    strategy: "" = as it is set. Raises MisuseError for a question that can't be asked, CommandError
+    for one without an answer.
     """
     asked = WhatIf(
         settings=(*settings_of(strategy, config), *what_if.settings),
@@ -47,7 +48,7 @@ def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: What
 
 
 def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
-    """What a strategy's name stands for: the rule that sheds, and a placement that suits it."""
+    """Return the settings of a strategy: its shedding rule and a suitable placement."""
     if not strategy:
         return ()
     if strategy in config.own:

@@ -31,7 +31,7 @@ _shares: Any = None
 
 
 def add_workers_argument(parser: argparse.ArgumentParser) -> None:
-    """What `ManyRuns` is given."""
+    """Add the option for the number of processes of `ManyRuns`."""
     parser.add_argument(
         "--workers",
         type=whole_number,
@@ -56,10 +56,10 @@ class ManyRuns(Generic[Result]):
         self.is_cut = False
 
     def results(self, items: Sequence[Any], weights: Sequence[float] = ()) -> Iterator[Result]:
-        """What each item came to, in their order, as soon as it is known.
+        """Yield the result of each item, in their order, as soon as it is known.
 
-        weights: how long each takes in proportion to the others; none: all the same. Raises
-        CommandError when a process was ended by somebody else.
+        weights: duration of each in proportion to the others; none: all the same. Raises
+        CommandError if somebody else ended a process.
         """
         if not items:
             return

@@ -44,7 +44,7 @@ bundle comes or goes; an average over reports, minutes apart, would be far slowe
 
 
 def settings_with(shedder: Shedding) -> tuple[str, ...]:
-    """What a shedding strategy's name stands for: it, and a placement that suits it."""
+    """Return the settings of a shedding strategy: it, and a suitable placement."""
     placement = shedder.name if shedder.is_whole else LEAST_LONG_TERM_MESSAGE_RATE
     return f"shedding.strategy={shedder.name}", f"placement.strategy={placement}"
 
@@ -110,9 +110,9 @@ def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
 def config_of(
     scenario: Scenario, strategy: str, assignments: Sequence[str], ours: Config | None = None
 ) -> Config:
-    """What a scenario is run with. strategy: a name, "" = as the scenario says.
+    """Return the config of a scenario. strategy: a name, "" = as the scenario says.
 
-    ours: what all lies upon where it isn't Pulsar's defaults, None = Ballast's.
+    ours: the base configuration where it isn't Pulsar's defaults, None = Ballast's.
 
     Raises MisuseError.
     """

@@ -30,11 +30,11 @@ def read_status_rows(
     own: LookupConfig | None = None,
     around: JobSurroundings | None = None,
 ) -> StatusRows:
-    """What a status is made of, as the tables have it now. own: how the service is set, if known.
+    """Read the rows of a status, as the tables have them now.
 
-    around: what is known of the job beside the tables.
+    own: the service's settings, if known. around: the job's state from outside the tables.
 
-    A certificate that this process may not read, as on another machine, is not looked at.
+    A certificate that this process may not read, as on another machine, is left out.
     """
     writer = reader.writer()
     written_ms = writer.now_ms if writer else now_ms

@@ -23,7 +23,7 @@ ANY = "*"
 
 
 class Role(IntEnum):
-    """What one may do; each may also do what those before it may."""
+    """Role of a caller; each includes the rights of those before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -39,15 +39,15 @@ class Grant:
     tenant: str = ANY
 
     def covers(self, role: Role, cluster: str, tenant: str) -> bool:
-        """Whether this is enough; tenant "*" asks for the right over the whole cluster."""
+        """True if the grant suffices; tenant "*" means the whole cluster."""
         return self.role >= role and self.cluster in (ANY, cluster) and self.tenant in (ANY, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: name, the address the connection comes from, and what was granted.
+    """Caller of the service: name, address of the connection, and grants.
 
-    expires_at_s: when the proof is one no more (seconds since 1970), None = never.
+    expires_at_s: end of the proof's validity (seconds since 1970), None = never.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Caller:
     expires_at_s: float | None = None
 
     def may(self, role: Role, cluster: str, tenant: str = ANY) -> bool:
-        """Whether one of the grants is enough."""
+        """True if one of the grants suffices."""
         return any(grant.covers(role, cluster, tenant) for grant in self.grants)
 
 
@@ -89,7 +89,7 @@ ANONYMOUS = "anonymous"
 
 
 def anonymous(address: str) -> Caller:
-    """Whoever asks a service without authentication: may everything."""
+    """Return the caller of a service without authentication, who may do everything."""
     return Caller(name=ANONYMOUS, address=address, grants=(Grant(role=Role.ADMIN),))
 
 
@@ -105,7 +105,10 @@ _ROLES_MAX = 100
 
 
 class TokenFault(str, Enum):
-    """Why a token is refused; also a metric's label. Says nothing of the token's content."""
+    """Reason for rejecting a token; also a metric label.
+
+    It reveals nothing of the token's content.
+    """
 
     MALFORMED = "malformed"
     UNKNOWN_KEY = "unknown_key"
@@ -142,7 +145,7 @@ class TrustedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """What an accepted token says. expires_at_s: seconds since 1970, None = never."""
+    """Claims of an accepted token. expires_at_s: seconds since 1970, None = never."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -151,7 +154,7 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must say. audience, issuer: "" = none."""
+    """Required claims of a token. audience, issuer: "" = none."""
 
     audience: str = ""
     issuer: str = ""
@@ -239,7 +242,7 @@ class TokenChecker:
         return self._keys.value
 
     def check(self, token: str) -> Bearer:
-        """What an acceptable token says; raises TokenError for any other text."""
+        """Return the claims of a valid token; raises TokenError for any other text."""
         if len(token) > TOKEN_MAX_BYTES:
             raise TokenError(TokenFault.MALFORMED)
         claims = self._claims(token)

@@ -95,10 +95,10 @@ class AuditCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """Who is let in. needs_proof: False lets everybody do everything.
+    """Rules of admission. needs_proof: False lets everybody do everything.
 
-    certificates: whether a verified client certificate is a proof. grants: by name, beside those
-    that a token carries.
+    certificates: a verified client certificate counts as a proof. grants: by name, in addition to
+    those that a token carries.
     """
 
     cluster: str
@@ -123,7 +123,7 @@ class Gatekeeper:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is ever asked or limited, so that lookups need not come by."""
+        """True if nothing is checked or limited, so lookups may skip the gatekeeper."""
         rules = self._rules
         return (rules.open_lookups or not rules.needs_proof) and not self._limiter.per_s
 

@@ -110,10 +110,10 @@ class ChangeFeed:
             self._broadcast.leave(mine)
 
     def read_log(self, place: Place, limit: int) -> tuple[Sequence[RecordChange], Place] | None:
-        """What comes after a place in the table's log, and how far that is; blocks.
+        """Return the changes after a place in the table's log and the end place; blocks.
 
-        At least `limit` changes, or all up to the end. None when the log does not reach back, or
-        was rewritten in between, or is another table's than the one the place was in.
+        At least `limit` changes, or all up to the end. None if the log no longer reaches back, or
+        was rewritten in between. None also if the place belongs to another table's log.
         """
         if place < self._log_from:
             return None

@@ -109,7 +109,10 @@ class Origins:
         )
 
     def _is_own_origin(self, origin: bytes, host: bytes) -> bool:
-        """Whether a page is from here: the name and port that it was asked under, or named ones."""
+        """True if a page is of this origin.
+
+        That is the host and port of the request, or one of the named hosts.
+        """
         try:
             parts = urlsplit(origin.decode("latin-1").lower())
         except ValueError:
@@ -172,7 +175,7 @@ def _is_json(kind: bytes) -> bool:
 
 
 def _has_bearer(scope: Message) -> bool:
-    """Whether there is a header that no page can make a browser send to another site."""
+    """True if a header is present that no page can make a browser send cross-site."""
     value = _header(scope, b"authorization")
     return value is not None and value[: len(_BEARER)].lower() == _BEARER
 

@@ -36,7 +36,7 @@ class Quick(Protocol):
     """Answers lookups at once."""
 
     def admits(self, scope: Any) -> bool:
-        """Whether requests with these headers may be asked here, the topic's name aside."""
+        """True if requests with these headers may be answered here, whatever the topic."""
 
     def answer(
         self, scope: Any, domain: bytes, namespace: bytes, local: bytes
@@ -91,7 +91,7 @@ class QuickProtocol(BoundedProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(left_s, self.timeout_keep_alive_handler)
 
     def _is_free(self) -> bool:
-        """Whether nothing of an earlier request is left, and its answer was taken."""
+        """True if nothing of an earlier request is left and its answer was sent."""
         return (
             self._phase is Stage.IDLE
             and not self._request_bytes
@@ -101,7 +101,7 @@ class QuickProtocol(BoundedProtocol):
         )
 
     def _is_plain(self, data: bytes, at: int) -> bool:
-        """Whether the parser has found this to be one lookup, whose headers may come again."""
+        """True if the parser found a single lookup, whose headers may be reused."""
         return (
             self._phase is Stage.IDLE
             and not self._request_bytes
@@ -152,7 +152,7 @@ class QuickLookups:
         self._ends: dict[str, bytes] = {}
 
     def admits(self, scope: Message) -> bool:
-        """Whether nothing in the headers changes the answer."""
+        """True if nothing in the headers changes the answer."""
         return all(name != LISTENER_HEADER for name, _ in scope["headers"])
 
     def answer(
@@ -185,7 +185,10 @@ class QuickLookups:
         return 200, begin + end
 
     def _end(self, brokers: Mapping[str, BrokerAddress], route: BundleRoute) -> bytes | None:
-        """What is the same for all bundles of a broker, made once; None when nobody is known."""
+        """Return the part of the answer that is the same for all bundles of a broker.
+
+        It is built once. None if the broker is not known.
+        """
         if brokers is not self._brokers:
             self._brokers, self._ends = brokers, {}
         known = self._ends.get(route.broker)

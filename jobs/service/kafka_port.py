@@ -155,5 +155,5 @@ def _outcome(row: Row) -> CommandEnd:
 
 
 def _first(ticket: Ticket) -> CommandEnd | None:
-    """What was said before time was up: that it is under way, or nothing."""
+    """Return the first answer before the timeout (under way), or None."""
     return _outcome(ticket.first.result()) if ticket.first.done() else None

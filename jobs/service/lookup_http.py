@@ -84,11 +84,11 @@ class HostCheck(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What a lookup service is joined with.
+    """Collaborators of a lookup service.
 
-    others: what serves all other paths. guard: who may ask, None = everybody. hosts: under which
-    names, None = any. ask_owner: told of a bundle that is looked up and has no owner; may be told
-    many times of one. kafka: for the health page, None = no address is known.
+    others: serves all other paths. guard: access control, None = everybody may ask. hosts: allowed
+    host names, None = any. ask_owner: called with a looked-up bundle without an owner; possibly
+    many times for one bundle. kafka: for the health page, None = no address is known.
     """
 
     others: AsgiApp | None = None
@@ -304,7 +304,7 @@ class LookupApp:
 
 
 def _parse(scope: Message, path: bytes) -> LookupRequest | None:
-    """What the path asks for, None when it is no lookup's path.
+    """Parse the path of a lookup; None for any other path.
 
     Pulsar decodes the local name as a form's field ("+" is a blank), the other parts as a path.
     """
@@ -342,7 +342,7 @@ def _listener(scope: Message) -> str:
 
 
 def _age_max(scope: Message) -> int:
-    """How old the answer may be; BAD_AGE for what is no number."""
+    """Return the maximum age of the answer, ms; BAD_AGE if it is not a number."""
     if b"max_age_ms" not in scope["query_string"]:
         return ANY_AGE
     text = parse_qs(scope["query_string"].decode("utf-8", "replace")).get("max_age_ms", [""])[0]

@@ -93,7 +93,7 @@ class Route:
 
     @property
     def recorded(self) -> bool:
-        """Whether an allowed request is written to the audit table."""
+        """True if an allowed request is written to the audit table."""
         if self.is_recorded is not None:
             return self.is_recorded
         return self.method not in READING

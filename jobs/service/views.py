@@ -146,16 +146,19 @@ class TableViews:
 
     @property
     def topic_count(self) -> int:
-        """How many topics brokers can serve of those, each partition by itself."""
+        """Number of those topics that brokers can serve, each partition counted."""
         return self._topic_count
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What commands have changed of the configuration: "section.name" -> value."""
+        """Settings changed by commands: "section.name" -> value."""
         return self._settings
 
     def started(self, config: Config) -> Config:
-        """What the job was started with; the given settings of this process where it tells none."""
+        """Return the configuration the job was started with.
+
+        Where the job tells none, the given settings of this process count.
+        """
         told = self.rows(SETTINGS_IN_FORCE.name)
         if self._started is None or self._started[0] is not told or self._started[1] is not config:
             self._started = told, config, as_started(config, told)

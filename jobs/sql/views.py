@@ -15,7 +15,7 @@ from lbcore.model.table import Column
 
 
 class SqlRunner(Enum):
-    """Who runs the SQL: DataFusion, in this process, or Spark."""
+    """Engine of the SQL: DataFusion, in this process, or Spark."""
 
     DATAFUSION = "datafusion"
     SPARK = "spark"
@@ -37,7 +37,7 @@ class SqlView:
         return self.spark if engine is SqlRunner.SPARK and self.spark else self.datafusion
 
     def statement(self, engine: SqlRunner) -> str:
-        """What makes it, for as long as the session lasts."""
+        """Return the statement that creates the view for the session."""
         temporary = "TEMPORARY " if engine is SqlRunner.SPARK else ""
         return f"CREATE OR REPLACE {temporary}VIEW {self.name} AS {self.text(engine)}"
 

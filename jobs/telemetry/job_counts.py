@@ -256,5 +256,8 @@ def _break_down(store: MetricStore, cluster: str, reason: str, result: str) -> N
 
 
 def _is_refused(inputs: Any) -> bool:
-    """Whether the decision could not be carried out: the protocol refused its transition."""
+    """Return True if the protocol refused the decision's transition.
+
+    Such a decision could not be carried out.
+    """
     return "refused" in json.loads(inputs)

@@ -75,7 +75,7 @@ class MoveTracker:
         self._left_ms: dict[tuple[str, str], dict[str, int]] = {}
 
     def take(self, event: Event) -> Iterator[Latency | Landed]:
-        """What an event ends."""
+        """Process an event; yield the latencies and the move that it ends."""
         key = (event.cluster, event.bundle)
         way = self._under_way.get(key)
         if event.state == State.RELEASING.value:

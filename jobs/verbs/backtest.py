@@ -23,7 +23,7 @@ from jobs.operating.stack_words import whereabouts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, which part of it, and who competes."""
+    """Add the options: run, part of it, and competing strategies."""
     names = ",".join((AS_SET, *CONTESTANTS))
     parser.add_argument("--strategy", default=names, metavar="A,B", help=f"default: {names}")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")

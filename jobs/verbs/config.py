@@ -189,7 +189,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _started(args: argparse.Namespace, reader: TableReader, config: Config) -> Config:
-    """What the job was started with, but for what is named on this command line."""
+    """Return the config the job was started with, overridden by this command line."""
     own = config.for_cluster(args.cluster)
     named = read_layers(args.conf or (), args.set).for_cluster(args.cluster)
     found = started_with(reader, own, kept=named_keys(named))
@@ -251,7 +251,10 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _whose_rules(found: ImportedConfig) -> str:
-    """Whose rules were taken, and by what; the shipped files of two releases are near alike."""
+    """Return a note on the release whose rules were taken, and the evidence.
+
+    The shipped files of two releases are nearly alike.
+    """
     if found.ruled_by:
         return f"rules of {RULES_4_2}: the file has {found.ruled_by}, which {RULES_4_0} has not"
     return f"rules of {RULES_4_0}: no key is of a later release; --rules {RULES_4_2} takes those"

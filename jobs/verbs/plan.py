@@ -1,9 +1,9 @@
-"""What the next cycles would do (--dry-run), and the plans that wait for a person.
+"""Forecast the next cycles (--dry-run), and manage plans that await approval.
 
 A dry run is the balancer's own code on what the tables say, before and after; nothing is sent. Each
-decision says after how many more hits it comes. What the tables don't know (hits and averages of
-most strategies, load of the last moments) ends the answer. Under cluster.approval=ask a cycle's
-moves wait as a plan: list, show, approve or reject it, propose one, undo what was done.
+decision says after how many more hits it comes. The forecast ends at data that the tables don't
+have (hits and averages of most strategies, load of the last moments). Under cluster.approval=ask a
+cycle's moves wait as a plan: list, show, approve or reject it, propose one, undo what was done.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from lbcore.model.times import duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What would be otherwise."""
+    """Add the options of a hypothetical change and the actions on plans."""
     parser.add_argument("--dry-run", action="store_true", help="say what the next cycles would do")
     parser.add_argument(
         "--strategy", default="", metavar="S", help=f"as if it were {', '.join(STRATEGIES)}"

@@ -54,18 +54,18 @@ class _Task:
     is_compared: bool = False
 
     def config(self) -> Config:
-        """What it is run with; a strategy of the user's own is loaded where it runs."""
+        """Return the configuration of the run; a custom strategy is loaded where it runs."""
         return config_of(self.scenario, self.strategy, self.settings)
 
     @property
     def head(self) -> str:
-        """What people call it."""
+        """Display name of the scenario."""
         return self.scenario.title or self.one.path.stem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What came of the task of this number."""
+    """Result of the task of this number."""
 
     at: int
     row: dict[str, Any]
@@ -171,7 +171,7 @@ def _tell_compared(args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[s
 
 
 def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome | None:
-    """What came out of a task; None where it was given up."""
+    """Run a task and return its result; None if it was cancelled."""
     at, task = item
     drawn = None
     if plot is None:
@@ -229,7 +229,10 @@ def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]
 
 @contextmanager
 def _drawing(plot: Path) -> Iterator[types.ModuleType]:
-    """What draws; raises CommandError where it is not installed, or nothing can be written."""
+    """Yield the drawing module.
+
+    Raises CommandError if it is not installed, or the file can't be written.
+    """
     try:
         yield importlib.import_module("jobs.operating.drawing")  # needs matplotlib
     except ModuleNotFoundError as cause:
@@ -247,7 +250,7 @@ def _drawing(plot: Path) -> Iterator[types.ModuleType]:
 
 
 def _is_recorded(one: Loaded, text: str) -> bool:
-    """Whether the file has this output; says what differs."""
+    """True if the file records this output; prints the differences."""
     if one.scenario.recorded == text:
         return True
     note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")

@@ -1,8 +1,9 @@
-"""How the cluster is: off, ready, late, in progress or stalled; what moves; what is wrong.
+"""Show the cluster's state, moves in progress, and problems.
 
-From the tables, so it answers while the job and Kafka are away; Kafka is asked whether it answers
-where its address is known. The exit code is 1 when the cluster is stalled. With --watch it is drawn
-again and again until Ctrl-C; what can't be read is said, and tried again.
+The state is off, ready, late, in progress or stalled. It comes from the tables, so it is available
+while the job and Kafka are down. Kafka is asked whether it answers where its address is known. The
+exit code is 1 if the cluster is stalled. With --watch it is redrawn until Ctrl-C; read errors are
+shown, and the read is repeated.
 """
 
 import argparse
@@ -27,7 +28,7 @@ _EVERY_MS = 2_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the cluster is."""
+    """Add the options: location of the cluster."""
     parser.add_argument("--watch", action="store_true", help="draw it again and again")
     parser.add_argument(
         "--every",

@@ -243,7 +243,10 @@ class AgentMachine:
 
 
 def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
-    """What is still this broker's by the records, or still open; not what it refused to open."""
+    """Return the bundles that the records still assign here, or that are still open.
+
+    Those that the broker refused to open are left out.
+    """
     return tuple(
         name
         for name, holding in sorted(holdings.items())

@@ -36,7 +36,7 @@ Confirmation: TypeAlias = ReportConfirmed | EndConfirmed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What is confirmed.
+    """Confirmed times of a lease.
 
     reported_ms, read_ms: the newest sent_ms and asked_ms. returned_ms: when a confirmation came
     after the lease had run out the last time; NEVER_MS = it never has.

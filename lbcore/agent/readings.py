@@ -1,7 +1,7 @@
-"""What a service says of its load, checked before an agent believes it.
+"""Validation of the load that a service reports, before an agent uses it.
 
 Decides what of an answer can be reported: all, or all but some bundles, or nothing. The rules are
-those of the parser that will read the report (`lbcore.wire`): a number that it refuses would cost
+those of the parser that will read the report (`lbcore.wire`). A number that it refuses would cost
 the whole message, and a wrong shape the agent's own thread.
 """
 
@@ -36,9 +36,10 @@ _NO_NUMBER = "numbers must be finite and within [0, 1e18]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked(Generic[Read]):
-    """What of an answer can be reported (None = nothing), and what is wrong with it ("" = nothing).
+    """Reportable part of an answer, and its fault.
 
-    A fault beside something to report: bundles or topics were left out.
+    read: None = nothing can be reported. fault: what is wrong, "" = nothing. A fault beside
+    something to report: bundles or topics were left out.
     """
 
     read: Read | None
@@ -66,7 +67,10 @@ def check_topics(answer: object) -> Checked[TopicsRead]:
 
 
 def identity_fault(identity: Identity) -> str:
-    """Why no report can be sent under this identity; "" = it can. Asks the parser itself."""
+    """Return why no report can be sent under this identity; "" = it can.
+
+    Asks the parser itself.
+    """
     nothing = LoadRead(
         usage=np.zeros(len(WIRE_NAMES)),
         limit=np.full(len(WIRE_NAMES), -1.0),
@@ -146,7 +150,10 @@ def _offered(value: Any, served: float) -> tuple[float | None, str]:
 
 
 def shown_type(value: object) -> str:
-    """What a value is, for a message; its words are its own, its type's name is harmless."""
+    """Return the name of a value's type, for a message.
+
+    The value's own text may hold anything; its type's name is harmless.
+    """
     return type(value).__name__
 
 

@@ -60,7 +60,7 @@ class Observer:
         return commands
 
     def rehearsal_rows(self) -> RehearsalRows:
-        """What a foresight goes by. O(rows)."""
+        """Return the rows that a forecast is based on. O(rows)."""
         committed = self._job.committed
         return RehearsalRows(
             tables=newest_rows(committed.ownership.values(), committed.rows),

@@ -33,11 +33,11 @@ _NAMED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCluster:
-    """What was read of the cluster beside the Machines' input.
+    """Data read from the cluster beside the Machines' input.
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
-    parts: what could not be read, brokers included → why. unreported: broker → field of its load
-    that can't be used → why.
+    parts: what could not be read, brokers included → reason. unreported: broker → field of its load
+    that can't be used → reason.
     """
 
     sightings: Sightings
@@ -183,7 +183,7 @@ def _next_moves(observer: Observer, now_ms: int) -> tuple[Foresight | None, list
 
 
 def _untold(seen: SeenCluster) -> list[str]:
-    """What could not be read, and what of brokers' loads counts as not reported."""
+    """Return what could not be read, and which load fields count as not reported."""
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
     notes = [f"settings of {', '.join(silent)} were not told (a super user may read them)"]
     parts = [f"{what}: {why}" for what, why in sorted(seen.parts.items())]

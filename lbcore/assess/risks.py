@@ -33,7 +33,10 @@ class HotTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What may go wrong. kind: a label; next_step: what to do about it."""
+    """Risk: what may go wrong.
+
+    kind: a label. next_step: what to do about it.
+    """
 
     kind: str
     subject: str
@@ -154,7 +157,10 @@ def stuck(seen: Sightings) -> list[Risk]:
 
 
 def unread_risks(parts: Mapping[str, str]) -> list[Risk]:
-    """What could not be read but brokers, which have risks of their own. parts: what → why."""
+    """Return risks for what could not be read, except brokers.
+
+    Brokers have risks of their own. parts: what could not be read → reason.
+    """
     named = [what for what in sorted(parts) if not what.startswith(_OF_BROKERS)]
     return [
         Risk(

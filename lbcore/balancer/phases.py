@@ -1,8 +1,8 @@
-"""What the balancer does with a batch, phase by phase, in this order: a newcomer reads it first.
+"""Phases of a batch, in order of execution; newcomers start reading here.
 
-Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
-own. A phase over items that don't need each other is worked on item by item when it raises, any
-other is left out as a whole for the batch; see `fault_isolation`. Part of `balancer`.
+Decides the order, and the handling of an item that is set aside; each phase has a file of its own.
+A phase over independent items is retried item by item when it raises. Any other phase is left out
+as a whole for the batch; see `fault_isolation`. Part of `balancer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,10 @@ from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a batch brings. updates: by group; placed: their messages in the order of the log."""
+    """Input of a batch.
+
+    updates: by group. placed: their messages in the order of the log.
+    """
 
     before: BalancerState
     updates: Sequence[GroupUpdate]
@@ -64,7 +67,7 @@ class Batch:
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
-        """What the scorers, and a rebuild before it, left out, by cause."""
+        """Items left out by the scorers and by a preceding rebuild, by cause."""
         found = [fault for update in self.updates for fault in update.faults]
         return [*self.before.unread, *found]
 

@@ -148,9 +148,10 @@ class RowReading:
         read: Callable[[Row], Value],
         instead: Callable[[Row], Value | None] = lambda _: None,
     ) -> list[Value]:
-        """What the rows hold, in their order. instead: stands for one that can't be read, if any.
+        """Return the values of the rows, in order.
 
-        A row of which that raises as well is left out.
+        instead: makes the substitute for a row that can't be read, if any. A row for which that
+        raises too is left out.
         """
         found: list[Value] = []
         for row in rows:
@@ -358,10 +359,10 @@ def record_from_row(row: Row, writer_epoch: int = 0) -> OwnershipRecord:
 
 
 def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
-    """What stands for a record that can't be read: never nothing, which would close the bundle.
+    """Return a substitute for an unreadable record, so that its bundle is not closed.
 
-    Where its state can be read and needs no children, that. Otherwise it is being released by
-    whoever may have it: who has it closes it, and who is silent keeps it.
+    The record's own state, where that can be read and needs no children. Otherwise the bundle is
+    being released by its possible owner: an owner that has it closes it, and a silent one keeps it.
     """
     parse_bundle(row["bundle"])
     state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)

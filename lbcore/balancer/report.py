@@ -94,7 +94,7 @@ def write_memory(work: Work, before: PlanState) -> None:
 
 
 def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
-    """What the rows say, one a part; what is not among them is empty.
+    """Return the plan's memory from its rows, one per part; missing parts are empty.
 
     Raises KeyError, TypeError, ValueError for a row that another version wrote.
     """
@@ -275,7 +275,7 @@ def _ages(work: Work, state: State) -> dict[str, int]:
 
 
 def _balance(work: Work) -> dict[str, float | None]:
-    """How even the live brokers' message rates and scores are; None = there is no load."""
+    """Return the balance of live brokers' message rates and scores; None = no load."""
     live = [
         entry
         for _, entry in sorted(work.brokers.items())
@@ -357,7 +357,10 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
 
 
 def make_report(work: Work) -> dict[str, Any]:
-    """What the sink logs and keeps of the batch: counts, brokers, moves, states, ends."""
+    """Return the report of the batch for the sink to log and keep.
+
+    Counts, brokers, moves, states, ends.
+    """
     ledger = work.ledger
     codes, counts = np.unique(ledger.state, return_counts=True)
     by_state = {
@@ -393,7 +396,10 @@ def make_report(work: Work) -> dict[str, Any]:
 
 
 def _silence(work: Work) -> dict[str, Any]:
-    """Who was suspected, found dead or heard again in this batch; there only when somebody was."""
+    """Return the brokers suspected, found dead or heard again in this batch.
+
+    Empty if there are none.
+    """
     rows = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
     names = ("decision_id", "kind", "reason", "source", "inputs")
     return {SILENCE: [{name: row[name] for name in names} for row in rows]} if rows else {}
@@ -421,7 +427,7 @@ def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
 
 
 def bare_report(work: Work) -> dict[str, Any]:
-    """What the sink can't do without."""
+    """Return the minimal report that the sink requires."""
     return {
         "cluster": work.cluster,
         "now_ms": work.now_ms,
@@ -473,7 +479,7 @@ def _moves(work: Work) -> list[dict[str, Any]]:
 
 
 def _rules(work: Work) -> dict[str, Any]:
-    """What operators have set, as far as a line of the log needs it."""
+    """Return the rules set by operators, as far as a log line needs them."""
     rules = work.rules
     return {
         "paused": sorted(rules.paused),

@@ -88,7 +88,10 @@ def leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What one can do who knows the report before. moves: so many; imbalance: float64[times]."""
+    """Best result of a balancer that knows only the report before.
+
+    moves: number of moves. imbalance: float64[times].
+    """
 
     moves: int
     imbalance: Floats

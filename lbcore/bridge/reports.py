@@ -64,10 +64,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was last sent of one broker.
+    """Last messages sent about one broker.
 
-    incarnation: of the start that it was of; seq: of the last message of any kind. fingerprint,
-    reported_ms: of the last report with bundles; load: the last of the broker's own.
+    incarnation: of the start that they were about. seq: of the last message of any kind.
+    fingerprint, reported_ms: of the last report with bundles. load: the last of the broker's own.
     """
 
     incarnation: str = ""

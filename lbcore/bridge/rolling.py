@@ -50,7 +50,7 @@ def advance(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Adv
 
 
 def resumed(rollout: Rollout, sight: RestartSight, command: str | None = None) -> Rollout:
-    """How it goes on after a cut or a stop: with new ids, under the settings of now."""
+    """Resume after a cut or a stop, with new ids and the current settings."""
     return replace(
         rollout,
         command=rollout.command if command is None else command,
@@ -302,7 +302,10 @@ def _next_broker(rollout: Rollout, sight: RestartSight) -> Advance:
 
 
 def _is_felt(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> bool:
-    """What a topic takes to load is no less for being moved alone: then only publishing counts."""
+    """True if clients notice the moves more than they may.
+
+    Loading a topic takes no less time if it is moved alone: then only publishing counts.
+    """
     slowest_ms = sight.felt_ms or 0.0
     if rollout.at_once > 1:
         slowest_ms = max(slowest_ms, sight.load_ms or 0.0)

@@ -17,7 +17,7 @@ ASK_ABOVE = "ask_above"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """Who has the last word on a cluster's ownership."""
+    """Authority over a cluster's ownership."""
 
     authority: str = setting(
         BALLAST,
@@ -82,6 +82,6 @@ class ClusterConfig:
     )
 
     def quiet_until_ms(self, now_ms: int) -> int:
-        """When the quiet hours that it is now are over; 0 = it is none."""
+        """Return the end of the current quiet hours; 0 = not in quiet hours."""
         windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]
         return quiet_until_ms(windows, self.quiet_offset_min, now_ms)

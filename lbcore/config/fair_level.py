@@ -11,7 +11,7 @@ from lbcore.config.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairLevelConfig:
-    """When a broker is too far from the fair level, and what is done about it."""
+    """Tolerances around the fair level, and the moves beyond them."""
 
     tolerance_percent: float = 8.0  # of the level: a smaller difference counts no low hit
     tolerance_points: float = 1.0  # no smaller difference counts, however low the level is

@@ -15,7 +15,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
-    """How Kafka is reached."""
+    """Connection to Kafka."""
 
     bootstrap_servers: tuple[str, ...] = setting(
         (),
@@ -48,7 +48,7 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsConfig:
-    """How the topics of the wire are made and what `ballast topics ensure` holds them against."""
+    """Creation of the wire topics, and the target of `ballast topics ensure`."""
 
     report_partitions: int = setting(
         2,

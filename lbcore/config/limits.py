@@ -11,7 +11,7 @@ from lbcore.config.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """How much of everything one tenant may have, and how much of it one batch makes."""
+    """Quotas of one tenant, and the most bundles that one batch changes."""
 
     tenant_namespaces_max: int = setting(
         10_000,

@@ -13,7 +13,7 @@ AUTHENTICATIONS = ("none", "token", "certificate", "token_or_certificate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupConfig:
-    """Where the service listens, how it follows the tables, and how long it lets callers wait."""
+    """Address of the lookup service, its reads of the tables, and wait limits."""
 
     host: str = setting(
         "127.0.0.1",

@@ -26,5 +26,5 @@ class OwnStrategy:
 
     @property
     def code(self) -> str:
-        """Which code it is, short enough for a row."""
+        """Identifier of the code, short enough for a row."""
         return f"{self.origin}@{self.digest[:12]}"

@@ -18,7 +18,7 @@ FENCING_LEASE = "lease"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipConfig:
-    """How long the balancer waits for a broker, and how a broker that is cut off is fenced."""
+    """Timeouts for brokers, and the fencing of a broker that is cut off."""
 
     assign: str = setting(
         EAGER,
@@ -124,7 +124,7 @@ class OwnershipConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """How an agent speaks and how long it holds on; when it reports load: SignalsConfig."""
+    """Heartbeats, timeouts and lease of agents; for load reports: SignalsConfig."""
 
     heartbeat_interval_ms: int = setting(
         3_000,

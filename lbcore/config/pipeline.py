@@ -14,7 +14,7 @@ KEPT, ARCHIVED, DROPPED = "keep", "archive", "drop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What the job serves, and the rhythm of its work."""
+    """Clusters that the job serves, and the intervals of its work."""
 
     clusters: tuple[str, ...] = setting(
         ("local",),

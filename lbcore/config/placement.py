@@ -12,7 +12,7 @@ from lbcore.config.strategies import BALLAST, LEAST_LONG_TERM_MESSAGE_RATE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig:
-    """How a broker is chosen for a bundle."""
+    """Choice of a broker for a bundle."""
 
     strategy: str = setting(
         BALLAST,

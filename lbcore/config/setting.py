@@ -1,8 +1,8 @@
-"""How one setting is declared: default, unit, range, reason, and the Pulsar key it mirrors.
+"""Declaration of a setting: default, unit, range, reason and Pulsar key.
 
 A section of the configuration is a frozen dataclass whose fields are made by `setting`. The loader,
-`ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration,
-so nothing about a setting is written twice.
+`ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration.
+So nothing about a setting is written twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ UNSET: Any = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is declared of one setting beside its name, type and default."""
+    """Declaration of one setting beside its name, type and default."""
 
     doc: str
     unit: str = ""

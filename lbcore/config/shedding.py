@@ -1,4 +1,4 @@
-"""When and how bundles are taken from loaded brokers: the settings of `lbcore.plan.shed`.
+"""Settings of `lbcore.plan.shed`, which takes bundles from loaded brokers.
 
 Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 """

@@ -26,7 +26,7 @@ LONG_TERM = "long"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splitting:
-    """When a bundle is split, into how many, and where."""
+    """Conditions of a bundle split, its number of parts and its boundaries."""
 
     default_bundles: int = setting(
         4,

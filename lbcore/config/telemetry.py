@@ -10,7 +10,7 @@ from lbcore.config.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """Where metrics are given out, and how much is said."""
+    """Address of the metrics endpoint, and the level of detail."""
 
     host: str = setting(
         "127.0.0.1",

@@ -10,7 +10,7 @@ from lbcore.config.setting import correction, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferConfig:
-    """When and how bundles move from the most to the least loaded broker."""
+    """Transfer of bundles from the most to the least loaded broker."""
 
     target_std: float = setting(
         0.25,

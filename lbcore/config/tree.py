@@ -124,7 +124,7 @@ def value_of(config: Config, entry: Entry) -> Any:
 
 
 def is_per_cluster(entry: Entry) -> bool:
-    """Whether a setting may differ from cluster to cluster."""
+    """Return True if a setting may differ from cluster to cluster."""
     if entry.section in ("pipeline", "telemetry"):
         return entry.about.dynamic
     return entry.section not in SHARED_SECTIONS

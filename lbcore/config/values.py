@@ -23,7 +23,7 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with one key: what, and what to do about it."""
+    """Problem with one key: the fault and the remedy."""
 
     key: str
     detail: str

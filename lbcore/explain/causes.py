@@ -1,4 +1,4 @@
-"""Why a bundle came to where it is: the decision or command behind a record, in sentences.
+"""Cause of a bundle's record: the decision or command behind it, in sentences.
 
 Shared by the explanations beside it.
 """
@@ -34,7 +34,7 @@ _OUTCOMES: Mapping[str, str] = {
 
 
 def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
-    """Why the record is as it is, and the decision behind it."""
+    """Yield the cause of the record, and the decision behind it."""
     decision = rows.decision(record["decision_id"])
     cause = record["cause"]
     if cause == "ack" and decision is not None and decision["kind"] == "split":
@@ -67,7 +67,7 @@ def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
 
 
 def refusal_words(refused: str) -> str:
-    """Why a decision was not carried out."""
+    """Return why a decision was not carried out."""
     if refused == OBSERVE_ONLY:
         return "cluster.observe_only is on"
     return f"the bundle's record refused it ({refused})"
@@ -150,7 +150,7 @@ def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
-    """What called for it where balancing did not, and what became of a split."""
+    """Yield the trigger of a decision outside balancing, and the result of a split."""
     if decision["kind"] == SILENCE:
         yield silence_words(decision, decision["at_ms"])
     if decision["kind"] in ("failover", "repair"):
@@ -176,7 +176,7 @@ def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:
 
 
 def effect_words(effect: Row) -> str:
-    """What became of a move."""
+    """Return the outcome of a move."""
     words = _OUTCOMES.get(effect["outcome"], effect["outcome"])
     if effect["outcome"] not in ("helped", "no_better"):
         return words

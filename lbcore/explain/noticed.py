@@ -1,6 +1,6 @@
-"""What the job itself has noticed of late, as rows of `decisions` and `rejected_reports` say it.
+"""Recent findings of the job, from rows of `decisions` and `rejected_reports`.
 
-Decides what of it is an alarm. Part of the status.
+Decides which of them is an alarm. Part of the status.
 """
 
 import json
@@ -22,9 +22,9 @@ from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.shed.own import FAULTS
 
 RECENT_MS = 600_000
-"""How far back alarms look for decisions and rejected reports."""
+"""Period in which alarms look for decisions and rejected reports."""
 _LATELY_MS = 60_000
-"""How far back a setting without candidates is told: its rows come once a cycle."""
+"""Period in which a setting without candidates is told: one row per cycle."""
 
 
 _ADVICE = {
@@ -117,9 +117,10 @@ def moved_words(failovers: Iterable[Mapping[str, Any]]) -> str:
 def decided_alarms(
     decisions: Iterable[Row], whole: Iterable[Row], written_ms: int
 ) -> Iterable[str]:
-    """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions).
+    """Yield what is wrong, then what to do. O(decisions).
 
-    whole: those of kinds NO_CANDIDATE and FULL, with their inputs, among others.
+    whole: rows that include those of kinds NO_CANDIDATE and FULL, with their inputs. written_ms:
+    time of the job's last commit.
     """
     recent = [row for row in decisions if row["at_ms"] >= written_ms - RECENT_MS]
     if any(row["kind"] == FAULT for row in recent):
@@ -197,7 +198,10 @@ def policy_alarms(policies: Iterable[Row]) -> Iterable[str]:
 
 
 def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
-    """How many messages were rejected for which reason. rejected: rows of the last RECENT_MS."""
+    """Yield the number of rejected messages for each reason.
+
+    rejected: rows of the last RECENT_MS.
+    """
     reasons = Counter(row["reason"] for row in rejected)
     for reason, count in sorted(reasons.items()):
         yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"

@@ -1,7 +1,7 @@
-"""What the tables say that a rolling restart must know, as its state machine takes it.
+"""Input of a rolling restart's state machine, from the tables.
 
-Decides which sentence of a status is a complaint, and how long it may last: a bridge observes for a
-moment whenever a broker that restarts does not tell its configuration.
+Decides which sentence of a status is a complaint, and how long it may last. A bridge only observes
+for a moment whenever a restarting broker does not tell its configuration.
 """
 
 import json

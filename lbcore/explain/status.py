@@ -53,14 +53,14 @@ from lbcore.ownership.repair import stuck_after_ms
 from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
 
 HISTORY_MS = 3_600_000
-"""How far back times without cycles are told."""
+"""Period in which times without cycles are reported."""
 
 _DEATHS_SHOWN = 5
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
 
 class ClusterPhase(str, Enum):
-    """What the cluster is doing, on the whole."""
+    """Overall activity of the cluster."""
 
     OFF = "off"
     READY = "ready"
@@ -133,14 +133,14 @@ class DrainStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """How a cluster is. Silences and ages in ms, -1 = never; lists in name order.
+    """State of a cluster. Silences and ages in ms, -1 = never; lists in name order.
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
-    set_aside: changed settings that don't suit the files, by "section.name" → why not.
-    versions: how many active brokers run each, of those that tell.
-    job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
-    imbalance: of the message rates of the live brokers, None without load. held: hot brokers that
-    give nothing, and why. alarms: what somebody should do now; warnings: what can wait for days.
+    set_aside: changed settings that don't suit the files, by "section.name" → reason. versions:
+    number of active brokers that run each, of those that report it. job: one judgement, and its
+    words. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
+    rates of the live brokers, None without load. held: hot brokers that shed nothing, and why.
+    alarms: what somebody should do now. warnings: what can wait for days.
     """
 
     cluster: str
@@ -181,7 +181,10 @@ class ClusterStatus:
 
 
 def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> ClusterStatus:
-    """How the cluster is at `now_ms`. config: of the cluster. O(rows)."""
+    """Return the state of the cluster at `now_ms`. O(rows).
+
+    config: of the cluster.
+    """
     policies = _policies(rows.policies)
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
@@ -290,7 +293,10 @@ def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
 
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
-    """What the newest cycle decided; commands that came after it bear its number, too."""
+    """Return the decisions of the newest cycle.
+
+    Commands that came after it have its number, too.
+    """
     # by time: numbers begin at 1 again when the job's state is rebuilt
     cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, HELD)]
     cycles.sort(key=lambda row: (int(row["at_ms"]), int(row["cycle"])), reverse=True)
@@ -365,7 +371,7 @@ def _bundles(count: int) -> str:
 
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
-    """What somebody should look at: what is wrong, then what to do."""
+    """Yield what needs attention: what is wrong, then what to do."""
     yield from job_alarms(status.job)
     yield from (as_of(status.job, words) for words in _told_alarms(status, rows, config))
     yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
@@ -374,7 +380,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
 
 
 def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
-    """What rows of the tables say: as old as the job's last commit."""
+    """Yield alarms from rows of the tables, as old as the job's last commit."""
     silence = status.silence
     if silence.many:
         yield (
@@ -413,7 +419,7 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
 
 
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
-    """What can wait for days: what it is, then what to do."""
+    """Yield what can wait for days: what it is, then what to do."""
     several = several_versions(status.versions)
     if several:
         yield f"{several}: {ADVICE}"

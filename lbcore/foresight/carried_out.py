@@ -71,7 +71,7 @@ def report_landed(work: Work, before: Mapping[str, str], now_ms: int) -> None:
 
 
 def _answers(work: Work) -> list[BrokerAnswer]:
-    """What each live broker has to say about the records in flight, in name order."""
+    """Return the live brokers' answers to the records in flight, by broker name."""
     found: dict[str, list[Ack]] = defaultdict(list)
     for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
         record = work.ledger.record_at(row)
@@ -93,7 +93,10 @@ def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
 
 
 def _shifted(work: Work, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:
-    """What is added to each broker's line, float64[n, 11]; see `plan.pending`."""
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
     index = {name: at for at, name in enumerate(snapshot.brokers.names)}
     known = {**_parents(work, before), **before}
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)

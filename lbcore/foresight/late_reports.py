@@ -139,14 +139,17 @@ def _moved(work: Work, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Left:
-    """What is left to count once planning's memory is. is_decided: bool[n], whose that is."""
+    """Moves that are left to count after planning's memory is applied.
+
+    is_decided: bool[n], True for the brokers of that memory.
+    """
 
     snapshot: Snapshot
     moved: list[_Moved]
     is_decided: Bools
 
     def counts(self, move: _Moved, broker: int) -> bool:
-        """Whether a move may be missing in a broker's load."""
+        """True if a move may be missing in a broker's load."""
         return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
 
     def is_late(self) -> Bools:
@@ -165,7 +168,10 @@ class _Left:
 
 
 def _added(work: Work, left: _Left, is_late: Bools) -> Floats:
-    """What is added to each broker's line, float64[n, 11]; see `plan.pending`."""
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
     snapshot = left.snapshot
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     added = np.zeros((len(snapshot.brokers.names), COLUMNS))

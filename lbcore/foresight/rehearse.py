@@ -65,9 +65,10 @@ class RehearsalRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What would become of a command.
+    """Predicted outcome of a command.
 
-    transitions: bundle, from and to, in their order. rows: by table, what else would be written.
+    transitions: bundle, from and to, in their order. rows: by table, the other rows that would be
+    written.
     """
 
     status: str
@@ -78,7 +79,7 @@ class Rehearsal:
 
     @property
     def is_possible(self) -> bool:
-        """Whether it would be begun."""
+        """True if the command would be begun."""
         return self.status in (ACCEPTED, DONE)
 
 

@@ -37,12 +37,12 @@ class Archive:
 
     @property
     def live_name(self) -> str:
-        """What SQL calls the source alone, where its own name means both."""
+        """Name of the source alone in SQL, where its own name means both."""
         return f"{self.table.name}_live"
 
     @property
     def is_append_only(self) -> bool:
-        """Whether each row is a key of its own, so that none is ever replaced."""
+        """True if each row has a key of its own, so that none is ever replaced."""
         return self.key == self.identity
 
     @property

@@ -1,4 +1,4 @@
-"""What a table is: its columns, its key, and the conditions that the engines enforce.
+"""Declaration of a table: columns, key, and conditions the engines enforce.
 
 `tables` declares them.
 """

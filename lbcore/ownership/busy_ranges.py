@@ -41,7 +41,7 @@ class BusyRanges:
         return True
 
     def is_free(self, bundle: str) -> bool:
-        """Whether a bundle's range overlaps no busy one. O(log n)."""
+        """True if a bundle's range overlaps no busy one. O(log n)."""
         namespace, wanted = _parse(bundle)
         ranges = self._changed.get(namespace, self._before.get(namespace, ()))
         at = bisect_left(ranges, wanted)

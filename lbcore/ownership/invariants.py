@@ -1,8 +1,8 @@
-"""What must always hold of a cluster's ownership records, checked by one function.
+"""Invariants of a cluster's ownership records, checked by one function.
 
 Decides whether records may be written, or may be served from after a read; repairs nothing. The job
-asks before each write (only about what a batch touched), the lookup service after each read, the
-tests after each step. The shape of a set of bundles is Pulsar's NamespaceBundles.
+checks before each write (only what a batch changed), the lookup service after each read, the tests
+after each step. The shape of a set of bundles is Pulsar's NamespaceBundles.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ from lbcore.ownership.resolve import is_newer
 
 
 class Invariant(str, Enum):
-    """What is violated; the value is the label of the violations metric."""
+    """Violated invariant; the value is the label of the violations metric."""
 
     NAME = "name"
     COVER = "cover"
@@ -61,7 +61,10 @@ def violations_of_changes(
 
 
 def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
-    """Whether a namespace's live bundles tile the hash space; none at all are no violation."""
+    """Return violations where a namespace's live bundles do not tile the hash space.
+
+    No bundles at all are no violation.
+    """
     parsed: list[_Parsed] = []
     malformed: list[Violation] = []
     for name in names:
@@ -152,7 +155,10 @@ def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[
 
 
 def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
-    """Whether two readings of a version agree; a batch written again has another epoch."""
+    """True if two readings of a version agree.
+
+    A batch that is written again has another epoch, which is ignored.
+    """
     return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
 
 

@@ -30,5 +30,5 @@ class OpenRanges:
             self._ranges.release(bundle)
 
     def overlaps(self, bundle: str) -> bool:
-        """Whether an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
+        """True if an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
         return not self._ranges.is_free(bundle)

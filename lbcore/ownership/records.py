@@ -22,7 +22,7 @@ class State(str, Enum):
 
 
 class Cause(str, Enum):
-    """Why a transition was written; also the label of the transitions metric."""
+    """Cause of a transition; also the label of the transitions metric."""
 
     CREATE = "create"
     ASSIGN = "assign"

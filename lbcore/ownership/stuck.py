@@ -47,7 +47,7 @@ def refuse_call(holding: Holding, reason: str) -> Holding:
 
 
 def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
-    """Whether a result is that of the holding's stuck call."""
+    """True if the result belongs to the holding's stuck call."""
     call = holding.stuck
     return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
 

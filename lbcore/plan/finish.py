@@ -147,7 +147,10 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
 
 
 def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """When brokers last had a role, within the cool-down; `brokers` have it now."""
+    """Return the times brokers last had a role, within the cool-down.
+
+    brokers: those that have it now.
+    """
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
@@ -166,7 +169,7 @@ def _steps(moves: Moves) -> list[tuple[int, int, int]]:
 
 
 def _unseen_before(draft: Draft) -> Floats:
-    """What was unseen when the plan began, float64[n, COLUMNS]."""
+    """Return the unseen load at the start of the plan, float64[n, COLUMNS]."""
     names = draft.reported.brokers.names
     nothing = np.zeros(COLUMNS)
     known = draft.state.unseen
@@ -242,7 +245,10 @@ def _scores(
 def _effect(
     draft: Draft, usage: Floats, bundle: int, source: int, destination: int
 ) -> dict[str, float]:
-    """What one bundle brings, and what is expected of all moves of the plan; usage 1.0 = 100 %."""
+    """Return the bundle's traffic and the usages expected after all of the moves.
+
+    All moves of the plan; usage 1.0 = 100 %.
+    """
     traffic = draft.snapshot.bundles.short[bundle].tolist()
     found = {
         "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],

@@ -22,7 +22,7 @@ _NO_CAP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a plan is made of."""
+    """Inputs of a plan."""
 
     snapshot: Snapshot
     state: PlanState

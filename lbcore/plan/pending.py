@@ -107,7 +107,7 @@ class Unseen:
 
 
 class Fate(Enum):
-    """What became of a move."""
+    """Outcome of a move."""
 
     UNDER_WAY = "under_way"
     ARRIVED = "arrived"
@@ -116,7 +116,10 @@ class Fate(Enum):
 
 
 def fate_of(snapshot: Snapshot, row: int | None, move: PendingMove) -> Fate:
-    """Where the bundle is. row: its row in the snapshot, None = it is gone."""
+    """Return the fate of a move by the owner of its bundle.
+
+    row: the bundle's row in the snapshot, None = it is gone.
+    """
     if row is None:
         return Fate.GONE
     owner = int(snapshot.bundles.owner[row])
@@ -246,10 +249,10 @@ def load_share(bundle: Floats, broker: Floats) -> float:
 
 
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
-    """What bundles without an owner add to the brokers that get them, float64[n, COLUMNS].
+    """Return the load that bundles without an owner add, float64[n, COLUMNS].
 
-    Their points follow from their bytes by the cluster's ratio of points to bytes, because no
-    broker shows yet what they cost.
+    Added to the brokers that get them. Their points follow from their bytes by the cluster's ratio
+    of points to bytes, because no broker shows yet what they cost.
     """
     brokers = snapshot.brokers
     count = len(brokers.names)
@@ -259,7 +262,10 @@ def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
 
 
 def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
-    """What traffic adds to the line of each broker, float64[n, COLUMNS]. traffic: float64[n, 4]."""
+    """Return the load that traffic adds to each broker, float64[n, COLUMNS].
+
+    traffic: float64[n, 4].
+    """
     size = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
     scaled = (size / brokers.capacity)[:, np.newaxis] * _load_per_byte(brokers)
     return np.concatenate([scaled, traffic, size[:, np.newaxis]], axis=1)

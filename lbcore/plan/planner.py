@@ -51,9 +51,10 @@ def plan(
     now_ms: int,
     scope: Scope = EVERYTHING,
 ) -> tuple[Plan | Skip, PlanState]:
-    """What to do now, and what to remember; a skip advances hits and averages too.
+    """Return the decisions of this cycle and the new state.
 
-    O(brokers log brokers + bundles); equal arguments always give equal results.
+    A skip advances hits and averages too. O(brokers log brokers + bundles); equal arguments always
+    give equal results.
     """
     return finish(_drafted(snapshot, state, config, now_ms, scope))
 
@@ -82,10 +83,11 @@ def place(
     now_ms: int,
     splits: Sequence[SplitDecision] = (),
 ) -> tuple[Places, PlanState]:
-    """Where bundles go between cycles, whoever asks; judged by the phases that a cycle has for it.
+    """Place bundles between cycles, whoever asks, by the phases of a cycle.
 
-    Those that need an owner now (`BundleTable.needs_owner`), and the children of these splits. What
-    is placed counts as load of its broker until that reports it. O(bundles + placed x brokers).
+    Places bundles that need an owner now (`BundleTable.needs_owner`), and the children of these
+    splits. The placed load counts for its broker until the broker reports it. O(bundles + placed x
+    brokers).
     """
     draft = replace(opened(snapshot, state, config, now_ms, ONLY_PLACES), splits=tuple(splits))
     for phase in PLACING:
@@ -96,10 +98,10 @@ def place(
 def follow(
     snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moves: Moves
 ) -> tuple[Floats, Floats, PlanState]:
-    """What moves that were decided elsewhere make of the brokers' usages.
+    """Return the brokers' usages before and after moves decided elsewhere.
 
-    Before and after them, weighted, float64[n], 1.0 = 100 %, load that is decided and not reported
-    yet counted in both; and the state in which they count as decided. O(brokers + moves).
+    Weighted, float64[n], 1.0 = 100 %; both count load that is decided and not reported yet. Also
+    returns the state in which the moves count as decided. O(brokers + moves).
     """
     draft = replace(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves)
     return finish_moves(draft)

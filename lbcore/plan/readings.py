@@ -73,7 +73,7 @@ class Readings:
 
     @property
     def is_full(self) -> bool:
-        """Whether some broker's usage is only a lower bound of its demand."""
+        """True if some broker's usage is only a lower bound of its demand."""
         return bool((self.usage >= FULL_POINTS).any())
 
     @property
@@ -162,13 +162,13 @@ def growth_of(usage: Floats, demand: Floats | None) -> Floats:
 
 
 def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floats:
-    """What each bundle carries now, float64[m], given what its broker counts now.
+    """Return the present load of each bundle, float64[m], by its broker's own count.
 
     load, before: float64[m], averages of ten reports and of a thousand. An average of ten follows a
     jump in minutes, a broker's own count at once. Where the two differ by more than noise, the
-    difference is that of the bundles which have begun to change, as much as they have; where none
-    have, a report is old, and nothing is believed. Worked: 10 and 10 by averages, 60 counted, the
-    second one's long average 5: it jumped, 10 and 50.
+    difference belongs to the bundles that began to change, in proportion to their change. Where
+    none have, the report is old and the difference is ignored. Worked: 10 and 10 by averages, 60
+    counted, the second one's long average 5: it jumped, 10 and 50.
     """
     owned = _sums(load, owner, len(shown))
     ratio = np.where((owned > 0) & (shown > 0), shown / np.where(owned > 0, owned, 1.0), 1.0)
@@ -191,14 +191,14 @@ def _sums(values: Floats, owner: Ints, brokers: int) -> Floats:
 
 
 def _is_network_bound(brokers: BrokerTable) -> bool:
-    """Whether the cluster uses more of its network than of its processors."""
+    """True if the cluster uses more of its network than of its processors."""
     used = (brokers.percent[:, (CPU, BANDWIDTH_IN, BANDWIDTH_OUT)].T * brokers.capacity).T
     total = np.cumsum(used, axis=0)[-1] if len(used) else np.zeros(3)
     return bool(max(total[1], total[2]) > total[0])
 
 
 def _traffic(short: Floats, *, by_rate: bool) -> Floats:
-    """What each bundle or broker carries: msg/s or bytes/s, in and out together."""
+    """Return the traffic of each bundle or broker in plus out, msg/s or bytes/s."""
     columns = (RATE_IN, RATE_OUT) if by_rate else (THROUGHPUT_IN, THROUGHPUT_OUT)
     total: Floats = short[:, columns[0]] + short[:, columns[1]]
     return total

@@ -54,7 +54,7 @@ def find_shedding(config: PlanConfig) -> Shedding | None:
 
 
 def resting_ms(config: PlanConfig) -> int:
-    """How long a bundle that was shed is not shed again, ms.
+    """Return the time in which a bundle that was shed is not shed again, ms.
 
     The grace period. Under a strategy with `prices_moves` only until reports show the move: two
     report intervals and the lag of usages, within the grace period.
@@ -67,7 +67,10 @@ def resting_ms(config: PlanConfig) -> int:
 
 
 def observer(config: PlanConfig, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:
-    """What the strategy does with a cycle that may not shed; None: nothing, or it may shed."""
+    """Return the strategy's function for a cycle that may not shed.
+
+    None: the strategy has none, or the cycle may shed.
+    """
     is_between = scope.observes and not scope.sheds
     return shedding_strategy(config).observe if is_between else None
 

@@ -1,8 +1,8 @@
-"""What a planning cycle sees: brokers and bundles as arrays, in the order that decides ties.
+"""Snapshot for a planning cycle: brokers and bundles as arrays.
 
-Built by `balancer` (name order) and by tests (the case's order); read by every phase of the plan.
-Brokers are referred to by their index in `BrokerTable`, bundles by their index in `BundleTable`; -1
-is "none".
+The order of the rows decides ties. Built by `balancer` (name order) and by tests (the case's
+order); read by every phase of the plan. Brokers are referred to by their index in `BrokerTable`,
+bundles by their index in `BundleTable`; -1 is "none".
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -146,7 +146,10 @@ class BundleTable:
         return {name: row for name, row in found.items() if row >= 0}
 
     def are_named(self, names: Iterable[str]) -> Bools:
-        """Which rows these are, bool[m]; who isn't there is passed over."""
+        """Return the rows with these names, bool[m].
+
+        Names that are not in the table are ignored.
+        """
         is_named = np.zeros(len(self.names), dtype=np.bool_)
         is_named[list(self.rows_of(names).values())] = True
         return is_named
@@ -154,11 +157,11 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """Which bundles hold how many partitions of which partitioned topics, k rows in any order.
+    """Partitions of partitioned topics in each bundle, k rows in any order.
 
     rows: int64[k] of the bundle table. topic: int64[k], index into `keys`. count: int64[k], at
-    least 1. keys: int64[g], each topic's namespace (index into the table's) and MARK_BITS that tell
-    it from the namespace's others.
+    least 1. keys: int64[g], each topic's namespace (index into the table's) and MARK_BITS bits that
+    distinguish it from the namespace's others.
     """
 
     rows: Ints
@@ -167,7 +170,10 @@ class Partitions:
     keys: Ints
 
     def name(self, topic: int, namespaces: Sequence[str]) -> str:
-        """What a topic is remembered by: "acme/orders/0x1c291ca3"; its name is known to nobody."""
+        """Return the key that stands for a topic, such as "acme/orders/0x1c291ca3".
+
+        The topic's name is not known.
+        """
         key = int(self.keys[topic])
         return f"{namespaces[key >> MARK_BITS]}/0x{key & (1 << MARK_BITS) - 1:08x}"
 
@@ -178,12 +184,12 @@ NO_PARTITIONS = Partitions(rows=_NO_ROWS, topic=_NO_ROWS, count=_NO_ROWS, keys=_
 
 
 def no_partitions() -> Partitions:
-    """What is known where nobody has reported partitioned topics."""
+    """Return the value used when no broker has reported partitioned topics."""
     return NO_PARTITIONS
 
 
 def nothing_known(bundle: str) -> TopicLoads | None:
-    """What is known of a bundle's topics when nobody has reported them."""
+    """Return None: no broker has reported the bundle's topics."""
     del bundle
     return None
 

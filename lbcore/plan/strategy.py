@@ -1,6 +1,6 @@
-"""What a strategy's record says, whichever half it is: shedding or placement.
+"""Common fields of a strategy's record, for shedding and placement.
 
-The records stand in `plan.shed.registry` and `plan.place.registry`; what lists, checks, draws or
+The records are in `plan.shed.registry` and `plan.place.registry`. Code that lists, checks, draws or
 runs strategies reads them there.
 """
 

@@ -31,7 +31,7 @@ DIGESTS: Mapping[HashFunction, Digest] = {
 
 
 class LookupOutcome(str, Enum):
-    """What a lookup came to; also the label of the lookups metric."""
+    """Outcome of a lookup; also the label of the lookups metric."""
 
     FOUND = "found"
     NAMESPACE_NOT_FOUND = "namespace_not_found"
@@ -113,9 +113,10 @@ class LookupSnapshot:
         return routes[bisect_right(lowers, digest(full.encode("utf-8", "replace"))) - 1]
 
     def answer(self, topic: str, listener: str = "") -> Answer:
-        """What a client that asks for the topic is told; raises InvalidNameError as `lookup`.
+        """Return the answer to a client's lookup of the topic.
 
         listener: name of the advertised listener whose addresses the client wants, "" for none.
+        Raises InvalidNameError as `lookup`.
         """
         route = self.lookup(topic)
         if route is None:

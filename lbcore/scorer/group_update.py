@@ -1,6 +1,6 @@
-"""What the scorer of one broker group tells the balancer about one micro-batch.
+"""Update for the balancer from one broker group's scorer about one micro-batch.
 
-Made by `scorer`, read by `balancer`; between the two operators it travels as one packed row.
+Made by `scorer`, read by `balancer`. Between the two operators it travels as one packed row.
 """
 
 from collections.abc import Mapping, Sequence

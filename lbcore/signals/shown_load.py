@@ -20,7 +20,7 @@ from lbcore.signals.usage import weighted_usage
 Row = Mapping[str, Any]
 
 SHOWN_MS = 600_000
-"""How long a row is shown: of a broker that is heard there is one a minute."""
+"""Time a row is shown, ms; a broker that is heard has one row a minute."""
 _NOT_HEARD = frozenset({"silent", "forgotten"})
 
 

@@ -61,7 +61,7 @@ def balance(samples: Iterable[LoadSample], from_ms: int, to_ms: int) -> Balance:
 
 
 def first_all_open_ms(samples: Iterable[LoadSample], bundles: int) -> int | None:
-    """When all bundles were open for the first time, None = never."""
+    """Return the first time at which all bundles were open, None = never."""
     return next((sample.at_ms for sample in samples if sample.bundles_open >= bundles), None)
 
 
@@ -164,9 +164,10 @@ class Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How a crash ended. Durations count from the last report; None where nothing is served yet.
+    """Recovery from a crash.
 
-    unserved: the bundles that nobody has opened again.
+    Durations count from the last report; None where nothing is served yet. unserved: the bundles
+    that no broker has opened again.
     """
 
     broker: str
@@ -177,11 +178,11 @@ class Recovery:
 
 
 def recovery(crash: Crash, opened: Iterable[BundleOpened]) -> Recovery:
-    """When the bundles of a crashed broker were served again.
+    """Return the recovery of the bundles of a crashed broker.
 
-    *Served again* = opened after the crash, by whichever broker, or in the shape of children that
-    cover its range. O(opened log), plus the opened bundles of its namespace for each bundle that
-    isn't opened as it was.
+    *Served again* = opened after the crash, by whichever broker, or as children that cover its
+    range. O(opened log opened), plus the opened bundles of its namespace for each bundle that isn't
+    opened as it was.
     """
     later = sorted(
         (event for event in opened if event.at_ms > crash.killed_at_ms),
@@ -226,7 +227,10 @@ def _end(upper: int) -> int:
 
 
 def _covered_at(bundle: str, spans: Mapping[str, Sequence[_Span]]) -> int | None:
-    """When spans in the order of time had covered the bundle: cut each out of what is left."""
+    """Return the time at which spans had covered the bundle, None = never.
+
+    spans: in order of time. Each is cut out of what is left of the bundle's range.
+    """
     namespace, lower, upper = parse_bundle(bundle)
     gaps = [(lower, _end(upper))]
     for span in spans.get(namespace, ()):

@@ -1,8 +1,9 @@
-"""Whether settings suit each other: errors stop a start, warnings say what can't work as meant.
+"""Compatibility check of settings: errors stop a start, warnings do not.
 
-Decides nothing about single values (`config.values`). `ballast config check`, the start of every
-process and the command that changes settings run it. Source: Pulsar 4.0.8 where a class is named,
-the pathologies of its shedders' documentation, and ours.
+Warnings tell what can't work as intended. Decides nothing about single values (`config.values`).
+`ballast config check`, the start of every process and the command that changes settings run it.
+Source: Pulsar 4.0.8 where a class is named, the pathologies of its shedders' documentation, and
+ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -301,7 +302,7 @@ def _check_weights(config: Config) -> Iterator[ConfigFinding]:
 
 
 def _has_setting(config: Config, key: str) -> bool:
-    """Whether the shedding strategy that is set reads a setting."""
+    """True if the configured shedding strategy reads the setting."""
     strategy = find_shedding(config)
     return strategy is not None and key in strategy.settings
 

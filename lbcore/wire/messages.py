@@ -1,8 +1,8 @@
-"""What travels on the input topics, as values: parsed at the edge, trusted inside.
+"""Messages of the input topics, as values: parsed at the edge, trusted inside.
 
-`parse` makes these from bytes or says Rejected; the scorer and the balancer read them. One class a
-topic; the wire's field names are Pulsar's (LocalBrokerData, NamespaceBundleStats), the names here
-are ours.
+`parse` makes these from bytes or returns Rejected; the scorer and the balancer read them. One class
+per topic. The wire's field names are Pulsar's (LocalBrokerData, NamespaceBundleStats); the names
+here are ours.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Topic(str, Enum):
 
 
 class RejectReason(str, Enum):
-    """Why a message was refused; the value is also the metric's label and the table's text."""
+    """Reason for a rejection; its value is the metric's label and the table's text."""
 
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
@@ -70,7 +70,7 @@ class RejectReason(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a message stands in Kafka, and when the broker appended it (LogAppendTime)."""
+    """Position of a message in Kafka, and its append time (LogAppendTime)."""
 
     topic: str
     partition: int
@@ -93,7 +93,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """Who says it, in which start of the process, and the how-manieth message of this topic."""
+    """Sender of a message, its incarnation, and the message's sequence number.
+
+    The incarnation is one start of the process; the number counts the messages of this topic.
+    """
 
     cluster: str
     broker: str
@@ -183,7 +186,7 @@ class TopicLoad:
 
 
 class AckOutcome(str, Enum):
-    """What a broker says it did with an ownership record."""
+    """Outcome of an ownership record, as reported by a broker."""
 
     OPENED = "opened"
     CLOSING = "closing"
@@ -213,7 +216,7 @@ class Acks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What somebody asks the balancer to do; idempotent by `command_id`."""
+    """Request to the balancer; idempotent by `command_id`."""
 
     cluster: str
     command_id: str

@@ -58,10 +58,10 @@ _TOO_OLD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulsarReport:
-    """What a load report says.
+    """Contents of a load report.
 
-    addresses: host:port of the web addresses that the broker says are its own. unreported: field →
-    why it counts as not reported; without startTimestamp the incarnation is "".
+    addresses: host:port of the web addresses that the broker reports as its own. unreported: field
+    → why it counts as not reported. Without startTimestamp the incarnation is "".
     """
 
     load: BrokerLoad

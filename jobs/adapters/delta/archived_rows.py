@@ -54,9 +54,10 @@ class WholeTable:
         return pa.concat_tables(parts, promote_options="default").select(wanted)
 
     def as_of(self, at_ms: int) -> "WholeTable":
-        """What the records of a time take: without an archive whose rows are all older.
+        """Return the table as a query for a time reads it.
 
-        Of each bundle the newest row before the archive's end stays in the table.
+        Leaves out an archive whose rows are all at or before at_ms. The table itself keeps each
+        bundle's newest row before the archive's end.
         """
         if self.archive is None:
             return self

@@ -19,7 +19,7 @@ from lbcore.balancer.state.effects import table_of, unpack_columns
 from lbcore.fault_isolation import Fault, fault_of
 
 PHASE = "sink_row"
-"""What its faults are counted under."""
+"""Phase under which its faults are counted."""
 
 _SHOWN_CHARS = 200
 _NAMING = ("bundle", "broker", "namespace", "tenant", "topic", "name", "command_id", "decision_id")

@@ -126,7 +126,10 @@ def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction],
 def readable(
     rows: Iterable[Row], read: Callable[[Row], Value], bad_row: Callable[[Row, Exception], BadRow]
 ) -> tuple[list[Value], list[BadRow]]:
-    """What rows say, and those that this version can't read: one row's fault is no other's."""
+    """Parse rows; return the values, and the rows that this version can't read.
+
+    An unreadable row does not affect the others.
+    """
     found: list[Value] = []
     bad: list[BadRow] = []
     for row in rows:

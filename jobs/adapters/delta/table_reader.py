@@ -80,7 +80,7 @@ class AsOf:
 
     @property
     def is_known(self) -> bool:
-        """Whether events reach back so far."""
+        """True if events reach back to at_ms."""
         return self.at_ms >= self.known_from_ms
 
 

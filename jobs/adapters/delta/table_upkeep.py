@@ -64,15 +64,15 @@ _REPLACED_BY: Mapping[str, str] = {
 GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
 
 JOINED_BYTES = (500_000, 4_000_000, 32_000_000)
-"""Files are joined up to one of these sizes, the first that leaves few enough: who always joins up
-to the last writes all of a small table again each time, and what was there stays for the retention.
-As soon as there is enough for a file of the last size, it is made: half a second's work between two
-batches."""
+"""Files are joined up to one of these sizes, the first that leaves few enough. Always joining up
+to the last size would rewrite all of a small table each time, and keep the old files for the
+retention. As soon as there is enough for a file of the last size, it is made: half a second's work
+between two batches."""
 _FULL = 0.75
 """Of the last size: such a file is joined to others only where they are joined anyway."""
 
 _LOOKS = 6
-"""How often in the time for which they are kept files that may go are looked for."""
+"""Number of searches for removable files within their retention time."""
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class TableUpkeep:
 
 
 def _left(sizes: Sequence[int], to: int) -> int:
-    """How many files there are once those that are smaller are joined up to this size."""
+    """Return the number of files after joining those smaller than `to` bytes."""
     small = [size for size in sizes if size < to]
     return len(sizes) - len(small) + -(-sum(small) // to)
 
@@ -220,7 +220,7 @@ def _below_the_floor(table: DeltaTable, condition: str) -> str:
 
 
 def _committed() -> dict[str, Any]:
-    """How each of these commits is made: once or not at all, and nothing is cleaned beside it."""
+    """Return the options of these commits: no retry, no log cleanup."""
     return {
         "commit_properties": CommitProperties(max_commit_retries=0),
         "post_commithook_properties": NO_CLEANING,

@@ -78,7 +78,7 @@ class TableSchemaError(CommandError):
 
     @property
     def difference(self) -> str:
-        """Which columns are too many, too few or of another type."""
+        """Description of the columns that are extra, missing or of another type."""
         return _difference(self.found, self.needed)
 
 
@@ -104,7 +104,7 @@ def interval_s(text: str) -> int:
 
 
 def table_path(root: str | TablePlace, name: str) -> TablePlace:
-    """Where the table `name` under `root` is."""
+    """Return the path of the table `name` under `root`."""
     return table_place(root) / name
 
 

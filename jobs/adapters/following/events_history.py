@@ -55,7 +55,10 @@ class EventsHistory:
         return found, looked_at_ms
 
     def _load(self, version: int | None) -> list[JudgedEvent]:
-        """What is not known of the whole table. version: as which it counts, None = the newest."""
+        """Load the whole table and return the transitions not yet known.
+
+        version: the one that they count as, None = the newest.
+        """
         table = open_delta(self._path)
         self._tail = TableTail(self._path, table)
         table_id = str(table.metadata().id)

@@ -59,7 +59,7 @@ class CommandOutcome:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will come."""
+        """True if nothing more will come."""
         return self.status != ACCEPTED
 
 
@@ -224,7 +224,10 @@ def _outcome(row: Mapping[str, Any]) -> CommandOutcome:
 
 
 def _of_another(outcome: CommandOutcome) -> CommandOutcome:
-    """What is said to who comes with a command of his own under an id that had been used."""
+    """Return the refusal of a command under an id that was used before.
+
+    The id belongs to another command, or to somebody else's.
+    """
     reason = (
         f"the command id {outcome.command_id} was used before, for another command or by somebody "
         "else: nothing was done, send it under an id of its own"

@@ -28,12 +28,12 @@ class UnreadRows:
     _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return True if there are unread rows."""
         return bool(self._rows)
 
     @property
     def text(self) -> str:
-        """What is wrong and what to do; "" for nothing."""
+        """Error text with the next step; "" if there are no unread rows."""
         if not self._rows:
             return ""
         first = self._rows[min(self._rows)]

@@ -300,7 +300,7 @@ def _addresses(rows: Iterable[Row]) -> tuple[list[BrokerAddress], list[BadRow]]:
 
 
 def _bad_in(table: str, column: str) -> Callable[[Row, Exception], BadRow]:
-    """How a row of a list is told that can't be read."""
+    """Return a function that describes an unreadable row of a list."""
     return lambda row, error: BadRow(table=table, name=str(row.get(column)), error=repr(error))
 
 

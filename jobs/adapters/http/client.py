@@ -31,7 +31,7 @@ class TooLongError(HTTPException):
 
 
 class Readable(Protocol):
-    """What an answer is read from."""
+    """Source of a response body."""
 
     def read(self, amount: int, /) -> bytes:
         """At most so many bytes, b"" at the end."""
@@ -39,7 +39,10 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpQuestion:
-    """What is asked. target: path and query."""
+    """HTTP request.
+
+    target: path and query.
+    """
 
     target: str
     method: str = "GET"
@@ -49,9 +52,10 @@ class HttpQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came back. location: where to ask instead, "" for nowhere; kind: its Content-Type.
+    """HTTP response.
 
-    certificate_ends_ms: of the server's certificate, 0 = it has shown none.
+    location: where to ask instead, "" = nowhere; kind: its Content-Type. certificate_ends_ms: of
+    the server's certificate, 0 = it has shown none.
     """
 
     status: int
@@ -143,7 +147,7 @@ _OK, _UNAVAILABLE = 200, 503
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reply:
-    """What came back; headers are found in whatever case they are written."""
+    """Raw HTTP response; header names are case-insensitive."""
 
     status: int
     headers: Message
@@ -151,7 +155,7 @@ class _Reply:
 
 
 def lookup_path(topic: str) -> str:
-    """Where a service answers a lookup of this topic; raises InvalidNameError."""
+    """Return the path of a lookup of this topic; raises InvalidNameError."""
     name = parse_topic(topic)
     parts = (name.domain.value, *name.namespace.split("/"), name.local)
     return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in parts)

@@ -32,15 +32,15 @@ HEAD_TIMEOUT_S = 15.0
 HEADERS_MAX = 256
 PIPELINED_MAX = 64
 MODEST_BYTES = 8_192
-"""Who holds no more than this is served even when all together hold too much."""
+"""Bytes up to which a connection is served even if all together hold too much."""
 READ_MIN_BYTES_PER_S = 10_000
 _SWEEPS = 10
 PEER = "ballast.peer"
-"""Where the protocol leaves the common name of the client's verified certificate."""
+"""Scope key of the common name of the client's verified certificate."""
 
 
 class Cut(str, Enum):
-    """Why a connection was ended before its time; labels of a metric."""
+    """Reason for closing a connection early; label of a metric."""
 
     MALFORMED = "malformed"
     HEAD_TOO_LONG = "head_too_long"
@@ -95,10 +95,10 @@ _FILES_OF_OURS = 256
 
 @dataclass(slots=True)
 class Account:
-    """What all connections of a worker hold at the moment, and how many were cut, by reason.
+    """Bytes held by all connections of a worker, and cuts by reason.
 
-    unanswered_bytes: received of requests that have no answer yet. unread_bytes: of answers that
-    their clients have not taken, where that is more than the transport likes to hold.
+    unanswered_bytes: received, of requests that have no answer yet. unread_bytes: of answers that
+    clients have not taken, where they exceed the transport's high-water mark.
     """
 
     unanswered_bytes: int = 0
@@ -115,7 +115,10 @@ class Account:
 
 
 def network_of(address: str) -> str:
-    """Whom an address stands for: itself; of IPv6 the /64, all of which one host may use."""
+    """Return the network of an address: itself, or an IPv6 address's /64.
+
+    One host may use all of a /64.
+    """
     if ":" not in address:
         return address
     try:
@@ -174,7 +177,7 @@ take it in one turn of the event loop."""
 
 
 class Stage(Enum):
-    """What is expected next of a client."""
+    """Next input expected from a client."""
 
     IDLE = "idle"
     HEAD = "head"
@@ -316,7 +319,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()  # until the handler asks, or has answered
 
     def _is_ambiguous(self) -> bool:
-        """Whether another reader may see other hosts, or another end (RFC 9112, 3.2 and 6.1)."""
+        """Return True if another parser may see other hosts, or another end.
+
+        See RFC 9112, 3.2 and 6.1.
+        """
         version = self.parser.get_http_version()
         if version not in {"1.0", "1.1"} or self._hosts > 1:
             return True
@@ -382,7 +388,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut(Cut.TOO_MUCH_UNANSWERED)
 
     def _is_at_rest(self) -> bool:
-        """Whether nothing that has come is kept: a body that nobody wants is not."""
+        """Return True if no received bytes are kept.
+
+        A body that nobody wants is not kept.
+        """
         return self._phase is not _HEADS and self._is_answered()
 
     def _is_answered(self) -> bool:

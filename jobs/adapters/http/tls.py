@@ -74,7 +74,10 @@ class WatchedFile(Generic[Value]):
 
 
 def _mark_of(path: Path) -> tuple[int, int, int]:
-    """What changes with a file's content; a link that is turned to another file counts."""
+    """Return a stamp that changes with a file's content.
+
+    A link that is turned to another file changes it, too.
+    """
     try:
         found = path.stat()
     except OSError:
@@ -83,7 +86,10 @@ def _mark_of(path: Path) -> tuple[int, int, int]:
 
 
 def ends_in_file(path: Path | str | None) -> int:
-    """When the first certificate of a PEM file ends, ms since 1970; 0 = there is none to read."""
+    """Return when a PEM file's first certificate ends, ms since 1970; 0 = none.
+
+    0 also if the file can't be read.
+    """
     if not path:
         return 0
     try:
@@ -94,7 +100,10 @@ def ends_in_file(path: Path | str | None) -> int:
 
 
 def ends_as_shown(wire: object) -> int:
-    """When the verified certificate of a connection's other end ends; 0 = it has shown none."""
+    """Return when the peer's verified certificate ends, ms since 1970.
+
+    0 = it has shown none.
+    """
     shown = wire.getpeercert() if isinstance(wire, ssl.SSLSocket) else None
     return round(ssl.cert_time_to_seconds(str(shown["notAfter"]))) * 1_000 if shown else 0
 

@@ -1,4 +1,4 @@
-"""What each process may do in Kafka, and no more: the ACLs of a cluster with an authorizer.
+"""Least-privilege Kafka ACLs of each process, for clusters with an authorizer.
 
 Decides which rights a role needs; Kafka decides whether a process has them. The operations and
 resource types are Kafka's (kafka-acls.sh).

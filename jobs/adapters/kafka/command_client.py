@@ -59,7 +59,10 @@ class NoOutcome:
     writer_silent_ms: int
 
     def is_job_away(self, heartbeat_ms: int) -> bool:
-        """Whether the job has missed at least two heartbeats, which are due every heartbeat_ms."""
+        """Return True if the job has missed at least two heartbeats.
+
+        They are due every heartbeat_ms.
+        """
         return self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
 
 
@@ -212,7 +215,10 @@ class CommandClient:
         )
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
-        """Whether the command has ended, within the time; the ticket goes on."""
+        """Return True if the command ends within the time.
+
+        The ticket goes on in any case.
+        """
         return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
 
     def forget(self, ticket: Ticket) -> None:
@@ -237,7 +243,10 @@ class CommandClient:
             return version, boot_ms() - self._newest[1]
 
     def _clocks_ms(self) -> tuple[int, ...]:
-        """What the machine's clock shows, and Kafka's, counted on from its last stamp."""
+        """Return the machine's clock and, if known, Kafka's.
+
+        Kafka's is counted on from its last timestamp.
+        """
         own_ms = wall_ms()
         if self._kafka_booted_ms is None:
             return (own_ms,)

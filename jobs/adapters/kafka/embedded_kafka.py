@@ -30,9 +30,10 @@ _DISK_BYTES = 500_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """What a caller may choose. properties win over ours; format_arguments go to StorageTool.
+    """Options that a caller may choose.
 
-    security_protocol: of the clients' listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    properties override ours; format_arguments go to StorageTool. security_protocol: of the clients'
+    listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers."""
+        """Value of bootstrap.servers for clients."""
         return f"{_HOST}:{self.port}"
 
     @property
@@ -107,7 +108,7 @@ class EmbeddedKafka:
             self._format()
 
     def spec(self) -> ProcessSpec:
-        """How a supervisor runs it; call `prepare` before its first start."""
+        """Return the spec for a supervisor; call `prepare` before the first start."""
         return ProcessSpec(
             name="kafka",
             command=tuple(self._command("kafka.Kafka", str(self._config_path))),
@@ -119,13 +120,16 @@ class EmbeddedKafka:
         )
 
     def answers(self) -> bool:
-        """Whether it answers an ApiVersions request, the first of every Kafka client, in 1 s."""
+        """Return True if it answers an ApiVersions request within 1 s.
+
+        That is the first request of every Kafka client.
+        """
         is_encrypted = "SSL" in self.options.security_protocol
         return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
 
     @property
     def _temporary(self) -> Path:
-        """Where its Java unpacks libraries."""
+        """Folder where its Java unpacks libraries."""
         return self.folder / "tmp"
 
     @property

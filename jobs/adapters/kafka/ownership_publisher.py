@@ -84,7 +84,10 @@ class OwnershipPublisher:
             sent.set_exception(error)
 
     def _is_sent(self, messages: Sequence[Keyed]) -> bool:
-        """Whether Kafka took them; not from one whose place another has taken."""
+        """Send the messages in one transaction; return True if Kafka took them.
+
+        False if another producer has fenced this one.
+        """
         topic, producer = self._topic, self._producer
         try:
             producer.begin_transaction()
@@ -107,8 +110,9 @@ class OwnershipPublisher:
 
 
 def _is_fenced(error: KafkaError) -> bool:
-    """Whether another has taken the place.
+    """Return True if another producer has fenced this one.
 
-    kafka-python says so itself, or, once its sender has heard it, as the state of the producer.
+    kafka-python raises this itself or, once its sender has heard it, reports it as the producer's
+    state.
     """
     return isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error)

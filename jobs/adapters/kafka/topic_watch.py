@@ -50,7 +50,7 @@ class TopicWatch:
         self._thread.join(timeout=5)
 
     def loss(self) -> CommandError | None:
-        """What has become of the topics, to end the job with; None while all are there."""
+        """Return the error of lost topics, to end the job with; None = all exist."""
         suspects, times = self._suspects, self._times
         return _loss(suspects) if times >= _LOOKS and suspects else None
 

@@ -25,7 +25,7 @@ from jobs.adapters.processes.preflight import check_disk
 from jobs.console import CommandError, note
 
 JARS_BYTES = 300_000_000
-"""What they take on the disk, with those that Ivy keeps."""
+"""Disk space of the jars, including those that Ivy keeps."""
 
 
 def have_jars(folder: str) -> tuple[Path, ...]:

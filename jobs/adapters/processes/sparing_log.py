@@ -90,7 +90,7 @@ class SparingHandler(logging.StreamHandler):  # type: ignore[type-arg]
         return bucket
 
     def _forget(self, kind: Kind, bucket: _Bucket) -> None:
-        """What a kind has left out counts for its logger from now on."""
+        """Add the records that a kind has left out to its logger's count."""
         self._owing.discard(kind)
         common: Kind = (kind[0], kind[1], "")
         if bucket.left_out and common in self._buckets:

@@ -112,7 +112,7 @@ class ForkedError(RuntimeError):
 
 
 class Publisher(Protocol):
-    """Where records and tombstones are sent."""
+    """Destination of records and tombstones."""
 
     def publish(self, messages: Sequence[Keyed]) -> None:
         """Send all of them, in order, or none."""
@@ -121,7 +121,10 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitIdentity:
-    """What every commit says of the code behind it. topics: name → Kafka's id of those read."""
+    """Identity of the code in every commit's metadata.
+
+    topics: name → Kafka's topic id, of the topics read.
+    """
 
     query_id: str
     code_version: str
@@ -131,7 +134,10 @@ class CommitIdentity:
 
 @dataclass(slots=True)
 class _Rows:
-    """What a batch writes. faults: of rows that no table can hold; bundles: of such events."""
+    """Rows that a batch writes.
+
+    faults: of rows that no table can hold; bundles: of such events.
+    """
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -140,10 +146,10 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What became of a batch.
+    """Result of writing a batch.
 
-    tables: of each that was due its version, and what it took in ms. committed_s: when all were
-    written, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
+    tables: version of each table that was due, and the time it took in ms. committed_s: when all
+    were written, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
     """
 
     tables: Mapping[str, tuple[int, int]]
@@ -373,11 +379,12 @@ def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
 def _messages(
     effects: Mapping[str, list[tuple[str, bytes]]], epoch: int, aside: frozenset[str]
 ) -> tuple[list[Keyed], list[Fault]]:
-    """What brokers are told: tombstones, then the records of events, then those sent again.
+    """Return the messages to brokers in sending order, and the faults.
 
-    In this order, so that the record of a bundle made anew is not the one that is forgotten. A
-    record that can't be formatted is put aside: the tables have it already. aside: bundles of whose
-    events the tables have none, of which nobody is told.
+    Tombstones first, then the records of events, then those sent again. In this order the record of
+    a bundle made anew is not the one that is deleted. A record that can't be formatted is put
+    aside: the tables have it already. aside: bundles whose events the tables don't have; their
+    messages are not sent.
     """
     found: list[Keyed] = [
         (record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)

@@ -97,7 +97,7 @@ class KafkaSource(DataSource):
 
 @dataclass
 class Ranges(InputPartition):
-    """What one task reads: (topic, partition, start, end) of each."""
+    """Offset ranges that one task reads: (topic, partition, start, end) of each."""
 
     ranges: Sequence[tuple[str, int, int, int]]
 
@@ -127,7 +127,7 @@ class KafkaReader(DataSourceStreamReader):
         self._turn = 0
 
     def initialOffset(self) -> Ends:  # noqa: N802 Spark's name
-        """Where a new checkpoint begins."""
+        """Return the start offsets of a new checkpoint."""
         found: Ends = json.loads(self._options.starting)
         return found
 

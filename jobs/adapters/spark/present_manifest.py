@@ -1,4 +1,4 @@
-"""What a job that starts now would write into its manifest, and into its commits.
+"""Manifest and commit metadata that a job starting now would write.
 
 `checkpoint` compares it with the last one.
 """
@@ -42,7 +42,7 @@ def present_manifest(
 
 
 def identity_of(present: Manifest) -> CommitIdentity:
-    """What its commits say; the query's id is known later."""
+    """Return the identity for the job's commits; the query's id is known later."""
     return CommitIdentity(
         query_id="",
         code_version=present.code_version,

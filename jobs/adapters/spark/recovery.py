@@ -1,9 +1,9 @@
-"""What a rebuild needs of the tables: each cluster's rows as the last whole batch left them.
+"""Rows for a rebuild: each cluster's, as of the last complete batch.
 
 Decides which version of a table belongs to the newest commit of ownership_events, which is where a
-batch becomes true: what was written before it for a batch that never got there does not count, and
-what was to follow it is made up for first. Tables that were put back from a backup are lifted first
-(`lift_versions`): agents and stores have seen newer versions than the backup has, and would take
+batch takes effect. Rows written before it, for a batch that never got there, do not count. Rows
+that were to follow it are written first. Tables restored from a backup are lifted first
+(`lift_versions`). Agents and stores have seen newer versions than the backup has, and would take
 nothing older.
 """
 
@@ -121,7 +121,7 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
 
 
 def claimed_tables(writer: TableWriter) -> ClaimedTables:
-    """What the choice of a checkpoint looks at."""
+    """Return the facts that the choice of a checkpoint is based on."""
 
     def knows(cluster: str) -> bool:
         return any(

@@ -45,7 +45,7 @@ _HERE = "="
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """How one Machine is put between two streams.
+    """Operator that runs one Machine between two streams.
 
     make_machine: the Machine of a key. decode: rows of a micro-batch to events. encode: the key,
     its effects and the batch's timestamp to rows of `schema` (a DDL text).
@@ -67,7 +67,7 @@ class _Held:
     chunks: Chunks
 
     def line_of(self, name: str, chunk: bytes) -> str:
-        """What the index says of a chunk; of the very same bytes it is known."""
+        """Return the index entry of a chunk; known already if the object is the same."""
         return self.index[name] if self.chunks.get(name) is chunk else _line(chunk)
 
 

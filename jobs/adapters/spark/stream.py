@@ -152,7 +152,7 @@ def _is_submitted() -> bool:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was told; nothing where it did not start this process."""
+    """Return spark-submit's settings; none if it did not start this process."""
     if not _is_submitted():
         return {}
     # before there is a session PySpark asks the JVM for its settings only when it is told of it
@@ -199,10 +199,11 @@ def jvm_id(session: SparkSession) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """Where a query goes on.
+    """Start point of a query.
 
     connection: how the source reaches Kafka, see `connection_text`. starting_offsets: used by a new
-    checkpoint only, like states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
+    checkpoint only, like states. states: (cluster, chunk name, chunk) of each cluster's rebuilt
+    state.
     """
 
     connection: str

@@ -72,7 +72,10 @@ def _no_cluster(cluster: str) -> PulsarError:
 
 
 async def get_leader(request: Request, context: AdminContext) -> Reply:
-    """Whom to ask for decisions: this service, for the balancer decides for all brokers."""
+    """Return this service as the leader.
+
+    The balancer decides for all brokers.
+    """
     del context
     return json_reply(leader_data(request.reached_at))
 
@@ -116,7 +119,7 @@ def _active_broker(text: str, context: AdminContext) -> str:
 
 
 async def get_health(request: Request, context: AdminContext) -> Reply:
-    """Whether lookups are answered, which is what a client needs; 503 before the first load.
+    """Check that lookups are answered, as clients need; 503 before the first load.
 
     A broker that is named must be active.
     """
@@ -129,7 +132,7 @@ async def get_health(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_ready(request: Request, context: AdminContext) -> Reply:
-    """Whether the tables are loaded."""
+    """Check that the tables are loaded."""
     del request
     return _OK if context.follower.view is not None else Reply(status=500)
 
@@ -150,7 +153,7 @@ async def list_dynamic(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_values(request: Request, context: AdminContext) -> Reply:
-    """What has been changed while running."""
+    """Return the settings that were changed at runtime."""
     del request
     return json_reply(overrides(context.views.settings))
 

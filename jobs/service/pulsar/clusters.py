@@ -37,7 +37,7 @@ async def list_clusters(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_cluster(request: Request, context: AdminContext) -> Reply:
-    """Where the cluster is asked, and one broker's address."""
+    """Return the cluster's service URL and one broker's address."""
     if request.params["cluster"] not in cluster_names(context):
         raise no_cluster()
     urls = (row["pulsar_service_url"] for row in brokers(context).values())

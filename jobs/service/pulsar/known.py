@@ -166,7 +166,7 @@ def _is_set(row: Mapping[str, Any], kind: str) -> bool:
 
 
 def was_isolated(context: AdminContext) -> bool:
-    """Whether there has ever been an isolation policy."""
+    """True if there has ever been an isolation policy."""
     return any(row["kind"] == "isolation" for row in context.views.rows(POLICIES))
 
 

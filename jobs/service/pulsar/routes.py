@@ -25,12 +25,15 @@ _BUNDLE_QUOTA = f"{_QUOTAS}/{{tenant}}/{{namespace}}/{{bundle}}"
 
 
 def _reading(path: str, handler: Handler) -> Route:
-    """What a viewer of the tenant may see, or of the cluster when the path names no tenant."""
+    """Make a read route for viewers of the tenant.
+
+    If the path names no tenant: for viewers of the cluster.
+    """
     return Route(method="GET", path=path, handler=answering(handler), role=Role.VIEWER)
 
 
 def _for_viewers(path: str, handler: Handler) -> Route:
-    """What a viewer of the whole cluster may see."""
+    """Make a read route for viewers of the whole cluster."""
     return Route(
         method="GET",
         path=path,
@@ -41,12 +44,12 @@ def _for_viewers(path: str, handler: Handler) -> Route:
 
 
 def _of_tenant(method: str, path: str, handler: Handler) -> Route:
-    """What an admin of the tenant may change."""
+    """Make a write route for admins of the tenant."""
     return Route(method=method, path=path, handler=answering(handler), role=Role.ADMIN)
 
 
 def _of_cluster(method: str, path: str, handler: Handler) -> Route:
-    """What only a superuser may change."""
+    """Make a write route for superusers only."""
     return Route(
         method=method,
         path=path,

@@ -57,7 +57,7 @@ async def post_command(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_command(request: Request, context: AdminContext) -> Reply:
-    """What became of a command, from the table `commands`."""
+    """Return the outcome of a command, from the table `commands`."""
     return await in_background(context, partial(_read_command, request.params["command_id"]))
 
 
@@ -117,7 +117,7 @@ async def _carry_out(
 
 
 def role_of(kind: str) -> Role:
-    """Who may ask for it."""
+    """Return the role that may send a command of this kind."""
     return Role.OPERATOR if KINDS[kind].about.is_operating else Role.ADMIN
 
 

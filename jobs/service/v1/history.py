@@ -33,7 +33,7 @@ def window_of(request: Request, min_ms: int, max_ms: int) -> tuple[int, int]:
 
 
 def window_queries(min_ms: int, max_ms: int) -> tuple[QueryParameter, ...]:
-    """What `window_of` reads."""
+    """Return the query parameters that `window_of` reads."""
     return (
         QueryParameter(
             name="window_ms",

@@ -1,6 +1,6 @@
-"""Who owns what, now, then, and what has changed in between; and many lookups at once.
+"""Ownership now, at an earlier moment, its changes, and batch lookups.
 
-Decides how a moment is written: ms since 1970, a version of ownership_events as "v120", or nothing
+Decides the notation of a moment: ms since 1970, a version of ownership_events as "v120", or nothing
 for now.
 """
 

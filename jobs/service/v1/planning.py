@@ -52,7 +52,10 @@ async def get_plan(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_way_back(request: Request, context: AdminContext) -> Reply:
-    """What undoes a plan, what balancing has moved for so long, or a broker's last drain."""
+    """Return the moves that undo a plan, recent balancing, or a broker's last drain.
+
+    Recent balancing: its moves of the last since_ms.
+    """
     plan, drain = request.first("plan"), request.first("drain")
     since_ms = request.whole("since_ms", 0, maximum=_SINCE_MAX_MS)
     if sum(map(bool, (plan, since_ms, drain))) != 1:
@@ -146,7 +149,7 @@ _BODY = {
 
 
 class _Turn:
-    """Whether one is being made."""
+    """Flag: True while a plan is being made."""
 
     def __init__(self) -> None:
         self.is_taken = False

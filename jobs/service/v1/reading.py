@@ -189,7 +189,10 @@ class _AnswerParts:
 
 
 async def in_background(context: AdminContext, read: Read) -> Reply:
-    """What `read` makes of the cluster's tables, as JSON; raises HttpError 503 when it can't be."""
+    """Return the result of `read` on the cluster's tables, as JSON.
+
+    Raises HttpError 503 if it can't be read.
+    """
     return Reply(headers=(JSON,), parts=await _made(context, read))
 
 
@@ -219,10 +222,11 @@ class _Reading:
 
 
 class Kept:
-    """What was read last of each cluster, which is read anew only after `keep_s`, or when asked to.
+    """Cache of the last read of each cluster, renewed after `keep_s` or on request.
 
-    However many ask, one read is under way at a time: they all get what it gave, or why it failed.
-    By the clock that counts suspension: what was read before is not of now.
+    One read is under way at a time, whatever the number of callers: all get its result or its
+    error. Ages follow the clock that counts suspension: a read from before a suspension is not
+    current.
     """
 
     def __init__(self, keep_s: float) -> None:
@@ -237,10 +241,10 @@ class Kept:
         more: Mapping[str, Any],
         since_ms: int = 0,
     ) -> Reply:
-        """What the read makes of this cluster, `keep_s` old at most, and `more` fields.
+        """Return the read of this cluster, at most `keep_s` old, and the `more` fields.
 
-        read: makes a question of the moment at which it is asked, ms since 1970. since_ms: an
-        answer that was begun before, by the wall, will not do. Raises HttpError 503 if it can't be.
+        read: makes a query for the moment at which it is asked, ms since 1970. since_ms: an answer
+        begun earlier, by the wall clock, is not used. Raises HttpError 503 if it can't be read.
         """
         *begin, last = await self._parts(context, read, min(since_ms, wall_ms()))
         end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")

@@ -1,6 +1,6 @@
-"""What there is: the cluster's state, brokers, namespaces, pins, policies, settings, decisions.
+"""State of the cluster, its brokers, namespaces, pins and policies, as JSON.
 
-Rows of tables, as JSON.
+Settings and decisions, too. All are rows of tables.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _status = Kept(1.0)
 
 
 async def get_status(request: Request, context: AdminContext) -> Reply:
-    """How the cluster is, and how old all that is."""
+    """Return the state of the cluster and the age of the data."""
     del request
     read = partial(partial, _read_status, context.config, context.around)  # of a moment
     return await _status.reply(context, read, {"service": about_service(context)})
@@ -47,7 +47,7 @@ def _read_status(
 
 
 def about_service(context: AdminContext) -> dict[str, Any]:
-    """How old what this service says is, and whether it can ask the balancer."""
+    """Return the age of this service's data, and whether it can send commands."""
     view = context.view
     return {
         "table_version": view.snapshot.position.table_version,
@@ -227,7 +227,10 @@ async def get_overview(request: Request, context: AdminContext) -> Reply:
 
 
 def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
-    """Who asks, and the highest role on the whole cluster: what a page may offer."""
+    """Return the caller's name and highest role on the whole cluster.
+
+    A page offers actions by it.
+    """
     caller = request.caller
     roles = [role.name.lower() for role in Role if caller.may(role, context.cluster)]
     return {"name": caller.name, "role": roles[-1] if roles else ""}

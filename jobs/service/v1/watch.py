@@ -124,7 +124,7 @@ class Watcher:
         return part
 
     async def _next(self, place: Place) -> tuple[Sequence[RecordChange], Place] | None:
-        """What comes after a place: from memory, else from the log, None when that is gone."""
+        """Return the changes after a place: from memory or the log; None if it is gone."""
         found = self._feed.after(place, _PART_MAX)
         if found is not None:
             return found, (found[-1].place if found else place)

@@ -78,7 +78,7 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
 
 
 def _is_repeated(work: Work, command: Command) -> bool:
-    """Whether a command under a known id is the same again, and not another's or another."""
+    """True if a command with a known id repeats it: same kind, arguments, principal."""
     waiting = work.waiting.get(command.command_id)
     if waiting is not None:
         return identity(waiting.command) == identity(command)
@@ -176,11 +176,11 @@ def _arguments(command: Command) -> CommandArguments | RefusedArguments:
 
 
 def _is_busy(work: Work, arguments: CommandArguments | RefusedArguments) -> bool:
-    """Whether the command must wait for the end of what goes on with its bundle.
+    """True if the command must wait for the operation in progress on its bundle.
 
-    A split, for all but an override; an unload without a destination, for who wants it assigned;
-    whatever it is, for who wants it split; the end of the batch's commands, for whatever comes
-    after an assignment or a split that is placed there.
+    All commands but an override wait for a split. An assignment also waits for an unload without a
+    destination, and a split for any transition. A command that follows an unplaced assignment or
+    split of its bundle waits for the end of the batch's commands.
     """
     if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
         is_wanted = arguments.namespace in work.unplaced_splits

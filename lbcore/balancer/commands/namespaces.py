@@ -38,7 +38,7 @@ NOT_EMPTY = "is not empty"
 
 
 def has_split_under_way(work: Work, namespace: str) -> bool:
-    """Whether a bundle of the namespace is being split."""
+    """True if a bundle of the namespace is being split."""
     states = work.ledger.state[work.ledger.live_rows(namespace)]
     return bool((states == STATE_CODE[State.SPLITTING]).any())
 
@@ -68,7 +68,7 @@ def _create_namespace(work: Work, command: Command, arguments: CreateNamespace) 
 
 
 def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> str:
-    """Why the namespace can't be created; "" = nothing is in the way."""
+    """Return the reason why the namespace can't be created; "" if it can."""
     known = work.namespaces.get(name)
     if known is not None and not known.is_deleted:
         if is_deleting(work, name):
@@ -122,11 +122,11 @@ def _made(
 
 
 def topics_in(work: Work, namespace: str) -> int:
-    """How many topics a namespace has, as far as anybody has told. O(bundles + created topics).
+    """Return the known number of topics of a namespace. O(bundles + created topics).
 
-    Those that brokers have reported last and those that were created here, neither with Pulsar's
-    system topics: the larger of the two, as most of them are the same. Of reported topics only the
-    hashes are known, and of some only their number, in which system topics count.
+    The larger of two counts, as most topics are in both: those last reported by brokers, and those
+    created here. Pulsar's system topics are excluded from both. Of reported topics only the hashes
+    are known. For some bundles only their number is known, which includes system topics.
     """
     created = [topic for topic in work.records.topics_of(namespace) if not is_system_topic(topic)]
     function = HashFunction(work.namespaces[namespace].hash)

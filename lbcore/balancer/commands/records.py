@@ -47,7 +47,7 @@ def _create(work: Work, _: Command, arguments: CreateRecord) -> Outcome:
 
 
 def _problem_with_new_topic(work: Work, topic: str, partitions: int) -> str:
-    """Why the topic can't be created; "" = nothing is in the way."""
+    """Return the reason why the topic can't be created; "" if it can."""
     namespace, known = namespace_of_topic(topic), work.records.of(TOPIC)
     entry, number = work.namespaces.get(namespace), partition_of(topic)
     if entry is None or entry.is_deleted:

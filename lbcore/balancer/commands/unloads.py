@@ -26,9 +26,10 @@ WHY_SKIPPED = "why_skipped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice:
-    """What became of a slice. result: of all slices until now; moving: bundle → who had it.
+    """Outcome of a slice of an unload.
 
-    problem: why the first bundle stayed that has an owner, "" = none did.
+    result: of all slices until now. moving: bundle → its previous owner. problem: why the first
+    bundle with an owner stayed, "" = none did.
     """
 
     result: Mapping[str, Any]

@@ -45,7 +45,7 @@ _NOTHING: Row = {
 
 
 GAUGE_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
-"""What a broker's row tells in its `detail`; see `trace.GaugeRows`."""
+"""Fields in the `detail` of a broker's row; see `trace.GaugeRows`."""
 
 
 def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
 
 
 def skip_inputs(trace: Trace) -> dict[str, Any]:
-    """Why a cycle did nothing, in numbers: the cycle's, counts by verdict, the nearest broker."""
+    """Return why a cycle did nothing: its numbers, verdict counts, nearest broker."""
     found: dict[str, Any] = {
         "numbers": {k: v for k, v in sorted(trace.numbers.items()) if math.isfinite(v)},
         "counts": dict(sorted(trace.counts().items())),
@@ -164,7 +164,10 @@ def _column_row(trace: Trace, part: Columns, at: int) -> Row:
 
 
 def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
-    """Why bundles went where they went, or nowhere; of those not named, how many were placed."""
+    """Yield the rows of placements, with the reasons for each destination or none.
+
+    Bundles beyond those named are only counted, by decision.
+    """
     left = PLACEMENTS_NAMED
     rest: Counter[str] = Counter()
     for part in trace.parts:

@@ -28,7 +28,7 @@ Reason = tuple[str, dict[str, Any]]
 
 
 def reason_to_stand_still(work: Work) -> Reason:
-    """Why nothing is moved, split or drained now."""
+    """Return the reason why nothing is moved, split or drained now; "" if none."""
     rules, behind_ms = work.rules, work.now_ms - work.times.tick_ms
     if rules.brake is not None:
         brake = rules.brake
@@ -46,7 +46,10 @@ def reason_to_stand_still(work: Work) -> Reason:
 
 
 def reason_not_to_balance(work: Work) -> Reason:
-    """Why nothing is shed or split now, though what operators want is carried out."""
+    """Return the reason why nothing is shed or split now; "" if none.
+
+    Operators' requests are still carried out.
+    """
     rhythm, names = work.config.pipeline, usable_brokers(work)
     live = [entry for entry in work.brokers.values() if not entry.is_silent]
     stale_ms = work.times.tick_ms - rhythm.report_age_max_ms
@@ -79,10 +82,10 @@ def reason_not_to_balance(work: Work) -> Reason:
 def reason_to_stay(
     work: Work, bundle: str, destination: str = "", *, is_split: bool = False
 ) -> str:
-    """Why a bundle may not be moved or split now, by its rules; "" when it may.
+    """Return the reason why a bundle may not be moved or split now; "" if it may.
 
-    destination: "" = placement chooses. Splits ignore pins and exclusion, as in a cycle: children
-    stay where their parent's pin is.
+    By the rules of its bundle and namespace. destination: "" = placement chooses. Splits ignore
+    pins and exclusion, as in a cycle: children stay on the broker of their parent's pin.
     """
     namespace = namespace_of_bundle(bundle)
     if is_deleting(work, namespace):
@@ -129,7 +132,10 @@ _CAUSES = {Kind.DRAIN: Cause.DRAIN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedOut:
-    """What came of a decision. refused: why nothing was begun, "" = its transition has begun."""
+    """Outcome of a decision.
+
+    refused: why nothing was begun, "" = its transition has begun.
+    """
 
     decision_id: str
     refused: str = ""
@@ -155,7 +161,7 @@ def carry_out(work: Work, decision: Decision) -> CarriedOut:
 
 
 def _wish(work: Work, decision: Decision) -> dict[str, Any]:
-    """What an operator wanted that led to the decision."""
+    """Return the operator's drain or pin that led to the decision; empty if none."""
     if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
         return asdict(work.rules.drains[decision.source])
     if decision.reason == "Pinned" and decision.bundle in work.rules.pins:
@@ -164,7 +170,10 @@ def _wish(work: Work, decision: Decision) -> dict[str, Any]:
 
 
 def _children(work: Work, decision: Decision) -> Mapping[str, str]:
-    """Where the children of a split go; those of a pinned bundle stay with it."""
+    """Return the destinations of a split's children; "" for those of a pinned bundle.
+
+    The children of a pinned bundle stay on its broker.
+    """
     if decision.bundle in work.rules.pins:
         return dict.fromkeys(decision.children, "")
     return decision.children

@@ -244,7 +244,7 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
 
 
 def _is_due(work: Work, row: int) -> bool:
-    """Whether a free bundle gets an owner now: brokers have settled, and it is to stay."""
+    """True if a free bundle gets an owner now: brokers settled, it is to stay."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
@@ -255,7 +255,7 @@ def _is_due(work: Work, row: int) -> bool:
 
 
 def _scope(work: Work) -> Scope:
-    """What this cycle does; sheds and splits have intervals of their own."""
+    """Return the scope of this cycle; sheds and splits have their own intervals."""
     rhythm, times = work.config.pipeline, work.times
     is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_ripe(work)
     is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
@@ -267,11 +267,11 @@ def _scope(work: Work) -> Scope:
 
 
 def _is_ripe(work: Work) -> bool:
-    """Whether a round need not wait for its place on the grid, where rounds are rarer than cycles.
+    """True if a shedding round may run before its place on the grid.
 
-    Some broker had all its high hits in the last cycle already, for what follows a jump of load
-    at once may see a part of it only; and nothing was moved for an interval. O(brokers + bundles
-    that have moved in the last hour).
+    Used where rounds are rarer than cycles. Some broker had all its high hits in the last cycle
+    already, and nothing was moved for an interval. A round that follows a jump of load at once may
+    see only a part of it. O(brokers + bundles that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms

@@ -78,7 +78,10 @@ def _followed(work: Work, bundle: str, one: PendingEffect) -> PendingEffect:
 
 
 def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str:
-    """What can be said of a move, "" = wait. landed_ms: of its plan's moves of the pair, 0 = no."""
+    """Return the effect of a move; "" = wait.
+
+    landed_ms: when the last of the plan's moves between the pair landed, 0 = some are under way.
+    """
     if not one.moved_ms and _is_elsewhere(work, bundle, one):
         return MOVED_ELSEWHERE
     shown_ms = landed_ms + work.config.signals.usage_lag_ms
@@ -92,7 +95,10 @@ def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str
 
 
 def _is_elsewhere(work: Work, bundle: str, one: PendingEffect) -> bool:
-    """Whether the bundle is at rest, and not where it was to go: cancelled, split, overridden."""
+    """True if the bundle is at rest but not at the move's destination.
+
+    The move was cancelled, or the bundle split or overridden.
+    """
     record = work.ledger.record(bundle)
     if record is None or record.state is State.DELETED:
         return True

@@ -48,9 +48,10 @@ from lbcore.wire.fields import flushed
 
 
 def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
-    """What is known of partitioned topics in these rows of the ledger, which are ascending.
+    """Return the known partitioned topics of these rows of the ledger.
 
-    O(partitions), and O(topics) of what reports have changed since it was asked last.
+    rows: ascending. O(partitions), and O(topics) of the reports that have changed since the last
+    call.
     """
     known = topics.partitions()
     if not known.bundles:
@@ -85,7 +86,7 @@ SETTING_OF = {
     FilterVerdict.RESERVED_BY_POLICY: ISOLATION_POLICIES,
     FilterVerdict.ANTI_AFFINITY: "anti-affinity groups",
 }
-"""What to change where a filter refuses a broker; the others follow from the brokers alone."""
+"""Setting behind each filter's refusal; the others follow from the brokers alone."""
 
 
 _NAMESPACES_SHOWN = 5
@@ -144,7 +145,7 @@ def _refusals_of(
 def _refused(
     pipeline: FilterPipeline, snapshot: Snapshot, bundle: int
 ) -> tuple[Counter[FilterVerdict], int]:
-    """How many brokers each filter refuses for a bundle, and how many are left."""
+    """Return the number of brokers each filter refuses for a bundle, and those left."""
     avoid, verdicts = snapshot.bundles.avoid, empty_verdicts(snapshot)
     excluded = -1 if avoid is None else int(avoid[bundle])
     found = pipeline.candidates(FilterQuestion(bundle=bundle, excluded=excluded), verdicts)
@@ -225,7 +226,7 @@ def place_children(work: Work, splits: Sequence[SplitDecision]) -> Places:
 
 
 def write_places(work: Work, places: Places) -> None:
-    """Who was considered, as rows, once what was placed has been carried out. O(transitions)."""
+    """Write the considered brokers as rows, after placements are done. O(transitions)."""
     if not places.found:
         return
     ids = {after.bundle: after.decision_id for _, after in work.transitions}
@@ -308,7 +309,7 @@ def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
 
 
 def _room(work: Work, names: Sequence[str]) -> Ints:
-    """How many bundles operators' wishes may still take from each broker now."""
+    """Return how many more bundles operators' requests may take from each broker now."""
     ledger, drains = work.ledger, work.rules.drains
     moving = ledger.source[ledger.rows_in(*_MOVING)]
     ids, counts = np.unique(moving[moving != NOBODY], return_counts=True)

@@ -11,9 +11,10 @@ from lbcore.config.tree import Config
 
 
 def turn_of(cluster: str, config: Config) -> int:
-    """When in an interval a cluster's cycles are due, in ms; 0 for one that a job has alone.
+    """Return the offset of a cluster's cycles in an interval, ms.
 
-    Worked: two, 10 s: one plans when the clock shows 0, 10, 20 s, the other 5, 15, 25 s.
+    0 for a cluster that has a job of its own. Example with two clusters and 10 s: one plans when
+    the clock shows 0, 10, 20 s, the other at 5, 15, 25 s.
     """
     clusters = config.pipeline.clusters
     names = clusters if cluster in clusters else (cluster,)
@@ -21,12 +22,12 @@ def turn_of(cluster: str, config: Config) -> int:
 
 
 def cycle_due_ms(work: Work) -> int:
-    """When the next cycle is due, or was."""
+    """Return the time when the next cycle is, or was, due."""
     return _due_ms(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
 
 
 def is_due(work: Work, last_ms: int, interval_ms: int) -> bool:
-    """Whether an interval is over of what was done last at last_ms, by the cluster's turn."""
+    """True if an interval has passed since last_ms, on the cluster's grid."""
     return work.now_ms >= _due_ms(work, last_ms, interval_ms)
 
 

@@ -40,7 +40,7 @@ def watch_brake(work: Work, died: Sequence[str]) -> None:
 
 
 def is_confirming(work: Work) -> bool:
-    """Whether failover waits, because the brokers that vanished may come back at once."""
+    """True if failover waits, because the lost brokers may come back at once."""
     waited_ms = work.clock_ms - work.times.brake_clock_ms
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
 
@@ -78,7 +78,7 @@ def _is_many(work: Work, lost: int, brokers: int) -> bool:
 
 
 def _counts(work: Work, broker: str) -> bool:
-    """Whether the broker is missed: one that was emptied first has left as it should."""
+    """True if the lost broker counts; one that was drained to empty does not."""
     if not is_draining(work, broker):
         return True
     held = np.unique(work.ledger.holders()).tolist()

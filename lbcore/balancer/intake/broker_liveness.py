@@ -62,7 +62,7 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
 
 
 def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
-    """Whether the batch has about as much as one may have, so that other messages wait."""
+    """True if the batch is about full, so that other messages wait."""
     pipeline = work.config.pipeline
     read = sum(sum(update.counts.values()) for update in updates)
     read_bytes = sum(update.read_bytes for update in updates)
@@ -152,7 +152,7 @@ def _watch_ticks(work: Work, before: Liveness) -> None:
 
 
 def _is_catching_up(work: Work, tick_ms: int) -> bool:
-    """Whether the newest tick read is too old, and was not just as old in the batch before."""
+    """True if the newest tick read is too old, and its lag has changed in a batch."""
     lag_ms = work.now_ms - tick_ms
     lag_before_ms = work.times.decided_ms - work.times.tick_ms
     is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms

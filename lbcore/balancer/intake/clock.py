@@ -32,17 +32,17 @@ _TIMED_ID = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[0-9a-f]{12}", 
 
 
 def agent_clock(broker: str) -> str:
-    """What the clock is called that a broker's agent reports by."""
+    """Return the name of the clock that a broker's agent reports by."""
     return f"agent {broker}"
 
 
 def is_sender(clock: str) -> bool:
-    """Whether a clock is one of those who send: seen to be wrong only when they do."""
+    """True if the clock is a sender's; its error is seen only in what it sends."""
     return clock == PRODUCER or clock.startswith(agent_clock(""))
 
 
 def made_ms(command_id: str) -> int:
-    """When a command was made by its sender's clock, 0 when its id does not say so.
+    """Return the creation time of a command by its sender's clock; 0 if not in its id.
 
     Ids of our clients begin with the second: 20261123T045254Z-0123456789ab.
     """
@@ -69,7 +69,7 @@ def wrong_senders(work: Work, updates: Sequence[GroupUpdate]) -> dict[str, int]:
 
 
 def principals(work: Work, updates: Sequence[GroupUpdate]) -> list[str]:
-    """Who sent the new commands of a batch that were made by a clock that is wrong."""
+    """Return the principals of the batch's new commands made by a wrong clock."""
     found = _new(work, updates)
     return sorted({c.principal for c in found if _ahead_ms(work, made_ms(c.command_id))})
 

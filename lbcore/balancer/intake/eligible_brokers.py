@@ -7,12 +7,12 @@ from lbcore.plan.filter.index import flapping_brokers
 
 
 def is_external(work: Work) -> bool:
-    """Whether another authority owns this cluster's ownership, and a bridge tells of it."""
+    """True if another authority assigns this cluster's bundles, as told by a bridge."""
     return work.config.cluster.authority == EXTERNAL
 
 
 def is_draining(work: Work, broker: str) -> bool:
-    """Whether the broker is being emptied, by command or because it says that it stops."""
+    """True if the broker is draining, by command or because it reports its stop."""
     entry = work.brokers.get(broker)
     return broker in work.rules.drains or (entry is not None and entry.is_draining)
 
@@ -38,7 +38,10 @@ def suspected(work: Work) -> frozenset[str]:
 
 
 def suspicion_ms(config: Config) -> int:
-    """How long a broker is silent until it is suspected: two heartbeats, or more of a long wait."""
+    """Return the silence until a broker is suspected, ms.
+
+    Two heartbeats, or more if broker_timeout_ms is long.
+    """
     return max(config.ownership.broker_timeout_ms * 2 // 5, 2 * config.agent.heartbeat_interval_ms)
 
 
@@ -52,7 +55,10 @@ def overdue(work: Work) -> frozenset[str]:
 
 
 def overdue_ms(config: Config) -> int:
-    """How long a broker is silent until its heartbeat is overdue: one and a half intervals."""
+    """Return the silence until a heartbeat is overdue, ms.
+
+    One and a half heartbeat intervals, or more if broker_timeout_ms is long.
+    """
     return max(
         config.ownership.broker_timeout_ms * 3 // 10, config.agent.heartbeat_interval_ms * 3 // 2
     )
@@ -88,13 +94,16 @@ def unsteady(work: Work) -> frozenset[str]:
 
 
 def is_open(work: Work, broker: str) -> bool:
-    """Whether the broker lives and is not being emptied."""
+    """True if the broker is alive and not draining."""
     entry = work.brokers.get(broker)
     return entry is not None and not entry.is_silent and not is_draining(work, broker)
 
 
 def reason_not_to_take(work: Work, broker: str) -> str:
-    """Why a broker can't be a destination now; "" when it can, or when none is named."""
+    """Return the reason why a broker can't be a destination now; "" if it can.
+
+    Also "" if no broker is named.
+    """
     if not broker:
         return ""
     entry = work.brokers.get(broker)

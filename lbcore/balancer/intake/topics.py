@@ -23,10 +23,10 @@ WARM = 0.5
 known of their rates is near enough, and the state stays as it is."""
 
 TAKEN_OR_NOT = ("taken", "unchanged", "late", "foreign_bundle", "unknown_bundle", "full")
-"""What a report comes to: it counts, or why it does not."""
+"""Result of a report: it counts, or the reason why it does not."""
 
 TOPICS_COUNTED = "topics:"
-"""What a batch's count of each of them begins with."""
+"""Prefix of a batch's count of each of them."""
 
 
 HASHED_MAX = 16_384
@@ -57,7 +57,7 @@ def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
 
 
 def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> bool:
-    """Whether a report tells nothing that matters: the same topics, and nobody near a limit."""
+    """True if a report has no relevant news: same topics, no load near a limit."""
     is_warm = any(
         float(found.msg_rate.sum()) > WARM * config.max_msg_rate_per_s
         or float(found.throughput.sum()) > WARM * config.max_throughput_bytes_per_s

@@ -34,7 +34,7 @@ class PendingEffect:
 
 
 def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
-    """What a packed state keeps."""
+    """Return pending effects in the form that a packed state keeps."""
     return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
 
 
@@ -45,22 +45,21 @@ def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """When the balancer did what.
+    """Times of the balancer's actions.
 
-    clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch, as
-    `clock` tells it; stepped_ms: and by the driver's clock alone; read_ms: of the last one
-    that left nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last
-    cycle, begun at cycle_ms; shed_ms, split_ms: of the last that shed, and split. history_ms: of
-    the last rows of history, written for brokers up to history_after, "" = for all.
-    repaired_up_to: the last bundle of a repair that goes on, "" = none does. newcomer_clock_ms:
-    clock_ms when a broker's start was first seen; brake_clock_ms: and when the brake was engaged.
-    fault_ms: when a fault was last written down. version_floor: no time, but the highest version of
-    forgotten namespaces. apart: clock → by how much it was ahead when last seen to be wrong, when
-    that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
-    yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
-    `pace`, 0 = not known yet. silent_brokers: how many were silent when it was last told that many
-    are, 0 = not so many. refused_bytes: what has been kept of refused messages, less what time
-    allows since, at refused_ms.
+    clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch by
+    `clock`. stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left
+    nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun
+    at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
+    rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
+    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
+    first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
+    written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
+    clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
+    down. share: not a time either, but `Work.share`, 0 = not known yet. usual_ms: usual interval
+    between a batch that makes few bundles and the one before it, see `pace`, 0 = not known yet.
+    silent_brokers: number of silent brokers when last reported as many, 0 = not so many.
+    refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed since.
     """
 
     clock_ms: int = 0

@@ -28,7 +28,7 @@ Memo = dict[str, tuple[Any, Any]]
 
 
 def remembered(memo: Memo, name: str, parts: object, make: Callable[[], Made]) -> Made:
-    """What the memo has of the part if its parts are equal, else what `make` makes, kept there.
+    """Return the memo's value if its parts are equal, else store what `make` returns.
 
     parts: never changed in place.
     """
@@ -101,10 +101,10 @@ def write_changes(chunks: RowChunks, columns: Columns, rows: Rows) -> RowChunks:
 
 
 def read(prefix: str, state: Mapping[str, bytes]) -> tuple[Columns, RowChunks]:
-    """What the chunks of a packed state hold, and those to go on from; other chunks are ignored.
+    """Return the columns of a packed state, and the chunks to continue from.
 
-    A state from before there were slices has all rows in one chunk, called as the prefix.
-    Raises MalformedBlobError. O(rows).
+    Other chunks are ignored. A state that predates slices has all rows in one chunk, named by the
+    prefix. Raises MalformedBlobError. O(rows).
     """
     starts = (f"{prefix}{_SLICE}", f"{prefix}{_CHANGES}")
     blobs = {name: blob for name, blob in state.items() if name.startswith(starts)}

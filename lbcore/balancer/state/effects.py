@@ -1,4 +1,4 @@
-"""What the balancer wants done with one micro-batch's outcome: rows for tables, records to send.
+"""Effects of a micro-batch: rows for tables, records to send.
 
 Made by `balancer`; the sink makes rows durable, then sends tombstones, the records of the written
 transitions and those of RESEND, in this order, and logs REPORT.

@@ -101,7 +101,7 @@ class ClusterRules:
     proposals: Mapping[str, PlanProposal] = field(default_factory=dict)
 
     def policies(self) -> Policies:
-        """Where namespaces may live, as the plan reads it."""
+        """Return the placement policies of namespaces, in the form that the plan reads."""
         return Policies(
             isolation=tuple(self.isolation[name] for name in sorted(self.isolation)),
             anti_affinity=self.anti_affinity,

@@ -147,7 +147,7 @@ class Work:
             self.change_rules(set_aside=aside)
 
     def save(self) -> Mapping[str, Any]:
-        """How the work stands, to come back to. O(fields), and what is written to is copied."""
+        """Return a savepoint of the work; mutable parts are copied. O(fields)."""
         saved = {name: _copied(name, getattr(self, name)) for name in _RESTORED}
         return {**saved, "ledger": self._set_by()}
 
@@ -240,20 +240,20 @@ class Work:
         self.times = replace(self.times, **times)
 
     def dated(self, stamp_ms: int) -> int:
-        """When a message of this batch came, whatever Kafka's clock made of it.
+        """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
 
-        It was not there when all was read, and it is here now.
+        The message was absent when all was read last, and is present now.
         """
         return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
     def share(self) -> int:
-        """How many bundles this batch deletes at most, and has unloaded; see `pace`."""
+        """Maximum number of bundles this batch deletes, and that it unloads; see `pace`."""
         return min(self.share_made, self.config.limits.bundles_made_max)
 
     @property
     def share_made(self) -> int:
-        """How many bundles this batch makes at most, of a new cluster more."""
+        """Maximum number of bundles this batch creates; larger for a new cluster."""
         return self.times.share or self.config.limits.bundles_made_max
 
     @property
@@ -267,7 +267,7 @@ class Work:
         return self.ledger.cluster
 
     def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:
-        """Where records of this batch come from. The writer's epoch is the sink's to add."""
+        """Return the origin of this batch's records; the sink adds the writer's epoch."""
         return Origin(
             now_ms=self.now_ms, cause=cause, decision_id=decision_id, command_id=command_id
         )

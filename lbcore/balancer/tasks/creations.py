@@ -75,7 +75,7 @@ _LEAST_SHARE = 32
 """The share is at most so many times smaller than what the settings allow; one that is as small as
 that shows how long a batch takes anyway."""
 _ENOUGH_PART = 4
-"""Where halves were not enough, it is time to see that."""
+"""Divisor of the maximum share; a late batch at or below it drops to the least."""
 _NEW_MS = 600_000
 """A cluster is new while none of its bundles has been open for longer."""
 _NEW_PATIENCE = 4
@@ -119,7 +119,10 @@ _even = lru_cache(maxsize=8)(even_boundaries)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Making:
-    """How far a namespace is made: `made` of its bundles, then the rest, which begins there."""
+    """Progress of a namespace's creation.
+
+    `made` of its bundles exist, followed by the rest, which begins there.
+    """
 
     name: str
     boundaries: Sequence[int]
@@ -137,16 +140,16 @@ class _Making:
 
 
 def is_rest(work: Work, bundle: str) -> bool:
-    """Whether the bundle stands for those that are still to be made, so that nobody may have it."""
+    """True if the bundle stands for those yet to be created, so it gets no owner."""
     namespace, _, upper = parse_bundle(bundle)
     entry = work.namespaces.get(namespace)
     return entry is not None and CREATING in entry.properties and upper == FULL_UPPER
 
 
 def room_for_whole(work: Work) -> int:
-    """How many bundles a namespace may have to be made whole in this batch.
+    """Return the maximum size of a namespace created whole in this batch, bundles.
 
-    Half of what a batch makes is left to those that are in the making.
+    Half of a batch's maximum is reserved for namespaces whose creation is in progress.
     """
     most = work.share_made
     is_shared = any(CREATING in entry.properties for entry in work.namespaces.values())

@@ -43,7 +43,7 @@ def follow_pins(work: Work) -> None:
 
 
 def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord) -> bool:
-    """Whether the bundle is taken from its pin, by force or by a drain of the pin's broker."""
+    """True if the bundle leaves its pin by force or by a drain of the pin's broker."""
     was_there = before is not None and pin.broker in (before.source, before.destination)
     is_forced = after.is_forced and after.state is State.ASSIGNING
     is_drained = after.cause is Cause.DRAIN and after.state is State.RELEASING
@@ -58,14 +58,14 @@ def _write(work: Work, bundle: str, pin: Pin, reason: str, **inputs: object) -> 
 
 
 def held_by(work: Work, broker: str) -> int:
-    """How many bundles a broker has, or shall open. O(bundles)."""
+    """Return the number of bundles a broker has or is to open. O(bundles)."""
     ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
     holders = work.ledger.holders()
     return int(sum(int((holders == one).sum()) for one in ids))
 
 
 def is_named(work: Work, broker: str) -> bool:
-    """Whether a record in flight or at rest names the broker as one that has or gets a bundle."""
+    """True if a record names the broker: as holder or, in flight, as either party."""
     ledger = work.ledger
     rows = ledger.rows_in(*IN_FLIGHT)
     moving = {*ledger.source[rows].tolist(), *ledger.destination[rows].tolist()} - {NOBODY}
@@ -85,7 +85,7 @@ def pins_of_drain(work: Work, broker: str) -> dict[str, list[str]]:
 
 
 def is_emptying(work: Work) -> bool:
-    """Whether some live broker that drains, by command or by its own word, has bundles left."""
+    """True if a live broker, draining by command or by itself, still owns bundles."""
     names = {
         name
         for name, entry in work.brokers.items()

@@ -39,7 +39,7 @@ def identity(command: Command) -> str:
 
 
 def remember(status: str, asked: str) -> str:
-    """What the state holds of a command that has an outcome. asked: its identity."""
+    """Return the state's entry for a finished command. asked: its identity."""
     return f"{status} {asked}"
 
 
@@ -49,7 +49,7 @@ def status_of(remembered: str) -> str:
 
 
 def is_same(remembered: str, command: Command) -> bool:
-    """Whether a command may be the one that is remembered; of an older state any may."""
+    """True if the command may be the remembered one; always for older states' entries."""
     asked = remembered.partition(" ")[2]
     return not asked or asked == identity(command)
 
@@ -58,7 +58,7 @@ MAX_WAITING = 1_000
 """Commands that may be under way at once; more are refused."""
 
 WAIT_MAX_MS = 86_400_000
-"""How long a command without a timeout is waited for: nobody may hold a place for ever."""
+"""Maximum wait for a command without a timeout, ms; no command may wait for ever."""
 
 _SETTLED = frozenset({State.OWNED, State.FREE, State.DELETED})
 _FAULTS_SHOWN = 3
@@ -206,7 +206,7 @@ def _without(waiting: Waiting, ended: Mapping[str, str]) -> Waiting:
 
 
 def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
-    """What is wrong with where a bundle came to rest; "" when it is as asked.
+    """Return the reason why a bundle's final place is wrong; "" if it is as asked.
 
     said: why its broker could not do it, in its own words, if it gave any.
     """
@@ -250,7 +250,7 @@ def _final(work: Work, waiting: Waiting) -> Outcome:
 
 
 def _owner(work: Work, command: Command) -> Mapping[str, str]:
-    """Where the bundle is that was assigned: a repair may have chosen another broker."""
+    """Return the assigned bundle's owner; a repair may have chosen another broker."""
     record = work.ledger.record(str(command.arguments.get("bundle", "")))
     if command.kind != "assign_bundle" or record is None:
         return {}

@@ -118,7 +118,7 @@ def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
 
 
 def _changed_ms(work: Work, namespace: str) -> int:
-    """When a bundle of the namespace changed last; 0 when it has none."""
+    """Return the time of the namespace's last bundle change; 0 without bundles."""
     rows = work.ledger.live_rows(namespace)
     return int(work.ledger.at_ms[rows].max()) if rows else 0
 
@@ -137,7 +137,7 @@ def _changing(work: Work) -> list[int]:
 
 
 def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
-    """Whether sending the present record again has not helped: the last time is just over."""
+    """True per row if resending the record did not help; the wait is just over."""
     ledger = work.ledger
     resent_ms = ledger.resent_clock_ms[rows]
     just_ms = work.config.ownership.in_flight_timeout_ms + work.config.signals.longest_silence_ms
@@ -147,7 +147,7 @@ def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
 
 
 def _is_due(work: Work, rows: Rows) -> NDArray[np.bool_]:
-    """Whether a record may be sent again now: once in in_flight_timeout_ms."""
+    """True per row if a record may be resent now: once in in_flight_timeout_ms."""
     resent_ms = work.ledger.resent_clock_ms[rows]
     waited_ms = work.clock_ms - resent_ms
     is_due = (resent_ms == 0) | (waited_ms >= work.config.ownership.in_flight_timeout_ms)

@@ -99,9 +99,9 @@ def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) 
 
 
 def _is_second_failure(record: OwnershipRecord | None) -> bool:
-    """Whether the bundle was given to this broker by a repair: then the next one waits.
+    """True if a repair gave the bundle to this broker; then the next repair waits.
 
-    A bundle that no broker can open would else go round once a batch.
+    Otherwise a bundle that no broker can open would be reassigned once per batch.
     """
     is_assigning = record is not None and record.state is State.ASSIGNING
     return is_assigning and record is not None and record.cause is Cause.REPAIR

@@ -40,7 +40,7 @@ def without_topics(topics: TopicLoads | None, children: Sequence[str]) -> tuple[
 
 
 def finish_split(work: Work, before: OwnershipRecord) -> None:
-    """What follows from a split that its owner has acknowledged. before: Splitting."""
+    """Finish a split that its owner has acknowledged. before: the Splitting record."""
     parent, children = before.bundle, sorted(before.children)
     topics = work.topics.loads_of(parent)
     shares = topic_shares(topics, cuts_of(children)).tolist()
@@ -52,9 +52,10 @@ def finish_split(work: Work, before: OwnershipRecord) -> None:
 
 
 def known_topics(work: Work, bundle: str) -> TopicLoads | None:
-    """What is known of a bundle's topics: reported by its owner, or created here; None = nothing.
+    """Return the known topics of a bundle; None = nothing known.
 
-    Created ones that nobody has reported are without load; of very many, some stand for all.
+    Reported by its owner, or created here. Created topics that nobody has reported have no load. Of
+    very many, some stand for all.
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)

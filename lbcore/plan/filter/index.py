@@ -1,8 +1,8 @@
-"""What the filters can say before a single bundle is looked at.
+"""Filter verdicts that don't depend on a single bundle.
 
-Decides which brokers are open at all and which each isolation policy admits, a row a policy, so
-that 100,000 bundles share a handful of rows. Made once a plan; `pipeline` goes on from it. Source:
-ours, over the rules of `isolation`; draining, flapping and suspicion are ours.
+Decides which brokers are open at all and which each isolation policy admits. It has one row per
+policy, so 100,000 bundles share a handful of rows. Made once per plan; `pipeline` continues from
+it. Source: ours, over the rules of `isolation`; draining, flapping and suspicion are ours.
 """
 
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterInput:
-    """What the filters need beside the snapshot, n brokers and m bundles.
+    """Input of the filters beside the snapshot, n brokers and m bundles.
 
-    usage: weighted, 1.0 = 100 %. is_flapping: started too often of late. is_suspected: silent for
-    longer than it should. supports_persistent, supports_non_persistent: bool[n]. is_non_persistent:
-    bool[m], bundles with such topics.
+    usage: weighted, 1.0 = 100 %. is_flapping: started too often recently. is_suspected: silent for
+    longer than it should be. supports_persistent, supports_non_persistent: bool[n].
+    is_non_persistent: bool[m], bundles with such topics.
     """
 
     policies: Policies
@@ -73,7 +73,7 @@ class CandidateIndex:
 
 
 def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:
-    """What the filters say of brokers and policies before any bundle is looked at."""
+    """Return the verdicts on brokers and policies that hold for all bundles."""
     inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
     if snapshot.brokers.is_flapping is not None:
         inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
@@ -121,7 +121,7 @@ def index_candidates(
 def flapping_brokers(
     starts_ms: tuple[tuple[int, ...], ...], now_ms: int, config: FilterConfig
 ) -> Bools:
-    """Which brokers started `flap_starts` times within the window; bool[n].
+    """Return the brokers that started `flap_starts` times in the window; bool[n].
 
     starts_ms: of each broker, the times its recent incarnations were first seen, any order.
     """

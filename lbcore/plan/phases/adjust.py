@@ -131,7 +131,7 @@ def _add(load: Floats, broker: int | None, line: tuple[float, ...]) -> None:
 
 
 def _returned(given_up: list[PendingMove]) -> EmaShifts:
-    """What moves that didn't happen give back to the smoothed usages."""
+    """Return the corrections of smoothed usages for moves that didn't happen."""
     shifts: EmaShifts = {}
     for move in given_up:
         shifts[move.source] = shifts.get(move.source, 0.0) + move.ema_points
@@ -157,10 +157,11 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
 
 
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
-    """Whose observations count for shedding, and what was judged until now.
+    """Return the brokers with observations that count for shedding, and the new state.
 
-    Where usages lag, a strategy that observes has brought them up to now by traffic; and a broker
-    that reports what changes says with each cycle of silence that nothing has.
+    The state holds what was judged until now. Where usages lag, a strategy that observes has
+    updated them by traffic. A broker that reports only changes says by each silent cycle that
+    nothing changed.
     """
     brokers, config = draft.reported.brokers, draft.config
     if not config.shedding.fresh_hits:
@@ -177,9 +178,10 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
 def newly_reported(
     draft: Draft, judged: Mapping[str, tuple[int, int]]
 ) -> tuple[Bools, dict[str, tuple[int, int]]]:
-    """Whose report is newer than the one judged last, once a hit period; and what is judged now.
+    """Return the brokers with a report newer than the one judged last.
 
-    judged: broker → (time of the report judged last, when that was).
+    At most once per hit period; also returns what is judged now. judged: broker → (time of the
+    report judged last, time of that judgement).
     """
     brokers, now_ms = draft.reported.brokers, draft.now_ms
     period_ms = _hit_period_ms(draft.config)

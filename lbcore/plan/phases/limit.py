@@ -25,7 +25,10 @@ TAKEN = CODE[CandidateVerdict.TAKEN]
 
 @dataclass(slots=True, kw_only=True)
 class _Room:
-    """What is still allowed while the moves are gone through in order; an endless cap is inf."""
+    """Remaining allowance while the moves are checked in order.
+
+    inf = no cap.
+    """
 
     cycle: float
     full: CandidateVerdict

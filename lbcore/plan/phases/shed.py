@@ -29,7 +29,7 @@ from lbcore.signals.usage import resource_weights
 PHASE = "shed"
 NOT_YET = "NotThisCycle"
 STRATEGY = "strategy"
-"""Where a skip says what a strategy did wrong."""
+"""Name under which a skip tells what a strategy did wrong."""
 
 
 def shed(draft: Draft) -> Draft:
@@ -87,7 +87,10 @@ def _groups(draft: Draft, view: ShedView, subset: Subset) -> Ints:
 
 
 def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
-    """What the strategy is given: it knows nothing more of brokers that take no part."""
+    """Return the input of the strategy.
+
+    It remembers nothing more of brokers that take no part.
+    """
     forget = shedding_strategy(draft.config).forget
     shed_state = forget(draft.state.shed, view.snapshot.brokers.names)
     return replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
@@ -146,7 +149,7 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
 
 
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
-    """Which moves have somewhere else to go, and each one's verdict."""
+    """Return the moves that have another broker to go to, and each move's verdict."""
     verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
     verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
@@ -176,7 +179,10 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
 
 
 def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> GaugeRows:
-    """How far each broker is from giving; of a pair only the hotter one is shown."""
+    """Return the distance of each broker from giving.
+
+    Of a pair only the hotter broker is shown.
+    """
     brokers = len(draft.snapshot.brokers.names)
     strategy = shedding_strategy(draft.config)
     gauge = found.gauge(strategy, _cycle(draft, view)).spread(subset.original, brokers)

@@ -28,7 +28,7 @@ class PlacedCrowding:
     part: Sequence[Ints]
 
     def fits(self, broker: int, position: int) -> bool:
-        """Whether the broker has its part at most, with this bundle."""
+        """True if the broker has at most its part, with this bundle."""
         for group, count in self.members.get(position, ()):
             if self.held[group].get(broker, 0) + count > self.part[group].item(broker):
                 return False

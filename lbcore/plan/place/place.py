@@ -135,7 +135,7 @@ class _Plan:
         return broker if second == NOBODY else second
 
     def _note(self, position: int, step: int, rule: Rule, narrowed: Narrowed) -> None:
-        """What the bundle's choice looks like before it is made."""
+        """Record the state of the bundle's choice before it is made."""
         slot = self.slots.get(position, NOBODY)
         if self.trace is None or slot == NOBODY:
             return

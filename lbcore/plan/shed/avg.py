@@ -53,7 +53,7 @@ class _Counters:
                 self.high.pop(name, None)
 
     def numbers(self, names: tuple[str, ...], config: SheddingConfig) -> dict[str, float]:
-        """What a decision is made on: each level's fullest counter, and what it is held against."""
+        """Return each level's highest counter, its needed hits and its threshold."""
         return {
             "hits_low": float(max(self.low.get(name, 0) for name in names)),
             "hits_high": float(max(self.high.get(name, 0) for name in names)),

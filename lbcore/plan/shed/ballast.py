@@ -114,7 +114,10 @@ def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
 
 
 def _told(found: Found) -> dict[str, float]:
-    """What stands in the inputs of each decision. stopped: the index of ENDS."""
+    """Return the numbers stored in the inputs of each decision.
+
+    stopped: the index of ENDS.
+    """
     return {
         "objective_before": found.before,
         "objective_after": found.after,
@@ -147,9 +150,10 @@ def _crowded(
 def _divided(
     cycle: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
 ) -> TooBig:
-    """What is to be divided, and into how many parts at least; what moves is not.
+    """Return the bundles to be divided, each with its minimum number of parts.
 
-    crowds: the rows that are divided for their partitions' sake, whatever they carry.
+    Bundles that move are left out. crowds: the rows that are divided because of their partitions,
+    whatever load they carry.
     """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
@@ -261,7 +265,7 @@ class _Full:
         }
 
     def verdicts(self) -> dict[int, str]:
-        """Why brokers that are still too hot gave no more."""
+        """Return the reasons brokers that are still too hot gave no more."""
         text = "churn_budget" if self.found.stopped != "done" else "no_gain"
         return dict.fromkeys(self._stuck().tolist(), text)
 
@@ -295,7 +299,10 @@ class _Full:
         return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
 
     def _is_sure(self) -> Bools:
-        """Who has all low hits: a division can't be taken back, so it waits for more reports."""
+        """Return the brokers with all low hits, bool[n].
+
+        A division can't be undone, so it waits for more reports.
+        """
         low, high = self.hits
         return np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
 

@@ -45,7 +45,10 @@ def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
 
 
 def _floor(view: ShedView, readings: Readings) -> Floats:
-    """What each broker can't give: its largest bundle, or all that may not move, float64[n]."""
+    """Return the load that each broker can't give, float64[n].
+
+    Its largest bundle, or the sum of its bundles that may not move, whichever is more.
+    """
     bundles, brokers = view.snapshot.bundles, len(readings.usage)
     carried = readings.bundle
     largest = np.zeros(brokers + 1)

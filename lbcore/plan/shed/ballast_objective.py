@@ -1,14 +1,14 @@
-"""What `ballast` makes small: uneven brokers, and the price of the moves against it. One number.
+"""Objective that `ballast` minimizes: uneven brokers plus the price of moves.
 
-Decides what a layout of bundles is worth; `ballast_search` looks for a better one. With L the fair
-level, a broker that counts c (its capacity over the mean capacity) costs
+Decides the value of a layout of bundles, as one number; `ballast_search` looks for a better one.
+With L the fair level, a broker that counts c (its capacity over the mean capacity) costs
 
 c x (OVER x over^2 + UNDER x under^2)
 
-over: how far its worst resource is above L, under: how far the cluster's busiest resource is below
-L on it, both in parts of L. A bundle that is not where it was costs its price. The unit is that of
-`over^2`: 1 is a broker of mean size at twice the level, by OVER. Overshoot four times as dear as
-undershoot is Dicer's (16 and 4).
+over: how far its worst resource is above L. under: how far the cluster's busiest resource is below
+L on it. Both are in parts of L. A bundle that is not where it was costs its price. The unit is that
+of `over^2`: 1 is a broker of mean size at twice the level, by OVER. Overshoot four times as
+expensive as undershoot is Dicer's (16 and 4).
 
 Bits: elementwise arithmetic and sums in order only, so that every machine finds the same.
 """
@@ -61,7 +61,10 @@ class SearchProblem:
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
-    """What each broker costs. load: float64[..., n, r]; size: float64[n] or a number."""
+    """Return the cost of each broker.
+
+    load: float64[..., n, r]; size: float64[n] or a number.
+    """
     worst = load[..., 0]
     for resource in range(1, load.shape[-1]):  # of few, quicker than `max` along them
         worst = np.maximum(worst, load[..., resource])

@@ -34,12 +34,12 @@ RECENT_PRICE = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BallastRound:
-    """What a cycle looks at, n brokers.
+    """Data of one cycle, n brokers.
 
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
-    costs: as fitted, None = not known. state: with what was learnt. can_divide: bool[m].
+    costs: as fitted, None = not known. state: includes what was learnt. can_divide: bool[m].
     """
 
     view: ShedView
@@ -66,9 +66,10 @@ class BallastRound:
     def problem(
         self, is_full: Bools, is_left: Bools, partitions: Partitions, acting: tuple[int, ...]
     ) -> SearchProblem:
-        """What the search is given. bool[n]: whose counter lets it act; who is left alone.
+        """Return the input of the search.
 
-        acting: topics of the partitions that are too crowded.
+        is_full: bool[n], brokers with a counter that lets them act. is_left: bool[n], brokers that
+        are left alone. acting: topics of the partitions that are too crowded.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_full & (self.away < 0)).any())
@@ -102,7 +103,10 @@ class BallastRound:
         )
 
     def _room(self) -> Floats | None:
-        """What each broker may take, points of size 1, while some broker is full; None = any."""
+        """Return the load that each broker may take while some broker is full.
+
+        Points of size 1; None = any load.
+        """
         if not self.readings.is_full:
             return None
         room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
@@ -123,7 +127,10 @@ class BallastRound:
         return np.array([name in roles for name in names], dtype=np.bool_)
 
     def _prices(self) -> Floats:
-        """What leaving costs each bundle: its parts of what a broker of mean size has."""
+        """Return the price of moving each bundle from its broker.
+
+        Based on the bundle's parts of what a broker of mean size has.
+        """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
 
         def part(values: Floats) -> Floats:
@@ -143,7 +150,10 @@ class BallastRound:
 
 
 _SLACK = 0.02
-"""Who is this part below the level may still give to somebody who is far below it."""
+"""Fraction of the level; a broker at most this far below it may still give.
+
+It gives only to a broker that is far below the level.
+"""
 
 
 def learn_costs(view: ShedView, state: ShedState) -> ShedState:

@@ -26,7 +26,7 @@ EVERYBODY_MAX = 40
 """So many receivers are all looked at; of more, the TAKERS that have most room."""
 TAKERS, SWAPPERS = 8, 4
 SWAP_STEPS = 4
-"""What looking for a swap costs, in steps."""
+"""Cost of looking for a swap, in steps."""
 LEAST_GAIN = 1e-9
 RETURN_PRICE = 8.0
 """Times its price that a bundle costs which goes back to a broker that it left lately."""
@@ -59,11 +59,11 @@ class Found:
 
 @dataclass(slots=True, kw_only=True)
 class _Loads:
-    """What n brokers carry in the layout in the making, and what follows from it.
+    """Load of n brokers in the layout under construction, and derived values.
 
-    load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of who may give, -1 = it may
-    not, or nothing helps it. below: float64[n], the parts of the level that who may take is below
-    it. room: (load, broker) of those, sorted.
+    load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of brokers that may give; -1 =
+    it may not, or nothing helps it. below: float64[n], how far brokers that may take are below the
+    level, in parts of it. room: (load, broker) of those, sorted.
     """
 
     problem: SearchProblem
@@ -103,7 +103,10 @@ class _Loads:
         self.heat[giver] = _CLOSED
 
     def emptiest(self, most: int, giver: int) -> Ints:
-        """Who may take, the emptiest first; all of a few."""
+        """Return the brokers that may take, the emptiest first.
+
+        All of them where there are few.
+        """
         if len(self.load) <= EVERYBODY_MAX:
             most = len(self.room)
         found = [broker for _, broker in self.room[: most + 1] if broker != giver]
@@ -250,13 +253,13 @@ class _Search:
         return broker_costs(load, self.problem.size[broker], self.problem.level)
 
     def _bundles(self, broker: int) -> Ints:
-        """What it may give now, int64[k]."""
+        """Return the bundles that the broker may give now, int64[k]."""
         return self.rows.get(broker, _NOTHING)
 
     def _prices(self, giver: int, rows: Ints, takers: Ints) -> Floats:
-        """What each move adds to the objective; inf = it may not be made.
+        """Return what each move adds to the objective; inf = it may not be made.
 
-        float64[takers, rows], or [1, rows] where it is the same whoever takes.
+        float64[takers, rows], or [1, rows] where it is the same for every taker.
         """
         problem = self.problem
         home, leaving = problem.home[rows], problem.price[rows]
@@ -282,7 +285,7 @@ class _Search:
         return price
 
     def _claims(self, rows: Ints) -> Floats:
-        """What each takes of a broker's room, away from home."""
+        """Return the part of a broker's room that each bundle takes, away from home."""
         problem = self.problem
         claims: Floats = problem.weight[rows].max(axis=1)
         return claims if problem.growth is None else claims * problem.growth[rows]

@@ -34,9 +34,10 @@ def left_alone(view: ShedView, state: ShedState, rounds: int) -> Bools:
 
 
 def judged(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) -> Tried:
-    """What is known of brokers that gave, as of now; who is not hot any more is forgotten.
+    """Return the records of brokers that gave, updated to now.
 
-    A round was in vain when usage rose since and traffic fell. Only a fresh report says so.
+    Brokers that are not hot any more are forgotten. A round was in vain when usage rose since and
+    traffic fell. Only a fresh report shows that.
     """
     found: dict[str, Mapping[str, float]] = {}
     carried = _carried(view, readings)
@@ -56,7 +57,7 @@ def judged(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) 
 
 
 def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[int]) -> Tried:
-    """What is known once these brokers have given again."""
+    """Return the records after these brokers have given again."""
     found, carried = dict(before), _carried(view, readings)
     for at in sorted(set(givers)):
         name = view.snapshot.brokers.names[at]
@@ -73,7 +74,7 @@ def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[in
 _LEARNT_MS = 600_000
 """After so long the averages of ten reports show what a bundle carries on its new owner."""
 _LANDED_MS = 60_000
-"""What has got another owner so long after a round was moved by it."""
+"""Time after a round within which a change of owner counts as its move."""
 _MARGIN = 1.1
 
 
@@ -104,7 +105,7 @@ def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
 def with_gone(
     view: ShedView, before: Tried, readings: Readings, rows: Ints, growth: Floats
 ) -> Tried:
-    """What is known of brokers, with what leaves the full ones now.
+    """Return the records, with the load that leaves the full brokers now.
 
     rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
     """
@@ -120,6 +121,9 @@ def with_gone(
 
 
 def _carried(view: ShedView, readings: Readings) -> Floats:
-    """What each broker counts, msg/s or bytes/s: what a point is may have changed meanwhile."""
+    """Return the traffic that each broker counts, msg/s or bytes/s.
+
+    Points are not used, because their meaning may have changed meanwhile.
+    """
     traffic = view.snapshot.brokers.traffic
     return message_rate(traffic) if readings.by_rate else throughput(traffic)

@@ -203,7 +203,10 @@ def _columns(groups: Sequence[GroupAnswer]) -> dict[str, Floats]:
 
 
 def _too_big(groups: Sequence[GroupAnswer]) -> TooBig | None:
-    """What all groups divide; by_rate is that of the first group that divides something."""
+    """Return the bundles to be divided of all groups.
+
+    by_rate is that of the first group that divides something.
+    """
     found = [
         (one.subset.rows[one.shed.too_big.rows], one.shed.too_big)
         for one in groups

@@ -1,6 +1,6 @@
-"""How far each broker is from shedding: the number that is judged, what it is held against, hits.
+"""Distance of each broker from shedding: judged number, thresholds and hits.
 
-The shed phase makes one a cycle when it is traced; the decision log keeps the brokers that are
+The shed phase makes one per cycle when it is traced. The decision log keeps the brokers that are
 near, so that "why is this one not relieved?" has numbers. The thresholds are those of the
 strategies beside it.
 """

@@ -21,7 +21,10 @@ from lbcore.plan.snapshot import Bools, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """Who may act, and the counters before they are reset by acting. is_ready: bool[n]."""
+    """Brokers that may act, and the counters before acting resets them.
+
+    is_ready: bool[n].
+    """
 
     is_ready: Bools
     low: dict[str, int]

@@ -34,7 +34,7 @@ STATE_BYTES_MAX = 1_000_000
 
 
 class _WrongAnswerError(ValueError):
-    """What is wrong with an answer, in a sentence."""
+    """Error in an answer of the strategy, described in one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,10 @@ def _refused(cycle: ShedCycle, reason: str, detail: str) -> tuple[Shed, PlanStat
 
 
 def _asked(own: OwnStrategy, cycle: ShedCycle) -> Any:
-    """What it answers; what it is given can't be changed, or is a copy."""
+    """Return the answer of the strategy.
+
+    Its arguments are read-only or copies.
+    """
     decide = own.decide
     if decide is None:
         raise ValueError("decide must be loaded, got None")
@@ -214,7 +217,7 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
 
 
 def _open_pairs(cycle: ShedCycle) -> Any:
-    """Whether policies and closed brokers admit a bundle on a broker."""
+    """Return a predicate: True if policies and closed brokers admit row on broker."""
     index = candidate_index(cycle.view.snapshot, cycle.view.usage, cycle.config.filters)
     return lambda row, broker: bool(index.verdicts[index.row[row], broker] == FilterVerdict.OK)
 

@@ -18,7 +18,10 @@ from lbcore.plan.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShedCycle:
-    """What a strategy is given. view: brokers that take part; everyone: also those that drain."""
+    """Input of a strategy.
+
+    view: brokers that take part; everyone: also those that drain.
+    """
 
     view: ShedView
     state: PlanState
@@ -28,10 +31,11 @@ class ShedCycle:
 
 
 class Destinations(Enum):
-    """What becomes of the destinations that a strategy names.
+    """Treatment of the destinations that a strategy names.
 
-    OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: it has asked the
-    filters itself. UNSAID: bundles are unloaded without one, and whoever is asked first gets them.
+    OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: the strategy has asked
+    the filters itself. UNSAID: bundles are unloaded without a destination, and the broker that is
+    asked first gets them.
     """
 
     OPEN = "open"
@@ -41,9 +45,9 @@ class Destinations(Enum):
 
 
 class Grouping(Enum):
-    """When a strategy runs group by group (`plan.groups`) instead of over the whole cluster.
+    """Mode of running a strategy: by group (`plan.groups`) or over the whole cluster.
 
-    IF_SET: with `shedding.by_group`, which Pulsar's overlays switch off.
+    IF_SET: by group with `shedding.by_group`, which Pulsar's overlays switch off.
     """
 
     NEVER = "never"

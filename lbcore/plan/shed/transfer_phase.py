@@ -76,7 +76,10 @@ def shed_by_transfer(
 
 
 def _is_reported(view: ShedView) -> bool:
-    """Whether the spread is a fresh observation: the hottest or the coldest broker reported."""
+    """True if the spread is a fresh observation.
+
+    It is when the hottest or the coldest broker reported.
+    """
     load = view.snapshot.brokers.weighted_max_ema
     if not len(load):
         return True

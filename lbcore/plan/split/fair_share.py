@@ -66,7 +66,7 @@ def divide_too_big(
 
 
 def _room(snapshot: Snapshot, row: int, pending: dict[str, int], config: Splitting) -> int:
-    """How many bundles more its namespace may have."""
+    """Return the number of bundles that its namespace may still get."""
     bundles = snapshot.bundles
     namespace = int(bundles.namespace[row])
     count = int(np.count_nonzero(bundles.namespace == namespace))

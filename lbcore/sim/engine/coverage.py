@@ -1,6 +1,6 @@
-"""Who really serves which topic, at every moment: outages, doubles, true load.
+"""Actual server of each topic over time: outages, double service, true load.
 
-Brokers tell it what they open and close, whatever the records say. Everything is kept a topic, so
+Brokers report what they open and close, whatever the records say. All state is kept per topic, so
 bundles may be split in between.
 """
 
@@ -33,9 +33,10 @@ class Outage:
 
 
 class Coverage:
-    """Which broker serves each topic. rates: what the topics carry, as it was seen last.
+    """Broker that serves each topic.
 
-    version: counts the bundles that were opened and closed.
+    rates: of the topics, msg/s, as last seen. version: counts the bundles that were opened and
+    closed.
     """
 
     def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
@@ -58,7 +59,7 @@ class Coverage:
 
     @property
     def topics(self) -> int:
-        """How many there are."""
+        """Number of topics."""
         return len(self._server)
 
     @property
@@ -112,13 +113,16 @@ class Coverage:
         return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
 
     def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
-        """What a bundle's topics carry, msg/s in + out, whoever serves them. rates: None = ours."""
+        """Return the rate of a bundle's topics, msg/s in + out, whoever serves them.
+
+        rates: rates of the topics, None = those of this coverage.
+        """
         first, last = self.rows_of(bundle)
         own = (self.rates if rates is None else rates)[first:last]
         return float(np.cumsum(own)[-1]) if first < last else 0.0
 
     def hottest_bundle(self) -> float:
-        """What the hottest of the bundles that are served carries, msg/s in + out."""
+        """Return the rate of the hottest served bundle, msg/s in + out."""
         if self._edges is None:
             places = sorted(self._places[name] for name in self._served)
             self._edges = np.array(places, dtype=np.int64).reshape(-1, 2)
@@ -133,7 +137,7 @@ class Coverage:
         return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
 
     def bundle_rates(self) -> dict[str, float]:
-        """What each bundle that is served carries, msg/s in + out."""
+        """Return the rate of each served bundle, msg/s in + out."""
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
         places = {name: self._places[name] for name in sorted(self._served)}
         return {name: float(sums[last] - sums[first]) for name, (first, last) in places.items()}

@@ -39,7 +39,10 @@ _PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run came to. is_cut: it was given up before its end, and its scenario is as short."""
+    """Result of a run.
+
+    is_cut: the run was stopped before its end, and its scenario is as short.
+    """
 
     scenario: Scenario
     config: Config
@@ -100,7 +103,7 @@ class Engine:
         self.clock.after(self.scenario.sample_ms, self._sample)
 
     def so_far(self) -> Run:
-        """What the run has come to until now."""
+        """Return the result of the run so far."""
         return Run(
             scenario=self.scenario,
             config=self.config,
@@ -138,7 +141,7 @@ class Engine:
         self.log.append(command)
 
     def _begin(self) -> None:
-        """What is there before anything happens: owned namespaces, brokers that start."""
+        """Set up the initial state: owned namespaces, and brokers that start."""
         owned = {spec.namespace for spec in self.scenario.owners}
         records = _records(self.scenario, self.cluster)
         self.job.begin(
@@ -249,7 +252,7 @@ class Engine:
 
 
 def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
-    """Who owns what at the start. Later lines win."""
+    """Return the ownership records at the start; later lines win."""
     spaces = {space.name: space for space in scenario.namespaces}
     owner: dict[str, str] = {}
     for spec in scenario.owners:

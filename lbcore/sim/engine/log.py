@@ -49,10 +49,10 @@ class Carried(RawMessage):
 
 @dataclass(slots=True)
 class NetworkPath:
-    """How bad one broker's way to the log is. lost, repeated: chances.
+    """Faults of one broker's network path to the log.
 
-    arrives_ms: when the newest late message arrives. No message overtakes another one of its
-    broker, as none does in Kafka.
+    lost, repeated: probabilities. arrives_ms: arrival time of the newest late message. No message
+    overtakes another one of its broker, as in Kafka.
     """
 
     lost: float = 0.0
@@ -118,7 +118,7 @@ class Log:
             self._put_at(Topic.BROKER_LOAD, partition, b"", message)
 
     def read_rows(self) -> list[RawMessage]:
-        """What nobody has read yet."""
+        """Return the rows that have not been read yet."""
         unread, self._unread = self._unread, []
         return unread
 

@@ -31,7 +31,7 @@ _PERCENT = 100.0
 
 @dataclass(slots=True)
 class Impairment:
-    """What is wrong with a broker's measurements and callbacks."""
+    """Faults of a broker's measurements and callbacks."""
 
     stale_ms: int = 0
     gauge_ms: int = 0
@@ -41,7 +41,7 @@ class Impairment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What all brokers share."""
+    """Objects that all brokers share."""
 
     cluster: str
     config: Config
@@ -96,12 +96,12 @@ class Node:
 
     @property
     def is_there(self) -> bool:
-        """Whether its process exists."""
+        """True if the broker's process exists."""
         return self._host is not None and self._host.pace is not Pace.ENDED
 
     @property
     def is_running(self) -> bool:
-        """Whether its process goes on."""
+        """True if the broker's process runs, neither hanging nor frozen."""
         return self._host is not None and self._host.pace is Pace.FREE
 
     @property

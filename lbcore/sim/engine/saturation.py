@@ -69,7 +69,7 @@ class Saturation:
             self._served, self.moment = self._serve(rates), now_ms
 
     def field_at(self, now_ms: int) -> TrafficField:
-        """What is served of each topic, as of the last `advance`."""
+        """Return the served traffic of each topic, as of the last `advance`."""
         field = self._traffic.at(now_ms)
         return field.served(self._served) if self.moment else field
 

@@ -32,7 +32,10 @@ parse_bundle_once = lru_cache(maxsize=1 << 20)(parse_bundle)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackChange:
-    """What a callback did. tokens: of the opened ones, by name."""
+    """Result of a callback.
+
+    opened: tokens of the opened bundles, by name.
+    """
 
     opened: Mapping[str, int]
     closed: tuple[str, ...]
@@ -126,7 +129,10 @@ class ServedBundles:
 
 
 def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int]) -> int:
-    """How long a callback takes: drawn once for each call, from the shortest to the longest."""
+    """Return a callback's duration, drawn once per call.
+
+    between_ms: the shortest and the longest duration.
+    """
     shortest, longest = between_ms
     drawn = uniform(seed, f"{broker} {call.callback.value} {call.bundle} {call.version_id}")
     return shortest + int(drawn * (longest - shortest))
@@ -138,7 +144,10 @@ def _end(upper: int) -> int:
 
 
 def _locate(field: LoadField, names: Sequence[str]) -> Ints:
-    """Where bundles in name order stand in the field: namespace by namespace."""
+    """Return the positions of bundles in the field, namespace by namespace.
+
+    names: bundles in name order.
+    """
     rows: list[Ints] = [np.zeros((0, 2), dtype=np.int64)]
     parsed = map(parse_bundle_once, names)
     for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):

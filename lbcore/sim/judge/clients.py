@@ -33,7 +33,10 @@ class Reconnection:
 
 
 def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnection]:
-    """How the clients of outages that ended came back, broker by broker in the order of time."""
+    """Return the reconnections of clients after outages that ended.
+
+    They are ordered by the end of the outage, then by broker.
+    """
     free_ms: dict[int, float] = {}
     found: list[Reconnection] = []
     for outage in sorted(outages, key=lambda one: (one.ended_ms, one.broker, one.began_ms)):

@@ -39,7 +39,7 @@ class Window:
         return [s for s in self.run.recorder.samples if self.from_ms <= s.at_ms <= self.to_ms]
 
     def has(self, at_ms: int) -> bool:
-        """Whether a time is in it."""
+        """True if the time is in the window."""
         return self.from_ms <= at_ms <= self.to_ms
 
     def moves(self) -> list[ObservedMove]:
@@ -69,7 +69,7 @@ class JudgedExpectation:
 
 
 def judge(run: Run, expectation: Expectation) -> JudgedExpectation:
-    """Whether a run did what was expected."""
+    """Check whether a run met an expectation."""
     value = measure(run, expectation)
     is_met = value is not None and OPERATORS[expectation.operator](value, expectation.value)
     return JudgedExpectation(expectation=expectation, value=value, is_met=is_met)

@@ -1,8 +1,8 @@
-"""What was possible in a run: the evenest that could be, the fewest moves, and who could know.
+"""Limits of a run: least imbalance, fewest moves, and the knowledge they need.
 
-Decides what a run is held against; `lbcore.bounds` has the rules. Bundles are those of the start;
-for a run that split any, the bound of the imbalance is that of single topics, which no split goes
-below, and moves are not held against anything.
+Decides what a run is compared with; `lbcore.bounds` has the rules. Bundles are those of the start.
+For a run that split any, the bound of the imbalance is that of single topics, which no split goes
+below. The moves of such a run are not compared with any bound.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,10 @@ class BesideBound:
 
 
 def beside_bound(run: Run) -> BesideBound:
-    """How far from the evenest a run was. O(samples × bundles log bundles), without a solver."""
+    """Compare a run's imbalance with the least possible one.
+
+    O(samples × bundles log bundles), without a solver.
+    """
     samples = _samples(run)
     pairs = _pairs(samples, _bounds(run, course_of(run, samples), samples))
     step_ms = run.scenario.sample_ms

@@ -1,7 +1,7 @@
-"""What a simulated broker measures of itself, given what its bundles carry.
+"""Usage that a simulated broker measures, given the load of its bundles.
 
 Decides a broker's resource usage: a linear function of traffic plus a little seeded noise, so that
-usage follows load. `load` says what the bundles carry.
+usage follows load. `load` provides the load of the bundles.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ from lbcore.sim.load.noise import uniform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUsage:
-    """What a broker would measure of itself: a number a resource, a limit of -1 = not known."""
+    """Usage that a broker would measure of itself.
+
+    Each array has one number per resource; a limit of -1 = not known.
+    """
 
     usage: Floats
     limit: Floats

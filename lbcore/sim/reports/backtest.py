@@ -103,7 +103,10 @@ def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) ->
 
 
 def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) -> list[OwnerSpec]:
-    """Who owns each bundle at the start; what belonged to nobody then goes to the first broker."""
+    """Return the owner of each bundle at the start.
+
+    A bundle that had no owner then goes to the first broker.
+    """
     there = sorted(_start(history).there)
     names = [
         f"{space.name}/{each.text}" for each in NamespaceBundles(space.name, space.edges).ranges()

@@ -1,7 +1,7 @@
-"""What a scenario may expect: the metrics, what stands behind their colons, and their units.
+"""Metrics of a scenario's expectations: arguments after the colon, and units.
 
-Decides how an expectation is written; `lbcore.sim.judge.measures` computes the metrics. Source:
-ours; imbalance, floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
+Decides how an expectation is written; `lbcore.sim.judge.measures` computes the metrics. Imbalance,
+floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
 """
 
 import operator
@@ -158,7 +158,7 @@ ARGUMENTS: Mapping[str, Callable[[str], object]] = {
     "cause": one_of(*(cause.value for cause in Cause)),
     "status": one_of("done", "accepted", "refused", "failed", "timed_out"),
 }
-"""What reads an argument of each kind; the others are any text."""
+"""Parser of each kind of argument; the other kinds are any text."""
 
 
 def take_expectation(line: Line) -> Expectation:

@@ -54,7 +54,7 @@ class NamespaceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerSpec:
-    """Who owns bundles first to last at the start: these brokers in turn."""
+    """Owners of bundles first to last at the start: these brokers in turn."""
 
     namespace: str
     first: int
@@ -96,16 +96,16 @@ class LoadSpec:
 
     @property
     def recording(self) -> str:
-        """What `Scenario.recordings` knows its recording by."""
+        """Key of its recording in `Scenario.recordings`."""
         return f"{self.file}#{self.cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How unsteady measurements are.
+    """Noise of measurements.
 
-    cpu: percentage points either way. traffic: part of each topic's load either way; both are drawn
-    anew each step_ms.
+    cpu: percentage points either way. traffic: share of each topic's load either way. Both are
+    drawn again every step_ms.
     """
 
     cpu: float = 0.5
@@ -143,7 +143,10 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What must hold. metric: `measures.METRICS`; argument: what stands behind its colon."""
+    """Expected value of a metric.
+
+    metric: one of `measures.METRICS`. argument: the text after its colon.
+    """
 
     metric: str
     argument: str

@@ -43,7 +43,7 @@ SPREADS: Mapping[str, str] = {
     "hotspot": "all in a window of the hash range, which jumps",
     "replay": "as a recording says",
 }
-"""How load lies over topics."""
+"""Distributions of load over topics."""
 ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
 _ONCE = ("title", "seed", "full", "noise", "client", "callbacks", "commit", "preset", "run")
 _TIMES = ("from", "to", "for", "every", "grow", "wave", "jump")
