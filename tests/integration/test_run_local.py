@@ -141,7 +141,10 @@ def test_commands_of_the_tours_page_work_on_a_run(start: Callable[..., _Run]) ->
     )
     lines = [line for block in blocks for line in block.splitlines()]
     assert len(lines) > 15
-    checked = (f"{line} || echo FAILED $? >&2" for line in lines)
+    warns = "[ $? = 1 ] || "  # status ends with 1 while something is wrong, as after the crash
+    checked = (
+        f"{line} || {warns if line == 'ballast status' else ''}echo FAILED $? >&2" for line in lines
+    )
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         [shutil.which("bash") or "bash", "-xc", "\n".join(checked)],
