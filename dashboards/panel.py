@@ -1,7 +1,7 @@
-"""Dashboards and panels as plain values, before they are Grafana's.
+"""What a dashboard and a panel are, before they are Grafana's: plain values.
 
-`pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the pictures read the same
-values.
+Decides nothing. `pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the
+pictures read the same values. Source: ours.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ RATE = "$__rate_interval"
 
 
 class Kind(str, Enum):
-    """Drawing style of a panel."""
+    """How a panel is drawn."""
 
     LINES = "lines"
     STACKED = "stacked"
@@ -41,7 +41,7 @@ class Panel:
 
     @property
     def description(self) -> str:
-        """Text that Grafana shows at the panel's corner."""
+        """What Grafana shows at the panel's corner."""
         return f"Normal: {self.normal}\n\nOtherwise: {self.otherwise}"
 
 

@@ -1,4 +1,4 @@
-"""Adapters to the outside world, one module each.
+"""What touches the outside world, one module a neighbour: Kafka, Spark, Delta, Java, processes.
 
-Kafka, Spark, Delta, Java and processes.
+Decides nothing about load. The processes in `jobs` put these together. Source: ours.
 """

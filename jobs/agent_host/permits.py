@@ -1,8 +1,7 @@
-"""Permission check of a service before each use of a bundle.
+"""What a service asks before each use of a bundle: may it be served, and under which token.
 
-Tells whether the bundle may be served, and under which token. Decides by comparing the clock with
-the time that the agent's Machine allows. No timer is involved, so a process that was frozen finds
-out at its next use.
+Decides by comparing the clock with the time that the agent's Machine allows; no timer is involved,
+so a process that was frozen finds out at its next use. Source: ours.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from lbcore.agent.lease import NEVER_MS
 
 
 class Permits:
-    """Bundles that may be used; any thread may ask, at any time."""
+    """What may be used; any thread may ask, at any time."""
 
     def __init__(self, clock: ForwardClock) -> None:
         """clock: the one that the agent's Machine is stepped by."""

@@ -1,7 +1,7 @@
-"""Answers of a service to its agent: its load, its topics and its exceptions.
+"""What a service answers to its agent: its load, its topics, and what it raises.
 
-Decides nothing (`lbcore.agent.readings` says what can be reported). Makes sure that no answer,
-whatever it is, ends the thread that asks.
+Decides nothing (`lbcore.agent.readings` says what can be reported); makes sure that no
+answer, whatever it is, ends the thread that asks. Source: ours.
 """
 
 import logging
@@ -18,7 +18,7 @@ _FAILURE_CHARS_MAX = 4_096
 
 
 def failure_of(error: BaseException) -> str:
-    """Return an exception as a sentence, even if its own text can't be read."""
+    """What was raised as a sentence, also where its own words can't be had."""
     try:
         words = str(error)[:_FAILURE_CHARS_MAX]
     except BaseException:  # noqa: BLE001 its __str__ raises, whatever that is

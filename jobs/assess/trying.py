@@ -1,6 +1,7 @@
-"""Trial of each strategy on the recorded minutes.
+"""What each strategy would have made of the minutes that were recorded.
 
-Decides which strategies are tried; the simulator and `backtesting` do the rest.
+Decides which strategies are tried; the simulator and the league do the
+rest. Source: ours.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Carries the deeds of a rolling restart out: commands to the balancer, and the shell's.
 
-What is to be done is `lbcore.bridge.rolling`'s. A command to the balancer has the id of its turn,
-so that it is carried out once however often it is sent.
+Decides nothing: what is to be done is `lbcore.bridge.rolling`'s. A command to the balancer has the
+id of its turn, so that it is carried out once however often it is sent. Source: ours.
 """
 
 import os
@@ -46,10 +46,7 @@ class Deeds:
         self._answered: dict[str, str] = {}
 
     def refused(self, rollout: Rollout) -> str:
-        """Return why a command of this turn was refused, "" when none was.
-
-        "" also when none was sent.
-        """
+        """Why a command of this turn was, "" when it was not, or none was sent."""
         prefix = rollout.command_id("")
         found = (why for one, why in self._answered.items() if one.startswith(prefix))
         return next(filter(None, found), "")
@@ -141,10 +138,7 @@ def command_line(command: str, broker: str) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Return True if the shell of that id still runs.
-
-    It must have a session of its own, as we began it.
-    """
+    """Whether the shell of that id, in a session of its own as we began it, still runs."""
     try:
         if pid <= 0 or os.getsid(pid) != pid:
             return False

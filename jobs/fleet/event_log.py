@@ -1,7 +1,7 @@
-"""Events of the fleet, as JSON lines with wall-clock times.
+"""What happened in the fleet, as JSON lines with wall times: the judge's source for *served again*.
 
-They are the judge's source for *served again*: `opened`, `closed` (bundle, version), `broker
-alive`, `broker killed` and so on. A new process appends.
+Decides nothing. Events: `opened`, `closed` (bundle, version), `broker alive`, `broker killed` and
+so on. A new process appends. Source: ours.
 """
 
 import json

@@ -1,6 +1,7 @@
 """The fleet's one thread: records, requests and due times, one after the other.
 
-Other threads hand it work through `call` and wait for the result.
+Decides nothing. Other threads hand it work through `call` and wait for the result.
+Source: ours.
 """
 
 import queue

@@ -1,4 +1,4 @@
-"""Parts of `ballast run-local`: processes, their logs, live view and summary.
+"""What `ballast run-local` is made of: processes, their logs, the live view, the summary.
 
-Decides nothing about load. `jobs.run_local` puts it together.
+Decides nothing about load. `jobs.run_local` puts it together. Source: ours.
 """

@@ -1,4 +1,7 @@
-"""Options of a local run."""
+"""What the user asked a local run to be.
+
+Decides nothing. Source: ours.
+"""
 
 from dataclasses import dataclass
 

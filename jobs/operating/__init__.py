@@ -1,4 +1,1 @@
-"""Shared code of the operators' verbs.
-
-Words of a command line, sending commands, and finding a running stack.
-"""
+"""What the operators' verbs share: words of a command line, sending, finding a running stack."""

@@ -3,6 +3,7 @@
 Decides which argument is a position and which an option: what must be given is a position, in the
 order of its declaration; what has a default is an option of the same name with dashes; a time in
 `_ms` is written as a duration, without the `_ms`. Values are read by `lbcore.wire.commands` alone.
+Source: ours.
 """
 
 import argparse
@@ -33,51 +34,29 @@ def commands_of(verb: str) -> Mapping[str, CommandVerb]:
 
 
 def phrases_with(action: str) -> Sequence[str]:
-    """Return the sorted phrases whose second word is the action.
-
-    Example: "drain" gives ["broker drain"].
-    """
+    """What is said with an action as its second word ("drain": ["broker drain"]), in order."""
     spoken = (declaring.about.verb for declaring in KINDS.values())
     return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
 
-def add_verb(parser: argparse.ArgumentParser) -> Any:
-    """Add what the verb of a parser takes; return where actions of its own are added.
-
-    A verb has an action for each command, or one command with options for others.
-    """
-    commands = commands_of(parser.prog.split()[1])
-    actions = [kind for kind, verb in commands.items() if len(verb.words.split()) > 1]
-    if len(actions) == len(commands):
-        found = command_actions(parser)
-        add_commands(found, commands)
-        return found
-    (plain,) = commands.keys() - actions
-    _add_command(parser, plain, commands[plain])
-    for kind in actions:
-        flag = commands[kind].words.split()[1]
-        parser.add_argument(
-            flag, dest="command_kind", action="store_const", const=kind, help=_summary(kind)
-        )
-        parser.epilog = f"example: {parser.prog} {flag}\n{parser.epilog}"
-    return None
-
-
-def add_commands(actions: Any, commands: Mapping[str, CommandVerb]) -> None:
-    """A parser for each command. actions: from `command_actions`."""
-    for kind, spoken in commands.items():
+def add_commands(actions: Any, verb: str) -> None:
+    """A parser within the verb for each of its commands. actions: what `add_subparsers` gave."""
+    for kind, spoken in commands_of(verb).items():
+        summary = (KINDS[kind].__doc__ or "").strip().splitlines()[0]
         name = spoken.words.split()[1]
-        parser = actions.add_parser(name, help=_summary(kind), description=_summary(kind))
+        parser = actions.add_parser(name, help=summary, description=summary)
         add_json_option(parser, default=argparse.SUPPRESS)
         _add_command(parser, kind, spoken)
 
 
-def _summary(kind: str) -> str:
-    return (KINDS[kind].__doc__ or "").strip().splitlines()[0]
+def add_command(parser: argparse.ArgumentParser, verb: str) -> None:
+    """What the one command of a verb takes, which has no action behind it."""
+    ((kind, spoken),) = commands_of(verb).items()
+    _add_command(parser, kind, spoken)
 
 
 def command_actions(parser: argparse.ArgumentParser) -> Any:
-    """Add the subparsers of a verb's actions."""
+    """Where verbs within a verb are added."""
     return parser.add_subparsers(title="what to do", metavar="ACTION", dest="action", required=True)
 
 
@@ -175,7 +154,7 @@ def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: A
 
 
 def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = VERB_TIMEOUT_MS) -> None:
-    """Add the options for sending a command and the timeout of the wait."""
+    """How a command is sent, and how long it is waited for."""
     group = parser.add_argument_group("sending")
     group.add_argument(
         "--wait",

@@ -1,7 +1,6 @@
-"""Events of a cluster in order: moves, splits, crashes, plans and commands.
+"""What has happened in a cluster, in order: moves, splits, crashes, plans, commands, settings.
 
-Changes of settings, too. Decides what counts as an event and how it is named; the tables hold the
-data.
+Decides what counts as an event and how it is named; the tables have it. Source: ours.
 """
 
 import json
@@ -44,9 +43,9 @@ _SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineQuestion:
-    """Question for a timeline. Times in ms since 1970.
+    """What is asked. Times in ms since 1970.
 
-    kinds: of KINDS. about: only events that name it, case-insensitive; "" = all.
+    kinds: of KINDS. about: only events that name it, in any case of letters; "" = all.
     """
 
     from_ms: int
@@ -97,7 +96,7 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Return the reason, in words if a broker fell silent or died."""
+    """Why, in words where a broker fell silent or died."""
     if row["kind"] == SILENCE:
         return silence_words(row, row["at_ms"])
     if row["kind"] == "failover":

@@ -2,7 +2,7 @@
 
 Decides what is written, and that nothing is unless all of it is right; `jobs.operating.trace_files`
 reads, `lbcore.sim.load.series` and `lbcore.sim.load.folding` make load of it. A recording is one
-Parquet file with rows as `load_history` has them.
+Parquet file with rows as `load_history` has them. Source: ours.
 """
 
 import hashlib
@@ -35,10 +35,9 @@ _NAME_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
-    """Request for the import of a trace.
+    """What a trace shall become. from_ms, for_ms: the part of it, 0 = its start, to its end.
 
-    from_ms, for_ms: the part of it, 0 = its start, to its end. mean_percent: mean of the load, as a
-    percentage of the brokers' capacity.
+    mean_percent: of what the brokers can carry that the mean of the load is.
     """
 
     namespace: str
@@ -59,7 +58,7 @@ class ImportedTrace:
 
     @property
     def length_ms(self) -> int:
-        """Length of the imported trace, ms."""
+        """How long it is."""
         return len(self.folded.rates) * self.folded.step_ms
 
 

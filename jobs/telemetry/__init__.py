@@ -1,1 +1,1 @@
-"""Prometheus metrics of the processes: names, counts and the metrics page."""
+"""What the processes say of themselves to Prometheus: names, counts, and the page they stand on."""

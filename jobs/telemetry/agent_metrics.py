@@ -1,6 +1,6 @@
-"""Metrics of one agent: messages, callbacks, records and permits.
+"""What one agent counts: messages, callbacks, records, and what it may serve.
 
-Any thread of the agent may count.
+Decides nothing. Any thread of the agent may count. Source: ours.
 """
 
 from prometheus_client import CollectorRegistry
@@ -33,14 +33,11 @@ class AgentMetrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """Registry for Prometheus."""
+        """What Prometheus is given."""
         return self._store.registry()
 
     def show_permits(self, bundles: int, left_ms: int | None) -> None:
-        """Set the number of bundles that may be served, and the lease's rest.
-
-        left_ms: remaining time of the lease, None = there is none.
-        """
+        """How many bundles may be served, and how long the lease lasts; None = there is none."""
         self._store.set("ballast_agent_open_bundles", bundles, *self._who)
         if left_ms is not None:
             self._store.set("ballast_agent_lease_seconds", max(0, left_ms) / _S, *self._who)
@@ -63,7 +60,7 @@ class AgentMetrics:
         self._store.add("ballast_agent_callbacks_total", *self._who, callback.value, "overdue")
 
     def show_overdue(self, callback: str, hanging: int) -> None:
-        """Set the number of callbacks that were given up and have not returned."""
+        """How many of these have been given up and have not returned."""
         self._store.set("ballast_agent_hanging_callbacks", hanging, *self._who, callback)
 
     def count_load_error(self) -> None:

@@ -27,7 +27,7 @@ _SHOWN_ROWS = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: query and form of output."""
+    """What is asked."""
     parser.add_argument(
         "query", nargs="?", default="", metavar="QUERY", help="a ready query's name, or a SELECT"
     )
@@ -63,10 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def spark_statements(tables: TablePlace) -> Iterable[str]:
-    """Return the SQL that registers the tables and views in a Spark session.
-
-    The session needs Delta.
-    """
+    """What gives a Spark session with Delta the tables by name, and the views."""
     yield "SET spark.sql.session.timeZone = UTC"
     for table in TABLES:
         path = table_path(tables, table.name)

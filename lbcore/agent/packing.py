@@ -1,6 +1,6 @@
 """An agent's state as bytes, and back.
 
-`agent` offers it as the Machine's pack and unpack.
+Decides nothing; `agent` offers it as the Machine's pack and unpack. Source: ours.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Events, effects and state of an agent's Machine."""
+"""What an agent's Machine takes in, wants done and remembers: its events, effects and state.
+
+Decides nothing; `agent` does. Source: ours.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -83,10 +86,10 @@ STUCK = "an earlier callback of this hash range has not returned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
-    """State of an agent.
+    """What an agent knows.
 
-    versions: the newest version read of each bundle. holdings: the bundles that it has to do with;
-    pending: those of them for which something may be due. busy: where callbacks run; blocked: the
+    versions: the newest version read of each bundle. holdings: the bundles it has to do with;
+    pending: those of them that something may be due for. busy: where callbacks run; blocked: the
     bundles whose callback waits for one of an overlapping bundle; stuck: those whose callback was
     given up and has not returned. stopping_at_ms: when it was told to stop. lease: what Kafka has
     confirmed.
@@ -207,7 +210,7 @@ class AgentWork:
             self.advance(self.holdings[bundle])
 
     def _is_stuck(self, bundle: str) -> bool:
-        """True if a callback is stuck in the bundle's range. O(stuck callbacks)."""
+        """Whether a callback is stuck in the bundle's range. O(those that are stuck)."""
         ranges = BusyRanges({})
         for stuck in self._stuck:
             ranges.take(stuck)

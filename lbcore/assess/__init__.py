@@ -1,1 +1,1 @@
-"""Findings about a cluster from some minutes of observation, as values."""
+"""What is found out about a cluster by looking at it for some minutes, as values."""

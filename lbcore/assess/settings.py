@@ -137,10 +137,9 @@ _ABOUT_BALANCING = ("loadBalance", "loadManager", "defaultNumberOfNamespaceBundl
 
 
 def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
-    """Return the harmful settings over all brokers. O(brokers × rules).
+    """What hurts, over brokers (None: it did not tell). O(brokers × rules).
 
-    settings: by broker, None = it did not report them. Covers dynamic and static settings alike.
-    One that brokers have differently is a harm of its own.
+    Dynamic and static settings alike; one that brokers have differently is a harm of its own.
     """
     told = {name: found for name, found in sorted(settings.items()) if found is not None}
     found = [_harm(rule, told) for rule in _RULES]
@@ -148,7 +147,7 @@ def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
 
 
 def is_shedding(settings: Mapping[str, Settings | None]) -> bool | None:
-    """True if any broker sheds by itself; None if none reported its settings."""
+    """Whether any broker sheds by itself; None when none told."""
     told = [found for found in settings.values() if found is not None]
     if not told:
         return None

@@ -1,1 +1,1 @@
-"""Bounds that no balancer can beat, whatever it knows and however it moves."""
+"""What was possible: bounds that no balancer can beat, whatever it knows and however it moves."""

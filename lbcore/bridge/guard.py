@@ -15,10 +15,7 @@ _TRUE = "true"
 
 
 def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
-    """Return why nothing may be moved; "" = it may.
-
-    settings: by broker, None = no answer.
-    """
+    """Why nothing may be moved, by broker's settings (None: no answer); "" = it may."""
     if not settings:
         return "no active broker is known"
     for broker, found in sorted(settings.items()):
@@ -30,8 +27,5 @@ def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
 
 
 def splits_by_itself(settings: Mapping[str, Settings | None]) -> bool:
-    """True if some broker splits bundles by itself.
-
-    This is harmless, and taken over like all it does.
-    """
+    """Whether some broker splits bundles by itself: harmless, and taken over like all it does."""
     return any(found is not None and found.get(SPLITTING) == _TRUE for found in settings.values())

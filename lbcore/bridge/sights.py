@@ -1,10 +1,9 @@
-"""Sights of trouble in one round of questions to a Pulsar cluster.
+"""What one round of questions to a Pulsar cluster shows that should not be.
 
-Decides what counts as a sight of trouble, by the brokers' own words and the lookups;
-`lbcore.bridge.guardian` decides whether it lasts. Nothing is concluded about a broker that did not
-answer, with one exception: its bundles are not served if it was the last to have them.
-Apache/pulsar 24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner
-after a restart).
+Decides what counts as a sight of trouble, by the brokers' own words and the lookups; whether it
+lasts is `lbcore.bridge.guardian`'s. Nothing is concluded of a broker that did not answer, but that
+its bundles are not served if it was the last to have them. Source: ours; apache/pulsar 24057
+(a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a restart).
 """
 
 from collections import Counter, defaultdict
@@ -35,7 +34,7 @@ FAILURES = (
 
 
 class Trouble(Enum):
-    """Kind of trouble; also the label of metrics."""
+    """What is wrong; also the label of metrics."""
 
     CIRCLING = "circling"
     DOUBLED = "doubled"
@@ -53,10 +52,9 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """Answer to a lookup of a topic.
+    """What a lookup of a topic said. named: the broker, "" = none; refused: in Pulsar's words.
 
-    named: the broker, "" = none. refused: in Pulsar's words. hops: the places that it went through,
-    when it came to the same question twice.
+    hops: the places that it went through, when it came to the same question twice.
     """
 
     named: str = ""
@@ -90,7 +88,7 @@ class Inquiry:
     unreported: Mapping[str, str] = field(default_factory=dict)
 
     def is_unclear(self, sight: "Sight") -> bool:
-        """True if some broker that the sight concerns has not answered."""
+        """Whether some broker that the sight is of has not answered."""
         return any(one in self.owned and self.owned[one] is None for one in sight.witnesses)
 
     def silent(self) -> frozenset[str]:
@@ -126,11 +124,10 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of earlier rounds.
+    """What earlier rounds have shown.
 
     homes: bundle → its last clear owner. silent_ms: broker → since when it has not answered though
-    it is listed. dead: those of them whose death has been counted. deaths: bundle → deaths of its
-    owners.
+    it is listed; dead: those of them whose death has been counted. deaths: bundle → of its owners.
     """
 
     homes: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """A strategy of the user's own, as the process that loaded it hands it to the configuration.
 
-And imports nothing by name: `jobs.adapters.processes.own_strategies` loads, `lbcore.plan` calls. It
-travels in the configuration, so that whatever decides under it has it.
+Decides nothing, and imports nothing by name: `jobs.adapters.processes.own_strategies` loads,
+`lbcore.plan` calls. It travels in the configuration, so that whatever decides under it has it.
+Source: ours.
 """
 
 from collections.abc import Callable
@@ -26,5 +27,5 @@ class OwnStrategy:
 
     @property
     def code(self) -> str:
-        """Identifier of the code, short enough for a row."""
+        """Which code it is, short enough for a row."""
         return f"{self.origin}@{self.digest[:12]}"

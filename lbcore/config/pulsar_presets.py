@@ -24,7 +24,7 @@ class Preset:
     manager: str
 
     def config(self) -> Config:
-        """Return the config of this release under a broker.conf without other settings."""
+        """What a cluster of this release does with a broker.conf that sets nothing else."""
         config, _ = from_pulsar_keys({"loadManagerClassName": self.manager})
         return changed(config, {"shedding.rules": self.rules})
 

@@ -1,6 +1,7 @@
 """Settings of what the processes say of themselves: metrics and logs.
 
-And nothing that is decided depends on it. With Pulsar's switch for metrics of bundles as an alias.
+Decides nothing, and nothing that is decided depends on it. Source: ours, with Pulsar's switch for
+metrics of bundles as an alias.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from lbcore.config.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """Address of the metrics endpoint, and the level of detail."""
+    """Where metrics are given out, and how much is said."""
 
     host: str = setting(
         "127.0.0.1",

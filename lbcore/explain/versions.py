@@ -1,6 +1,7 @@
-"""Versions that the brokers of a cluster run, as far as they report them.
+"""Which versions the brokers of a cluster run, as far as they tell.
 
-Decides that several at once, as in the middle of an upgrade, are worth a note. Part of the status.
+Decides that several at once, as in the middle of an upgrade, are worth a word. Part of the status.
+Source: ours.
 """
 
 from collections import Counter

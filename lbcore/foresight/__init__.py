@@ -1,1 +1,1 @@
-"""Forecasts: dry runs of cycles and of commands, by the balancer's own code."""
+"""What would happen: dry runs of cycles and of commands, by the balancer's own code."""

@@ -1,1 +1,1 @@
-"""Shared terms of all packages: names, bundles, hashes, the tables' columns."""
+"""What everything else speaks of: names, bundles, hashes, the tables' columns."""

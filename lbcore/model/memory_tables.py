@@ -1,6 +1,6 @@
 """The tables of what the job has in mind: a row a part, written when it changes.
 
-`tables` lists them with the others.
+Decides nothing; `tables` lists them with the others. Source: ours.
 """
 
 from lbcore.model.table import Table, column

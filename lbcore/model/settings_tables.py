@@ -1,6 +1,6 @@
 """The table of what the job decides by: a row a setting, all of them whenever one changes.
 
-`tables` lists it with the others.
+Decides nothing; `tables` lists it with the others. Source: ours.
 """
 
 from lbcore.model.table import Table, column

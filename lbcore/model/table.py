@@ -1,6 +1,6 @@
-"""Declaration of a table: columns, key, and conditions the engines enforce.
+"""What a table is: its columns, its key, and the conditions that the engines enforce.
 
-`tables` declares them.
+Decides nothing; `tables` declares them. Source: ours.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Text of times in sentences: instants in UTC, durations of two units at most.
+"""How times read in sentences: instants in UTC, durations of two units at most.
 
-Used by all code that words a state.
+Decides nothing else. Used by whatever words a state. Source: ours.
 """
 
 from datetime import datetime, timezone

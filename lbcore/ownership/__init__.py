@@ -1,1 +1,1 @@
-"""Ownership of bundles: records, state machine tables, and their interpreter."""
+"""Who owns a bundle: records, the state machine's tables, and the code that interprets them."""

@@ -1,12 +1,12 @@
-"""Results, state and scope of a planning cycle.
+"""What a planning cycle answers, remembers and is told: decisions, state, scope.
 
-Made by the phases. The `balancer` reads them and turns decisions into ownership transitions and
-rows. Reasons are Pulsar's labels where it has one.
+Decides nothing. Made by the phases, read by `balancer`, which turns decisions into
+ownership transitions and rows. Source: ours; reasons are Pulsar's labels where it has one.
 """
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 class Kind(str, Enum):
-    """Kind of a decision on a bundle; the value is stored in the decisions table."""
+    """What is done with a bundle; the value stands in the decisions table."""
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
@@ -63,7 +63,7 @@ class PlanConfig(Protocol):
 
     @property
     def shedding(self) -> SheddingConfig:
-        """Shedding section: the strategy and its limits."""
+        """Who sheds how much."""
         ...
 
     @property
@@ -78,28 +78,28 @@ class PlanConfig(Protocol):
 
     @property
     def placement(self) -> PlacementConfig:
-        """Placement section: the destinations of bundles."""
+        """Where bundles go."""
         ...
 
     @property
     def filters(self) -> FilterConfig:
-        """Filter section: the brokers that may take a bundle."""
+        """Which brokers may take a bundle."""
         ...
 
     @property
     def splitting(self) -> Splitting:
-        """Splitting section: the conditions for splitting a bundle."""
+        """When bundles are split."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Scope of a cycle: the work that it does; all other work is skipped.
+    """Which work this cycle does; the rest is passed over.
 
     drains: also moves bundles to their pins. is_traced: also record every candidate that lost, but
-    of bundles without an owner only the heaviest placements_traced. observes: nothing is shed yet,
-    but a strategy that observes between its rounds does so. only_places: bundles without an owner
-    get one (`planner.place`), by the load reported now; no other cycle does that.
+    of bundles without an owner no more than the heaviest placements_traced. observes: nothing is
+    shed yet, but a strategy that looks between its rounds does. only_places: bundles without an
+    owner get one (`planner.place`), by what is reported now; no other cycle does that.
     """
 
     sheds: bool = True
@@ -113,7 +113,7 @@ class Scope:
 
 EVERYTHING = Scope()
 PLACEMENTS_NAMED = 50
-"""Number of bundles of one decision explained by name; the others are counted."""
+"""How many bundles of one decision are explained by name; the others are counted."""
 ONLY_PLACES = Scope(
     sheds=False,
     drains=False,
@@ -147,10 +147,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Decisions of a cycle, in order.
-
-    skipped: phase → reason that it decided nothing.
-    """
+    """What to do in this cycle, in order. skipped: phase → why it decided nothing."""
 
     decisions: tuple[Decision, ...]
     skipped: Mapping[str, str]
@@ -159,10 +156,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Destinations found, bundle → broker; bundles without one are absent.
+    """Where bundles go, bundle → broker, and who was considered; those without a place lack.
 
-    trace: the brokers considered. Of a split, every child has an entry; "" = it stays with its
-    parent's owner.
+    Of a split every child has an entry, "" = it stays with its parent's owner.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -197,15 +193,15 @@ class Hot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """State of planning between cycles; plain data, empty at the start.
+    """What planning remembers from cycle to cycle; plain data, empty at the start.
 
     strategy: the one that `shed` and `transfer` belong to. judged, split_judged: broker → (time of
-    the report judged last, time of that judgement), for shedding and for splits. moves: bundle →
-    its move in flight, in name order (their loads are added up in this order). unseen: broker →
-    load that was decided and that its reports don't show. unloaded_ms: bundle → time it was last
-    shed, within the grace period. gave_ms, took_ms: broker → time bundles were last shed from it,
-    or to it. hot: broker → time since which it is beyond a threshold and gives nothing. own: state
-    of a strategy that is not Ballast's, plain JSON. hourly: moves shed within an hour.
+    the report that was judged last, when that was), for shedding and for splits. moves: bundle →
+    its move under way, in name order (their loads are added up in this order). unseen: broker →
+    load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
+    shed, within the grace period. gave_ms, took_ms: broker → when bundles were last shed from it,
+    or to it. hot: broker → since when it is beyond a threshold and gives nothing. own: what a
+    strategy that is not Ballast's remembers, plain JSON. hourly: what was shed within an hour.
     """
 
     strategy: str = ""
@@ -234,6 +230,8 @@ class PlanState:
                 hits_low=of_brokers(self.shed.hits_low),
                 hits_high=of_brokers(self.shed.hits_high),
                 destinations=of_bundles(self.shed.destinations),
+                left=of_bundles(self.shed.left),
+                left_ms=of_bundles(self.shed.left_ms),
                 evidence=self.shed.evidence,
                 tried=of_brokers(self.shed.tried),
                 crowded=self.shed.crowded,
@@ -270,6 +268,7 @@ class PlanState:
 
         return replace(
             self,
+            shed=replace(self.shed, left_ms=all_of(self.shed.left_ms)),
             transfer=replace(
                 self.transfer, unloaded_brokers=all_of(self.transfer.unloaded_brokers)
             ),
@@ -327,10 +326,9 @@ class PlanState:
         """The state of a JSON object that `to_row` made; raises ValueError for another schema."""
         if row["schema"] != STATE_SCHEMA:
             raise ValueError(f"PlanState must have schema {STATE_SCHEMA}, got {row['schema']}")
-        shed = [one.name for one in fields(ShedState)]  # older states have more
         return cls(
             strategy=row["strategy"],
-            shed=ShedState(**{name: row["shed"][name] for name in shed if name in row["shed"]}),
+            shed=ShedState(**row["shed"]),
             transfer=TransferState.from_json(row["transfer"]),
             split=SplitState.from_row(row["split"]),
             placement=PlacementState.from_json(row["placement"]),

@@ -1,6 +1,6 @@
 """The plan in the making: what each phase reads, and what it adds.
 
-`planner` opens one a cycle and passes it from phase to phase.
+Decides nothing. `planner` opens one a cycle and passes it from phase to phase. Source: ours.
 """
 
 from collections.abc import Mapping

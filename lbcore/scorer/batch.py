@@ -1,6 +1,6 @@
-"""Working state of one scorer batch, and restoring it to a savepoint.
+"""What one batch of a scorer adds up to, while it is worked on, and the way back to a savepoint.
 
-Part of `scorer`.
+Decides nothing. Part of `scorer`. Source: ours.
 """
 
 from collections import Counter
@@ -24,12 +24,13 @@ PENDING_BYTES = 67_108_864
 
 @dataclass(slots=True)
 class ScorerBatch:
-    """Working state and results of one batch.
+    """What one batch adds up to, while it is worked on.
 
-    not_kept: "TOPIC:REASON" → refused messages that are not in `rejected`, which has refused_bytes.
+    not_kept: "TOPIC:REASON" → refused messages that are not in `rejected`, which has
+    refused_bytes.
 
-    before: tracks at the start of the batch; tracks: those it has touched. loads: the track with
-    the newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
+    before: tracks as the batch found them; tracks: those it has touched. loads: the track with the
+    newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
     """
 
     before: ScorerState
@@ -53,10 +54,7 @@ class ScorerBatch:
         self.pending_bytes = sum(track.pending_bytes for track in self.before.values())
 
     def save(self) -> Mapping[str, Any]:
-        """Return a savepoint of the batch.
-
-        O(tracks touched).
-        """
+        """How the batch stands, to come back to. O(tracks touched)."""
         named = {name: copy(getattr(self, name)) for name in _RESTORED}
         return {**named, "tracks": _copied(self.tracks), "loads": tuple(self.loads)}
 
@@ -83,7 +81,7 @@ class ScorerBatch:
         self.rejected.append(message)
 
     def close(self) -> ScorerState:
-        """Return the state after the batch."""
+        """What is remembered after the batch."""
         closed = {name: track.close() for name, track in self.tracks.items()}
         tracks = {**self.before, **closed}
         if not self.silent:

@@ -1,6 +1,6 @@
-"""Construction of a BrokerScorer from the configuration: parser and smoothing.
+"""How a BrokerScorer is made from the configuration: its parser and its smoothing.
 
-Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
+Decides nothing. Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +28,7 @@ def make_scorer(
 
 
 def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
-    """Return the parser of messages that are the wire's JSON.
-
-    loads: as for `make_scorer`.
-    """
+    """How messages are parsed that are the wire's JSON. loads: as for `make_scorer`."""
     prefix = config.pipeline.topic_prefix
     clusters = frozenset(config.pipeline.clusters)
     rules = ParseRules(clusters=clusters, limits=config.wire, loads=loads)

@@ -1,11 +1,11 @@
-"""Rule for publishing a broker's load report.
+"""When a broker publishes its load report.
 
-The agent and the simulated fleet use it. Source: Pulsar 4.0.8
+Decides only that. The agent and the simulated fleet ask it. Source: Pulsar 4.0.8
 ModularLoadManagerImpl.needBrokerDataUpdate and BrokerLoadDataReporter.needBrokerDataUpdate.
 
-Both compare with the last *published* data, so slow drift adds up, and both tests are strict. With
-the default of 10 percent, a usage that went from 0.50 to 0.60 (10 points) stays unreported; 0.50 to
-0.61 is reported.
+Both compare with the last *published* data, so slow drift adds up, and both tests are strict:
+with the default of 10 percent a usage that went from 0.50 to 0.60 (10 points) stays unreported,
+0.50 to 0.61 is reported.
 """
 
 import math
@@ -18,7 +18,7 @@ from lbcore.wire.messages import TRAFFIC, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedLoad:
-    """Load values that the rule compares.
+    """What the rule compares.
 
     usage: 1.0 = 100 %; the weighted one (`weighted_usage`) for the modular manager, the unweighted
     one for the extensible. rate: msg/s in plus out. throughput: bytes/s in plus out.
@@ -52,10 +52,7 @@ def reported_load(
 def should_report(
     last: ReportedLoad, now: ReportedLoad, elapsed_ms: int, config: SignalsConfig
 ) -> bool:
-    """True if `now` must be published, `elapsed_ms` after `last` was.
-
-    For a first report, the elapsed time is infinite.
-    """
+    """Whether `now` is published, `elapsed_ms` after `last` was (a first report: infinitely)."""
     if elapsed_ms > config.report_max_interval_ms:
         return True
     change = max(

@@ -1,6 +1,7 @@
-"""Header of every message: schema, cluster, and for reports the envelope.
+"""What every message begins with: schema, cluster, and for reports the envelope.
 
 Decides whether the envelope is whole and agrees with the message's key; not what follows it.
+Source: ours.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA, Limits, ParseRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Context of a reader besides the message's fields: its key, cluster and limits."""
+    """What a reader knows besides the message's fields: its key, its cluster, the limits."""
 
     key: str
     cluster: str

@@ -1,8 +1,8 @@
-"""Messages of the input topics, as values: parsed at the edge, trusted inside.
+"""What travels on the input topics, as values: parsed at the edge, trusted inside.
 
-`parse` makes these from bytes or returns Rejected; the scorer and the balancer read them. One class
-per topic. The wire's field names are Pulsar's (LocalBrokerData, NamespaceBundleStats); the names
-here are ours.
+Decides nothing. `parse` makes these from bytes or says Rejected; the scorer and the balancer read
+them. One class a topic; the wire's field names are Pulsar's (LocalBrokerData,
+NamespaceBundleStats), the names here are ours. Source: ours.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Topic(str, Enum):
 
 
 class RejectReason(str, Enum):
-    """Reason for a rejection; its value is the metric's label and the table's text."""
+    """Why a message was refused; the value is also the metric's label and the table's text."""
 
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
@@ -70,7 +70,7 @@ class RejectReason(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Position of a message in Kafka, and its append time (LogAppendTime)."""
+    """Where a message stands in Kafka, and when the broker appended it (LogAppendTime)."""
 
     topic: str
     partition: int
@@ -93,10 +93,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """Sender of a message, its incarnation, and the message's sequence number.
-
-    The incarnation is one start of the process; the number counts the messages of this topic.
-    """
+    """Who says it, in which start of the process, and the how-manieth message of this topic."""
 
     cluster: str
     broker: str
@@ -117,13 +114,27 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLoad:
+    """What a shard tells another of the same cluster.
+
+    cluster: the one that is told; shard: the one that tells, as of at_ms. brokers: those that are
+    known to it. carried: float64[brokers, 4], what its bundles carry, each where it is to be by
+    what has been decided now; before: and where it was to be before that.
+    """
+
+    cluster: str
+    shard: str
+    at_ms: int
+    brokers: tuple[str, ...]
+    carried: OfTopics
+    before: OfTopics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """An envelope alone: the broker lives."""
 
     envelope: Envelope
-
-
-NOT_REPORTED = -1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +142,7 @@ class BrokerLoad:
     """A broker's own load.
 
     usage, limit: float64[resources] in the order of `model.resources`; a limit <= 0 means unknown.
-    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s). offered_msg_rate:
-    msg/s in and out that clients ask for, served or not; NOT_REPORTED = nothing is known of it.
+    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s).
     """
 
     envelope: Envelope
@@ -153,7 +163,6 @@ class BrokerLoad:
     failure_domain: str = ""
     capacity: float = 1.0
     is_draining: bool = False
-    offered_msg_rate: float = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +195,7 @@ class TopicLoad:
 
 
 class AckOutcome(str, Enum):
-    """Outcome of an ownership record, as reported by a broker."""
+    """What a broker says it did with an ownership record."""
 
     OPENED = "opened"
     CLOSING = "closing"
@@ -216,7 +225,7 @@ class Acks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Request to the balancer; idempotent by `command_id`."""
+    """What somebody asks the balancer to do; idempotent by `command_id`."""
 
     cluster: str
     command_id: str
@@ -241,5 +250,5 @@ class AuditEntry:
 
 
 Message: TypeAlias = (
-    Tick | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
+    Tick | ShardLoad | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
 )

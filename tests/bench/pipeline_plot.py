@@ -1,4 +1,4 @@
-"""The parts of a batch as bars, in an SVG file that any browser shows."""
+"""The parts of a batch as bars, in an SVG file that any browser shows. Source: ours."""
 
 from collections.abc import Mapping
 from html import escape

@@ -12,7 +12,6 @@ from itertools import count
 
 import pytest
 
-from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanConfig
@@ -39,10 +38,8 @@ def documents() -> PlanConfig:
 
 
 def defaults() -> PlanConfig:
-    """Ballast's own settings under avg."""
-    return Sections(
-        shedding=SheddingConfig(strategy="avg"), placement=PlacementConfig(strategy="avg")
-    )
+    """Ballast's own defaults, which are avg's."""
+    return Sections(shedding=SheddingConfig())
 
 
 BOTH = pytest.mark.parametrize("make", [documents, defaults])

@@ -1,4 +1,4 @@
-"""A figure of several runs as a table of the lab shows it."""
+"""A figure of several runs as a table of the lab shows it. Source: ours."""
 
 from collections.abc import Sequence
 

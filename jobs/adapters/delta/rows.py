@@ -1,7 +1,7 @@
 """Rows of the tables as the lookup's values.
 
 Decides which columns and rows a lookup reads. Stands between `delta_follower` and `lbcore.route`.
-`advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
+Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
 """
 
 import json
@@ -21,7 +21,8 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
-    RECORDS,
+    TENANTS,
+    TOPICS,
 )
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
@@ -51,7 +52,8 @@ PRESENT: Mapping[str, str] = {
     BROKERS.name: "state <> 'forgotten'",
     NAMESPACES.name: "NOT is_deleted",
     PINS.name: "is_set",
-    RECORDS.name: "NOT is_deleted",
+    TENANTS.name: "NOT is_deleted",
+    TOPICS.name: "NOT is_deleted",
 }
 """The SQL condition of the rows of what is there, in tables that keep a row of what is gone."""
 
@@ -126,10 +128,7 @@ def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction],
 def readable(
     rows: Iterable[Row], read: Callable[[Row], Value], bad_row: Callable[[Row, Exception], BadRow]
 ) -> tuple[list[Value], list[BadRow]]:
-    """Parse rows; return the values, and the rows that this version can't read.
-
-    An unreadable row does not affect the others.
-    """
+    """What rows say, and those that this version can't read: one row's fault is no other's."""
     found: list[Value] = []
     bad: list[BadRow] = []
     for row in rows:

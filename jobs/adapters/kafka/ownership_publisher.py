@@ -1,8 +1,9 @@
 """Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
 
-The transactional id is the writer's place: once another job has initialised it, this one's records
-are refused. Whose place it is the tables say: an older job that was slow to start may take it last,
-and then it is taken back. Readers use read_committed. Kafka transactions.
+Decides nothing. The transactional id is the writer's place: once another job has initialised it,
+this one's records are refused. Whose place it is the tables say: an older job that was slow to
+start may take it last, and then it is taken back. Readers use read_committed. Source: ours; Kafka
+transactions.
 """
 
 import threading
@@ -84,10 +85,7 @@ class OwnershipPublisher:
             sent.set_exception(error)
 
     def _is_sent(self, messages: Sequence[Keyed]) -> bool:
-        """Send the messages in one transaction; return True if Kafka took them.
-
-        False if another producer has fenced this one.
-        """
+        """Whether Kafka took them; not from one whose place another has taken."""
         topic, producer = self._topic, self._producer
         try:
             producer.begin_transaction()
@@ -110,9 +108,8 @@ class OwnershipPublisher:
 
 
 def _is_fenced(error: KafkaError) -> bool:
-    """Return True if another producer has fenced this one.
+    """Whether another has taken the place.
 
-    kafka-python raises this itself or, once its sender has heard it, reports it as the producer's
-    state.
+    kafka-python says so itself, or, once its sender has heard it, as the state of the producer.
     """
     return isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error)

@@ -1,6 +1,6 @@
-"""Digest of Python files, by their names and bytes, that identifies code.
+"""Which code it is: a digest of Python files, by their names and bytes.
 
-The job reports it of `lbcore`, and of the user's own strategies.
+Decides nothing; the job says it of `lbcore`, and of strategies of the user's own. Source: ours.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
-"""Checks before set-up or a start: disk space, free ports, a new Python.
+"""What must be true before set-up or a process starts: room on the disk, free ports, a new Python.
 
-Each check passes silently or raises CommandError with the next step. Standard library only.
+Decides nothing: each check passes silently or raises CommandError with the next step. Standard
+library only. Source: ours.
 """
 
 import os

@@ -263,7 +263,7 @@ _ENDINGS = {
 
 
 def _oom_kills() -> int:
-    """Return the kernel's number of out-of-memory kills; 0 if not counted."""
+    """How often the kernel has killed a process for want of memory; 0 where it does not count."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -1,6 +1,6 @@
-"""Manifest and commit metadata that a job starting now would write.
+"""What a job that starts now would write into its manifest, and into its commits.
 
-`checkpoint` compares it with the last one.
+Decides nothing; `checkpoint` compares it with the last one. Source: ours.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def present_manifest(
 
 
 def identity_of(present: Manifest) -> CommitIdentity:
-    """Return the identity for the job's commits; the query's id is known later."""
+    """What its commits say; the query's id is known later."""
     return CommitIdentity(
         query_id="",
         code_version=present.code_version,

@@ -1,7 +1,7 @@
 """Commands over HTTP: every kind by its name, and short ways to the usual ones.
 
 Decides the role that a kind takes and what its outcome is answered with: 200 done, 202 under way
-still, 409 refused, 504 not begun in time.
+still, 409 refused, 504 not begun in time. Source: ours.
 """
 
 import json
@@ -12,22 +12,13 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.service.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import (
-    OBJECT,
-    TEXT,
-    TEXTS,
-    WHOLE,
-    About,
-    Example,
-    Handler,
-    QueryParameter,
-    Route,
-    whole,
-)
-from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
+from jobs.service.reader_process import ReadRefusedError
+from jobs.service.routes import Handler, Route
+from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
 _STATUSES = {"done": 200, "accepted": 202, "refused": 409, "timed_out": 504}
@@ -57,7 +48,7 @@ async def post_command(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_command(request: Request, context: AdminContext) -> Reply:
-    """Return the outcome of a command, from the table `commands`."""
+    """What became of a command, from the table `commands`."""
     return await in_background(context, partial(_read_command, request.params["command_id"]))
 
 
@@ -117,7 +108,7 @@ async def _carry_out(
 
 
 def role_of(kind: str) -> Role:
-    """Return the role that may send a command of this kind."""
+    """Who may ask for it."""
     return Role.OPERATOR if KINDS[kind].about.is_operating else Role.ADMIN
 
 

@@ -1,1 +1,1 @@
-"""Handlers of commands, one module per subject; start with `commands`."""
+"""What carries commands out, one file a subject; begin with `commands`."""

@@ -1,1 +1,1 @@
-"""Decisions of the balancer: their timing, their snapshot and their outcome."""
+"""When the balancer decides, by what snapshot, and what became of what it decided."""

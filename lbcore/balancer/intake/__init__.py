@@ -1,1 +1,1 @@
-"""Intake of a batch: reports, clocks, topics, broker liveness and the brake."""
+"""What a batch's arrivals tell: reports, clocks, topics, who lives, whom to hold back."""

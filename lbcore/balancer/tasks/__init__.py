@@ -1,1 +1,1 @@
-"""Tasks of more than one batch: drains, creations, deletions, waiting commands."""
+"""What takes longer than one batch: drains, creations, deletions, commands that wait."""

@@ -1,7 +1,7 @@
-"""Usage per tenant, checked against the limits of a tenant.
+"""What each tenant has, held against the limits of a tenant.
 
-Decides whether a tenant may have more of something; handlers of commands ask before they create it.
-Counted once per batch, at the first question, then updated as the batch creates more.
+Decides whether a tenant may have more of something; handlers of commands ask before they make it.
+Counted once a batch, at the first question, then kept up as the batch makes more. Source: ours.
 """
 
 from collections import Counter
@@ -15,7 +15,6 @@ from lbcore.balancer.tasks.creations import still_to_be_made
 from lbcore.config.limits import LimitsConfig
 from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
 from lbcore.ownership.records import State
-from lbcore.wire.kinds.record_commands import TOPIC
 
 NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
 TOPICS, PARTITIONS = "topics", "partitions"
@@ -27,10 +26,10 @@ _ADVICE = (
 
 
 def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
-    """Return why a tenant can't have so many more, as a sentence; "" if it can.
+    """Why a tenant can't have so many more, kind → number, as a sentence; "" when it can.
 
-    more: kind → number. What is allowed counts as created from now on, so ask last. O(1), except
-    the first question about a kind in a batch, which counts everything.
+    What is allowed counts as made from now on, so ask last. O(1), but for the first question about
+    a kind in a batch, which counts all there is.
     """
     for kind, count in more.items():
         has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
@@ -42,7 +41,7 @@ def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
 
 
 def reason_not_to_rule(work: Work, name: str, *, is_known: bool) -> str:
-    """Return why a namespace or bundle can't have a rule, as a sentence; "" if it can."""
+    """Why there can't be a rule about a namespace or bundle, as a sentence; "" when there can."""
     return "" if is_known else reason_not_to_add(work, tenant_of(name), {RULES: 1})
 
 
@@ -53,7 +52,7 @@ def note_gone(work: Work, kind: str, tenant: str, count: int = 1) -> None:
 
 
 def has_any(work: Work, kind: str, tenant: str) -> bool:
-    """True if a tenant has any of a kind."""
+    """Whether a tenant has any of a kind."""
     return _counted(work, kind)[tenant] > 0
 
 
@@ -78,11 +77,11 @@ def _bundles(work: Work) -> Counter[str]:
 
 
 def _topics(work: Work) -> Counter[str]:
-    return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
+    return _summed((namespace_of_topic(topic), 1) for topic in work.catalogue.topics)
 
 
 def _partitions(work: Work) -> Counter[str]:
-    found = work.records.of(TOPIC).items()
+    found = work.catalogue.topics.items()
     return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
 
 

@@ -94,10 +94,7 @@ class FilterPipeline:
         )
 
     def candidates(self, question: FilterQuestion, verdicts: Verdicts | None = None) -> Narrowed:
-        """Return the brokers that may take the bundle.
-
-        verdicts: int8[n]; when given, overwritten with each broker's verdict.
-        """
+        """Who may take the bundle; `verdicts` (int8[n]), when given, is overwritten with why."""
         if self.config.pipeline == EXTENSIBLE:
             return self._extensible(question, verdicts)
         return self._modular(question, verdicts)

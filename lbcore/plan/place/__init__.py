@@ -1,1 +1,1 @@
-"""Placement of unowned bundles, with one module per strategy."""
+"""Where an unowned bundle goes: one module a strategy."""

@@ -22,10 +22,7 @@ COUNT_MAX = 2_147_483_647
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobinState:
-    """Position of the rotation.
-
-    count: 0..COUNT_MAX, then 0 again. order: the remembered candidates.
-    """
+    """Whose turn it is. count: 0..COUNT_MAX, then 0 again. order: the remembered candidates."""
 
     count: int = 0
     order: tuple[str, ...] = ()

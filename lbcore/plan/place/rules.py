@@ -50,10 +50,7 @@ class Rule(Protocol):
         ...
 
     def numbers(self, candidates: Ints) -> Floats:
-        """Return the deciding number of each candidate; less is better.
-
-        NaN where nothing decides.
-        """
+        """What decides, a number a candidate, less is better; NaN where nothing does."""
         ...
 
     def placed(self, broker: int, position: int) -> None:
@@ -293,7 +290,7 @@ class RoundRobinRule:
         """Nothing is counted."""
 
     def remembered(self, state: PlacementState) -> PlacementState:
-        """Return the state with the position of the rotation."""
+        """Whose turn it is."""
         turn = self.numbers_of.state(self.turn)
         if self.is_for_excluded:
             return replace(state, excluded_round_robin=turn)

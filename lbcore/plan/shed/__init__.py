@@ -1,1 +1,1 @@
-"""Selection of bundles that leave an overloaded broker, one module per strategy."""
+"""Which bundles leave an overloaded broker: one module a strategy."""

@@ -2,7 +2,7 @@
 
 Decides what it costs when a broker has more of them than it should, and which topics are crowded:
 what belongs together grows together, so a broker that has all of it is the first to be too full.
-Part of what `ballast` makes small (`ballast_objective`).
+Part of what `ballast` makes small (`ballast_objective`). Source: ours.
 
 A broker should have at most twice its fair share of a topic's partitions (by capacity, rounded up,
 at least two), of a namespace's bundles likewise (at least four). Each beyond costs: a partition
@@ -50,10 +50,7 @@ class Crowding:
     may_give: Bools
 
     def cost(self, beyond: Ints) -> float:
-        """Return the cost of a layout.
-
-        beyond: int64[g, n], as of this layout.
-        """
+        """What a layout costs. beyond: int64[g, n], as of this layout."""
         each = np.maximum(beyond, 0).sum(axis=1)
         return float(np.cumsum(each * self.price)[-1]) if len(self.price) else 0.0
 
@@ -62,10 +59,7 @@ class Crowding:
         return int(np.maximum(beyond[list(self.acting)], 0).sum())
 
     def concerns(self, rows: Ints) -> bool:
-        """True if any of the rows is in one of the groups.
-
-        In most searches few rows are.
-        """
+        """Whether any of the rows is in one of the groups: of few searches many are."""
         return bool((self.start[rows] < self.start[rows + 1]).any())
 
     def rows_acting(self) -> Ints:
@@ -75,7 +69,7 @@ class Crowding:
         return rows
 
     def members(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return each membership's position in `rows`, its group and its count."""
+        """Which of the rows each membership is of, its group, its count."""
         first, counts = self.start[rows], self.start[rows + 1] - self.start[rows]
         if (counts <= 1).all():
             at = counts.nonzero()[0]
@@ -86,10 +80,7 @@ class Crowding:
         return at, self.group[each], self.count[each]
 
     def prices(self, beyond: Ints, giver: int, rows: Ints, takers: Ints) -> Floats:
-        """Return the cost that moving each row to each taker adds.
-
-        float64[takers, rows]; below 0 = it spreads.
-        """
+        """What moving each row to each taker adds, float64[takers, rows]; below 0 = it spreads."""
         found = np.zeros((len(takers), len(rows)))
         at, group, count = self.members(rows)
         here = beyond[group, giver]
@@ -141,10 +132,10 @@ def crowding_of(
     acting: tuple[int, ...],
     may_give: Bools,
 ) -> Crowding | None:
-    """Return the groups for the search, None if no broker has too much of any.
+    """What the search is given; None where nobody has too much of anything.
 
     size: float64[n], capacity over mean capacity. acting: topics, by their number in `partitions`.
-    may_give: bool[n], brokers that give because of them. O((bundles + partitions) log of them).
+    may_give: bool[n], who gives for their sake. O((bundles + partitions) log of them).
     """
     bundles, brokers = snapshot.bundles, len(size)
     spaces = len(bundles.namespaces)
@@ -186,6 +177,6 @@ def crowding_of(
 
 
 def _part(total: Floats, share: Floats, least: Ints) -> Floats:
-    """Return the most that a broker should have of a group of that total."""
+    """What a broker should have at most of a group of so many."""
     part: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
     return part

@@ -33,10 +33,7 @@ class Pair:
 
 @dataclass(slots=True, kw_only=True)
 class Offload:
-    """Progress of an offload: the traffic taken so far, and the decisions.
-
-    marked: bytes/s marked to leave. gained: bytes/s gained back.
-    """
+    """What has been taken so far: bytes/s marked to leave, bytes/s gained back, the decisions."""
 
     marked: float = 0.0
     gained: float = 0.0
@@ -82,7 +79,7 @@ class PairMove:
         return offload
 
     def _refusal(self, top: TopBundle) -> TransferRefusal | None:
-        """Return the reason this bundle can't leave the source, in Pulsar's check order."""
+        """Why this bundle can't leave the source, in Pulsar's order of questions."""
         if not self.lookup.is_owner(top.bundle, self.pair.source):
             return TransferRefusal.NOT_OWNED
         if self.lookup.is_excluded(top.bundle):

@@ -1,1 +1,1 @@
-"""Splitting: the bundles to be divided, and the hashes at which they are cut."""
+"""Which bundles are divided, and at which hashes."""

@@ -1,7 +1,8 @@
 """The split rules and algorithms by name, each with its rule in one line.
 
-`ballast strategies` and the documentation list them. The job runs the first rule, the others are
-Pulsar's, to compare it with. Source: Pulsar 4.0.8's class names; the short names are ours.
+Decides nothing; `ballast strategies` and the documentation list them. The job runs the first rule,
+the others are Pulsar's, to compare it with. Source: Pulsar 4.0.8's class names; the short names are
+ours.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Virtual time: a timetable of what happens when.
 
-Decides only the order: by time, then by the order in which things were put down.
+Decides only the order: by time, then by the order in which things were put down. Source: ours.
 """
 
 import heapq
@@ -15,7 +15,7 @@ START_MS = 1_700_000_039_000
 
 
 class Clock:
-    """Virtual time and the queue of scheduled actions."""
+    """Where virtual time stands, and what comes."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS

@@ -3,7 +3,7 @@
 Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
 where its rows come from the source's, and all else the Machines do. A batch whose commit was
 refused is repeated with the same rows and the same time, as Spark does, and must come to the same
-effects.
+effects. Source: ours.
 """
 
 import zlib
@@ -55,25 +55,24 @@ class UncommittedBatch:
 
 
 class RowSource(Protocol):
-    """Source of a job's rows."""
+    """Where a job's rows come from."""
 
     @property
     def parse(self) -> Parse:
-        """Parser of its rows."""
+        """What a row of it says."""
 
     def tick(self) -> None:
         """Put the driver's ticks into it."""
 
     def read_rows(self) -> Sequence[RawMessage]:
-        """Return the rows that have not been read yet."""
+        """What nobody has read yet."""
 
 
 @dataclass(slots=True)
 class Committed:
-    """Contents of the tables.
+    """What the tables hold: newest row and record of each bundle, all rows of the others.
 
-    Holds the newest row and record of each bundle, and all rows of the other tables. tables: the
-    other tables that are kept.
+    tables: the others that are kept.
     """
 
     tables: Collection[str] = REBUILT_FROM
@@ -195,7 +194,7 @@ class Job:
         return self.balancer.step(self.state, updates, now_ms)
 
     def _read(self) -> dict[int, list[RawMessage]]:
-        """Read the uncommitted rows by group: by the hash of the key, as in production."""
+        """What nobody has committed yet, by group: by the hash of its key, as in production."""
         again, self._again = self._again, ()
         groups: dict[int, list[RawMessage]] = defaultdict(list)
         for row in (*again, *self._source.read_rows()):
@@ -236,7 +235,7 @@ def packed_effects(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:
 
 
 def news_of(effects: Sequence[Effect]) -> list[RecordForgotten | RecordRead]:
-    """Return what brokers read after a batch: tombstones first, then records."""
+    """What brokers read after a batch, in their order: tombstones before records."""
     forgotten = [row["bundle"] for one in effects if one.kind == TOMBSTONE for row in one.rows]
     told = [one for one in effects if one.kind in (OWNERSHIP_EVENTS.name, RESEND)]
     records = [record_from_row(row) for one in told for row in one.rows]

@@ -1,8 +1,8 @@
 """The log of a simulated cluster: what Kafka is to the real one, and what a bad network does.
 
 Decides where a message stands (topic, partition, offset, time) and which are lost, repeated or
-late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit on
-a core; the wire has tests of its own.
+late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit
+on a core; the wire has tests of its own. Source: ours.
 """
 
 import zlib
@@ -23,6 +23,7 @@ from lbcore.wire.messages import (
     Position,
     Rejected,
     RejectReason,
+    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -31,6 +32,7 @@ from lbcore.wire.messages import (
 PARTITIONS = 4
 _TOPICS: dict[type, Topic] = {
     Tick: Topic.BROKER_LOAD,
+    ShardLoad: Topic.BROKER_LOAD,
     Heartbeat: Topic.BROKER_LOAD,
     BrokerLoad: Topic.BROKER_LOAD,
     BundleLoad: Topic.BUNDLE_LOAD,
@@ -49,10 +51,10 @@ class Carried(RawMessage):
 
 @dataclass(slots=True)
 class NetworkPath:
-    """Faults of one broker's network path to the log.
+    """How bad one broker's way to the log is. lost, repeated: chances.
 
-    lost, repeated: probabilities. arrives_ms: arrival time of the newest late message. No message
-    overtakes another one of its broker, as in Kafka.
+    arrives_ms: when the newest late message arrives. No message overtakes another one of its
+    broker, as none does in Kafka.
     """
 
     lost: float = 0.0
@@ -118,7 +120,7 @@ class Log:
             self._put_at(Topic.BROKER_LOAD, partition, b"", message)
 
     def read_rows(self) -> list[RawMessage]:
-        """Return the rows that have not been read yet."""
+        """What nobody has read yet."""
         unread, self._unread = self._unread, []
         return unread
 

@@ -1,6 +1,6 @@
-"""Record of a run: samples of true load, moves, decisions, reports, trace hash.
+"""What is kept of a run: samples of true load, moves, decisions, reports; and the trace's hash.
 
-`measures` computes numbers from it.
+Decides nothing; `measures` makes numbers of it. Source: ours.
 """
 
 import hashlib

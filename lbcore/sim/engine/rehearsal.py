@@ -1,6 +1,6 @@
 """A scenario from its start to its end.
 
-Joins the engine with what happens, and tells how far it is.
+Decides nothing; joins the engine with what happens, and tells how far it is. Source: ours.
 """
 
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Evaluation of a run: its measures, its safety, and the best possible results."""
+"""What a run was worth: its measures, its safety, and what would have been possible."""

@@ -1,1 +1,1 @@
-"""Load of topics, bundles and brokers: generated, recorded, or from a trace."""
+"""What topics, bundles and brokers carry: drawn, recorded, or folded from a trace."""

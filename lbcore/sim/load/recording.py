@@ -4,6 +4,7 @@ Decides how rows of `load_history` become load that belongs to hash positions, s
 a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
 two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread over its cells by
 their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
+Source: ours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,10 +38,7 @@ class RecordedNamespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Recorded load.
-
-    times_ms: int64[intervals], ascending, in ms since 1970.
-    """
+    """What was recorded. times_ms: int64[intervals], ascending, in ms since 1970."""
 
     times_ms: Ints
     namespaces: Mapping[str, RecordedNamespace]
@@ -138,10 +136,7 @@ def _bridge(rates: Floats) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Distribution of the cells' load over a namespace's topics.
-
-    Topic targets[i] gets cells[i] × parts[i].
-    """
+    """How cells' load lies over a namespace's topics: topic targets[i] gets cells[i] × parts[i]."""
 
     targets: Ints
     cells: Ints
@@ -169,7 +164,7 @@ def spread_over(space: RecordedNamespace, positions: Ints) -> Spread:
 
 
 def positions_of(space: RecordedNamespace) -> Ints:
-    """Return the default positions of topics: evenly in each cell, as many as it had."""
+    """Where topics lie when nothing else says so: evenly in each cell, as many as it had."""
     lowers, widths = space.edges[:-1], np.diff(space.edges)
     counts = np.minimum(space.topics, widths)
     cells = np.repeat(np.arange(len(counts)), counts)

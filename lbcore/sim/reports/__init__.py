@@ -1,1 +1,1 @@
-"""Reports on a run, and on one that a cluster has recorded."""
+"""What is told of a run, and of one that a cluster has recorded."""

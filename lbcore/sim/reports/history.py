@@ -1,8 +1,8 @@
-"""History of a run from its `load_history`: brokers, owners, imbalance.
+"""What a run really did, by its `load_history`: who was there, who owned what, how even it was.
 
-Decides how the rows become a history. A broker is away while it owns nothing and reports nothing
-new. A bundle has moved when another broker has it an interval later. Usage is a linear function of
-load, fitted to all rows. `backtest` makes a scenario of it.
+Decides how the rows become a history: a broker is away while it owns nothing and reports nothing
+new, a bundle has moved when another broker has it an interval later, and load makes usage as a
+straight line fitted to all rows says. `backtest` makes a scenario of it. Source: ours.
 """
 
 import math
@@ -57,10 +57,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Recorded intervals of a run, in order.
-
-    capacities: of each broker that was ever present.
-    """
+    """What was recorded, interval after interval. capacities: of each broker that ever was."""
 
     intervals: Sequence[Interval]
     capacities: Mapping[str, float]
@@ -122,10 +119,7 @@ def make_history(rows: Iterable[Row], capacities: Mapping[str, float]) -> Histor
 
 
 def _is_begun(intervals: Sequence[Sequence[Row]]) -> bool:
-    """True if the last interval is incomplete.
-
-    It has only the first names of the interval before. intervals: rows by name.
-    """
+    """Whether the last interval has only the first names of the one before. Rows by name."""
     if not intervals[1:]:
         return False
     before, last = ([row["broker"] for row in rows] for rows in intervals[-2:])
@@ -153,10 +147,9 @@ def what_happened(history: History) -> dict[str, float | None]:
 
 
 def beside_least(history: History) -> BesideBound:
-    """Compare the run's imbalance with the least possible one.
+    """How far from the evenest the run was, each interval as long as until the next one.
 
-    Each interval lasts until the next one. The bound is that of the bundles at that time; splitting
-    one may go below it.
+    Held against the bundles that there were then: who splits one may go below.
     """
     times = [interval.at_ms for interval in history.intervals]
     lasted = [after - before for before, after in pairwise(times)]

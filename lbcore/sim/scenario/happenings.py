@@ -1,6 +1,7 @@
-"""Faults and other events of a scenario, and the words that follow each verb.
+"""What can happen in a scenario: faults and events, and the words behind each.
 
-Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` executes it.
+Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` carries it out. Source:
+ours.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +21,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """Syntax of the words after a verb.
-
-    readers: of the options, by name. defaults: values of the options that are left out.
-    """
+    """What stands behind a verb. options: by name, with what they are where left out."""
 
     doc: str
     has_brokers: bool = False
@@ -89,7 +87,7 @@ _VERBS = (*HAPPENINGS, "set", "command")
 
 
 def take_happening(line: Line) -> Happening:
-    """Parse the rest of a line, T VERB ...; raises ScenarioError."""
+    """What the rest of a line says: T VERB ...; raises ScenarioError."""
     at_ms = line.take(words.duration_ms, words.DURATION_FORM)
     verb = line.take(words.one_of(*_VERBS), "what happens: " + ", ".join(_VERBS))
     if verb in ("set", "command"):

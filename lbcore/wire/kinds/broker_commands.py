@@ -1,7 +1,7 @@
 """Commands about brokers, each with all that is declared of it.
 
 Decides whether arguments suit their kind; what becomes of one is `balancer.commands.brokers`'s to
-say.
+say. Source: ours.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""Declaration of a kind of command, in one place, beside its arguments.
+"""What is declared of a kind of command, in one place, beside its arguments.
 
-The parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests read it. A kind is
-a frozen dataclass of its arguments (its docstring is the help) that has this record as `about`.
+Decides nothing: the parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests
+read it. A kind is a frozen dataclass of its arguments (its docstring is the help) that has this
+record as `about`. Source: ours.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,11 +18,11 @@ def _fits(_: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandVerb:
-    """Command line by which users send the command with `ballast`.
+    """How people send it by `ballast`.
 
-    words: the verb, followed by the action if the verb has several. example: arguments that may
-    follow them. optional: positions that may be left out. timeout_ms: maximum wait for the command,
-    unless specified otherwise.
+    words: the verb, and the action behind it if the verb has several. example: what may stand
+    behind them. optional: positions that may be left out. timeout_ms: how long it is waited for at
+    most, unless told otherwise.
     """
 
     words: str

@@ -5,7 +5,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
+from jobs.adapters.http.bounds import Account, Bounds
+from jobs.adapters.http.protocol import BoundedProtocol
 
 
 class Transport(asyncio.Transport):

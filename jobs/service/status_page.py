@@ -1,0 +1,52 @@
+"""The console at `/`: its files, which hold nothing of the cluster and are for everybody.
+
+Decides what the browser may do with them (nothing but ask this service). What the
+console shows it asks from `/v1` and the lookup under the caller's own roles. Source:
+ours; Content Security Policy Level 3.
+"""
+
+from pathlib import Path
+
+from jobs.service.context import AdminContext
+from jobs.service.exchange import Header, Reply, Request
+from jobs.service.routes import Handler, Route
+
+FOLDER = Path(__file__).with_name("page")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: tuple[Header, ...] = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+)
+_TYPES = {
+    ".html": b"text/html; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+
+
+def _serving(name: str) -> Handler:
+    body = (FOLDER / name).read_bytes()
+    headers = ((b"content-type", _TYPES[Path(name).suffix]), *_HEADERS)
+
+    async def serve(request: Request, context: AdminContext) -> Reply:
+        del request, context
+        return Reply(body=body, headers=headers)
+
+    return serve
+
+
+def _route(path: str, name: str) -> Route:
+    return Route(method="GET", path=path, handler=_serving(name), is_open=True)
+
+
+_NAMES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)
+PAGE_ROUTES = (
+    _route("/", "index.html"),
+    *(_route(f"/page/{name}", name) for name in _NAMES if name != "index.html"),
+)

@@ -1,0 +1,122 @@
+"""Restraint: why no plan is made now, or a single bundle stays where it is.
+
+Balancing stands still without brokers, while reports are old because the job is behind, during a
+pause and while the brake is on. Nothing is shed or split while too many reports are stale or too
+many brokers have just restarted, while a plan is open, and in quiet hours. `reason_to_stay` has the
+rules of one bundle, for all that was decided earlier and is carried out now.
+"""
+
+from typing import Any
+
+from lbcore.balancer.decisions.placing import planning_config, usable_brokers
+from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
+from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.state.proposals import Station
+from lbcore.balancer.state.rules import WHOLE_CLUSTER
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.model.names import namespace_of_bundle
+from lbcore.plan.decision import Decision, Kind
+
+PLAN_WAITS = "PlanWaits"
+OBSERVE_ONLY = "observe_only"
+
+Reason = tuple[str, dict[str, Any]]
+"""A label, "" = there is none, and the numbers behind it."""
+
+
+def reason_to_stand_still(work: Work) -> Reason:
+    """Why nothing is moved, split or drained now."""
+    rules, behind_ms = work.rules, work.now_ms - work.times.tick_ms
+    if rules.brake is not None:
+        brake = rules.brake
+        since = {"since_ms": brake.since_ms, "lost": list(brake.lost), "brokers": brake.brokers}
+        return "Brake", since
+    if WHOLE_CLUSTER in rules.paused:
+        paused = rules.paused[WHOLE_CLUSTER]
+        return "Paused", {"since_ms": paused.since_ms, "by": paused.by, "why": paused.reason}
+    if not usable_brokers(work):
+        return "NoBrokers", {"behind_ms": behind_ms}
+    limit_ms = work.config.pipeline.plan_lag_max_ms
+    if behind_ms > limit_ms:
+        return "OutDatedData", {"behind_ms": behind_ms, "plan_lag_max_ms": limit_ms}
+    return "", {}
+
+
+def reason_not_to_balance(work: Work) -> Reason:
+    """Why nothing is shed or split now, though what operators want is carried out."""
+    rhythm, names = work.config.pipeline, usable_brokers(work)
+    live = [entry for entry in work.brokers.values() if not entry.is_silent]
+    stale_ms = work.times.tick_ms - rhythm.report_age_max_ms
+    stale = sum(work.brokers[name].reported_ms < stale_ms for name in names)
+    restarted_ms = work.now_ms - rhythm.restart_settle_ms
+    restarted = sum(entry.restarted_ms > restarted_ms for entry in live)
+    inputs = {
+        "brokers": len(live),
+        "stale": stale,
+        "restarted": restarted,
+        "report_age_max_ms": rhythm.report_age_max_ms,
+        "restart_settle_ms": rhythm.restart_settle_ms,
+        "unsettled_max_percent": rhythm.unsettled_max_percent,
+    }
+    if 100 * stale > rhythm.unsettled_max_percent * len(names):
+        return "StaleReports", inputs
+    if 100 * restarted > rhythm.unsettled_max_percent * len(live):
+        return "JustRestarted", inputs
+    name = open_proposal(work)
+    if name:
+        proposal = work.rules.proposals[name]
+        told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
+        return PLAN_WAITS, told
+    quiet_until_ms = work.config.cluster.quiet_until_ms(work.now_ms)
+    if quiet_until_ms:
+        return "QuietHours", {"until_ms": quiet_until_ms}
+    return "", {}
+
+
+def reason_to_stay(
+    work: Work, bundle: str, destination: str = "", *, is_split: bool = False
+) -> str:
+    """Why a bundle may not be moved or split now, by its rules; "" when it may.
+
+    destination: "" = placement chooses. Splits ignore pins and exclusion, as in a cycle: children
+    stay where their parent's pin is.
+    """
+    namespace = namespace_of_bundle(bundle)
+    if is_deleting(work, namespace):
+        return f"namespace {namespace} is being deleted"
+    if namespace in work.rules.paused:
+        return f"namespace {namespace} is paused"
+    if is_split:
+        return ""
+    if namespace in planning_config(work).shedding.excluded_namespaces:
+        return f"namespace {namespace} is excluded from shedding"
+    pin = work.rules.pins.get(bundle)
+    if pin is not None and pin.broker != destination:
+        return f"it is pinned to {pin.broker}"
+    return reason_not_to_take(work, destination)
+
+
+def is_only_observed(work: Work, decision: Decision) -> bool:
+    """Return whether `cluster.observe_only` keeps a decision from being carried out.
+
+    Drains and pins are commands of people: they are carried out, unless another authority owns the
+    cluster, whose bridge then does nothing either.
+    """
+    is_asked_for = decision.kind is Kind.DRAIN or decision.reason == "Pinned"
+    return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)
+
+
+def open_proposal(work: Work) -> str:
+    """The plan that is carried out for a person, or of a cycle and waits; "" = there is none.
+
+    What a person proposes holds no cycle up while it waits.
+    """
+    return next(
+        (
+            name
+            for name, one in sorted(work.rules.proposals.items())
+            if one.station is Station.APPROVED or (one.station is Station.WAITS and not one.by)
+        ),
+        "",
+    )
