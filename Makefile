@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check coverage lint format draw docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar lab-pulsar
+.PHONY: help run test test-long check coverage lint format draw docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar lab-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,9 +36,6 @@ help: ## Show this list
 
 run: setup ## Start everything on this machine: Kafka, Spark, lookup service, simulated brokers
 	@$(bin)/ballast run-local $(ARGS)
-
-tour: setup ## Let things go wrong on purpose, and show what each tool says of it (some minutes)
-	@$(bin)/ballast tour $(ARGS)
 
 test: setup-dev ## Run every test that fits in 20 minutes, the real Kafka, Spark and Delta included
 	@$(call both,-m "not long")
@@ -88,7 +85,7 @@ bench: setup-dev ## Measure batches, lookups and the planner on this machine; wr
 	@$(bin)/python -m tests.bench $(ARGS) $(if $(SCALE),--scale $(SCALE))
 
 chaos: setup-dev ## Run 1,000 rounds of random clusters and faults in virtual time
-	@$(bin)/ballast chaos $(ARGS)
+	@$(bin)/python -m tests.support.chaos $(ARGS)
 
 package: setup ## Make the wheel, and what a Spark cluster needs of Ballast with the script that submits it
 	@$(bin)/python -m jobs.package $(ARGS)

@@ -1,6 +1,6 @@
 """Pages as Grafana's JSON, by grafana-foundation-sdk (Grafana 10.1 and later).
 
-Decides sizes and looks; what is shown is `pages`'. Needs Python 3.11. Source: ours.
+Decides sizes and looks; what is shown is `pages`'. Needs Python 3.11.
 """
 
 from grafana_foundation_sdk.builders import (

@@ -1,6 +1,6 @@
 """The dashboards of Ballast's own metrics, in the order in which they are looked at.
 
-Each panel says what is normal and what to do otherwise. Source: ours.
+Each panel says what is normal and what to do otherwise.
 """
 
 from dashboards.panel import Kind, Page, Query, Row, growth, of, panel, quantile, rate
@@ -112,17 +112,6 @@ BALANCE = Page(
                   ("not even: load is evened out, not numbers.", "0 on an active broker: is it "
                    "draining, flapping, or shut out by a policy?"),
                   (of("pulsar_sunit_state_chn_owned_su_total"), "{{broker}}")),
-        )),
-        Row(title="Under other strategies, which only think along", panels=(
-            panel("Imbalance it would have", "none",
-                  ("no shadow: nothing (`cluster.shadow`); near the acting strategy's.",
-                   "far below it for days, with few moves: try that strategy."),
-                  (of("ballast_shadow_imbalance"), "{{strategy}}"),
-                  (of("ballast_imbalance"), "acting")),
-            panel("Moves a minute it would make", "short",
-                  ("as few as the acting strategy makes.", "many: evenness has its price; weigh it."),
-                  (growth("ballast_shadow_moves_total", "strategy"), "{{strategy}}"),
-                  kind=Kind.STACKED),
         )),
         Row(title="On the way to a move", panels=(
             panel("Hits of each broker", "short",

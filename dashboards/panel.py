@@ -1,7 +1,7 @@
-"""What a dashboard and a panel are, before they are Grafana's: plain values.
+"""Dashboards and panels as plain values, before they are Grafana's.
 
-Decides nothing. `pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the
-pictures read the same values. Source: ours.
+`pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the pictures read the same
+values.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ RATE = "$__rate_interval"
 
 
 class Kind(str, Enum):
-    """How a panel is drawn."""
+    """Drawing style of a panel."""
 
     LINES = "lines"
     STACKED = "stacked"
@@ -41,7 +41,7 @@ class Panel:
 
     @property
     def description(self) -> str:
-        """What Grafana shows at the panel's corner."""
+        """Text that Grafana shows at the panel's corner."""
         return f"Normal: {self.normal}\n\nOtherwise: {self.otherwise}"
 
 

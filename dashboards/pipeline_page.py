@@ -1,4 +1,4 @@
-"""The dashboard of the streaming job as a program: Spark, Kafka, Delta. Source: ours."""
+"""The dashboard of the streaming job as a program: Spark, Kafka, Delta."""
 
 from dashboards.panel import Kind, Page, Row, growth, of, panel, quantile
 

@@ -1,7 +1,7 @@
 """The alert rules, declared: what fires when, how bad it is, where the runbook has it.
 
 `python -m dashboards` writes them to alerts.yml. Ranges suit the times of conf/base.toml. Each has
-a section of its name in docs/runbook.md. Source: ours.
+a section of its name in docs/runbook.md.
 """
 
 import json
@@ -161,6 +161,8 @@ PULSAR = (
 )  # fmt: skip
 
 BALANCE = (
+    _alert("BallastClusterFull", WARNING, 60, 'ballast_alarm{alarm="full"} == 1',
+           "The brokers of {{ $labels.cluster }} are full: moves can't help, more brokers would."),
     _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
            "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times what it should."),
     _alert("BallastBrokerHeld", WARNING, 180, "ballast_broker_held_seconds > 0",

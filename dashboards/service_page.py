@@ -1,4 +1,4 @@
-"""The dashboard of the lookup and admin service. Source: ours."""
+"""The dashboard of the lookup and admin service."""
 
 from dashboards.panel import Kind, Page, Row, panel, quantile
 
@@ -63,13 +63,7 @@ LOOKUP = Page(
             panel("Processor", "percentunit", ("below 80 % of a core.", "add workers."),
                   (f"rate(process_cpu_seconds_total[{_RATE}])", "{{job}} {{instance}}")),
             panel("Memory", "bytes", ("steady; 400 bytes a bundle.", "it grows for days: report it."),
-                  ("process_resident_memory_bytes", "{{job}} {{instance}}"),
-                  ("ballast_reader_memory_bytes", "its readers of tables {{instance}}")),
-            panel("Readers of tables", "short",
-                  ("0, for 20 s after large reads 1 or 2.", "failures: BallastReadersFail."),
-                  ("ballast_reader_processes", "{{instance}}"),
-                  ("increase(ballast_reader_starts_total[5m])", "started in 5 minutes"),
-                  ("increase(ballast_reader_failures_total[5m])", "failed in 5 minutes")),
+                  ("process_resident_memory_bytes", "{{job}} {{instance}}")),
         )),
     ),
 )  # fmt: skip

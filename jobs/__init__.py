@@ -1,7 +1,7 @@
 """The processes of Ballast and the command that starts them: thin shells around `lbcore`.
 
 A module here fetches values, lets `lbcore` decide, and carries the decisions out. It has no branch
-about load, health or placement. Source: ours.
+about load, health or placement.
 """
 
 VERSION = "0.1.0"

@@ -1,8 +1,8 @@
 """The agent as a library: what a sharded service in Python runs beside itself to be balanced.
 
-Decides nothing; it is the shell of `lbcore.agent.agent`: it reads the ownership topic, runs the
-service's callbacks, sends reports and acknowledgements. `docs/agent.md` shows a whole service.
-Other languages implement the same Machine over the same topics. Source: ours.
+It is the shell of `lbcore.agent.agent`: it reads the ownership topic, runs the service's callbacks,
+sends reports and acknowledgements. `docs/agent.md` shows a whole service. Other languages implement
+the same Machine over the same topics.
 """
 
 import logging
@@ -58,7 +58,7 @@ _S = 1_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the agent behaves; the same settings as the job's sections `agent` and `signals`.
+    """Settings of the agent, as in the job's sections `agent` and `signals`.
 
     fencing: as ownership.fencing; with a lease, agent.agent_lease_ms must suit the job's settings
     (`ballast config check` says so). threads: callbacks at once.
@@ -125,7 +125,7 @@ class Agent:
 
     @property
     def permits(self) -> Permits:
-        """What may be served now; the same object that the callback attach gets."""
+        """Permits to serve; the same object that the callback attach gets."""
         return self._permits
 
     @property
@@ -239,7 +239,10 @@ class Agent:
                     self.metrics.count_record(news.event.record.state)
 
     def _ask_ends(self, last_ms: int) -> tuple[int, Ends | None]:
-        """Where ownership ends now, asked once a heartbeat; None = not due, or no answer."""
+        """Return the time of the last query and the ownership topic's end offsets.
+
+        They are queried once a heartbeat; None = not due, or no answer.
+        """
         now_ms = self._clock.now_ms()
         is_due = now_ms - last_ms >= self._asks_ends_ms
         return (now_ms, self._tail.ends(_ENDS_MS)) if is_due else (last_ms, None)
@@ -274,7 +277,7 @@ class Agent:
         self._holds_lease = holds
 
     def _next_events(self) -> Sequence[Event]:
-        """What has come, waiting for it until the Machine wants to be woken."""
+        """Return new events; waits for them until the Machine's wake-up time."""
         self._calls.look()
         wait_s = _IDLE_WAIT_S
         if self._agent.wake_at_ms is not None:

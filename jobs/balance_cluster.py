@@ -1,7 +1,7 @@
 """The streaming job: load reports in, ownership out.
 
 Decides nothing about load, health or placement: it starts Spark, hands rows to the Machines of
-`lbcore` and their effects to the sink. Source: ours.
+`lbcore` and their effects to the sink.
 """
 
 import argparse
@@ -31,14 +31,14 @@ from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
-from jobs.adapters.processes.clocks import wall_ms
+from jobs.adapters.processes.clocks import ClockSteps, wall_ms
 from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import pass_rarely
-from jobs.adapters.spark.batch_sink import BatchSink
+from jobs.adapters.spark.batch_sink import BatchSink, EachBatch
 from jobs.adapters.spark.checkpoint import (
     DamagedCheckpointError,
     DamagedStateError,
@@ -58,8 +58,6 @@ from jobs.adapters.spark.checkpoint import (
     write_manifest,
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
-from jobs.adapters.spark.clock_steps import ClockSteps
-from jobs.adapters.spark.each_batch import EachBatch
 from jobs.adapters.spark.fatal_errors import (
     error_messages,
     java_failure,
@@ -78,7 +76,6 @@ from jobs.adapters.spark.recovery import (
     rebuilt_states,
     send_all_records,
 )
-from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
@@ -135,8 +132,6 @@ def main(
                 job.stand_by()
             cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
-                if job.standby_query is not None:
-                    job.standby_query.stop()
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
         note(*error.lines())
@@ -177,7 +172,6 @@ class _Job:
     cleanup: ExitStack
     shown: exposition.MetricsPort
     session: SparkSession | None = None
-    standby_query: StandbyQuery | None = None
     ticker: Ticker | None = None
     partitions: int = 1
 
@@ -195,23 +189,12 @@ class _Job:
         return self.session
 
     def stand_by(self) -> None:
-        """Warm up, and rehearse until the job's own query begins."""
+        """Start Spark while another job works: its start takes most of the time of a takeover."""
         check_standby(self.args.state_dir, tuple(self.config.pipeline.clusters), STATE_SCHEMA)
-        log = _logger(self.args.log)
-        address = kafka_address(self.config, self.args.bootstrap)
-        self.standby_query = StandbyQuery(
-            self.warm_up(),
-            self.config,
-            connection_text(address),
-            folder=self.args.state_dir / "spark",
-            log=log,
-        )
-        self.cleanup.callback(self.standby_query.stop, wait_s=_POLL_S)
-        is_warm = self.standby_query.wait(self.end.asked)
+        self.warm_up()
         with suppress(CommandError):  # on one machine the job that it waits for may have the port
-            if is_warm:
-                self.shown.show(standing_by())
-        log({"event": "standby", "warm": is_warm})
+            self.shown.show(standing_by())
+        _logger(self.args.log)({"event": "standby"})
 
     def run(self) -> int:
         """Take over the tables and work until told to stop or the query ends."""
@@ -265,7 +248,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """What the job has taken over, from which a query begins. claimed: its manifest."""
+    """State taken over by the job, from which a query starts. claimed: its manifest."""
 
     job: _Job
     place: KafkaPlace
@@ -297,7 +280,6 @@ class _Start:
             log=log,
             passed=self.job.passed,
             watch=self.told.metrics.see_batch,
-            tell=lambda rows: self.job.ticker.tell(rows) if self.job.ticker else None,
             ends=self.place.ends_after(writer.last_commit()),
         )
         upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
@@ -330,7 +312,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """Who is told of Spark's progress."""
+    """Recipients of Spark's progress."""
 
     log: Callable[[Mapping[str, Any]], None]
     metrics: JobMetrics
@@ -449,7 +431,7 @@ def _ticker(config: Config, address: KafkaAddress) -> Ticker:
     return Ticker(
         producer,
         address.topic_name(Topic.BROKER_LOAD),
-        {name: config.for_cluster(name).cluster.shards for name in config.pipeline.clusters},
+        config.pipeline.clusters,
         config.pipeline.tick_interval_ms,
     )
 

@@ -1,7 +1,7 @@
 """The command `ballast`: finds the verb, lets it run, turns its errors into exit codes.
 
-Decides nothing about what a verb does; the verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done,
-1 failed, 2 misuse, 3 nobody knows (no answer in time). Source: ours.
+Decides nothing about what a verb does; the verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done, 1
+failed, 2 misuse, 3 nobody knows (no answer in time).
 """
 
 import argparse
@@ -93,7 +93,7 @@ def _write_traceback(*error: Any) -> None:
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:
-    """What reads the words behind a verb."""
+    """Build the parser of a verb's arguments."""
     module = importlib.import_module(verb.module)
     parser = Parser(prog=f"ballast {name}", description=module.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -18,7 +18,7 @@ CAUSE_BREAK = "\n      "
 
 
 class Exit(IntEnum):
-    """What the shell learns."""
+    """Exit codes of the process."""
 
     DONE = 0
     FAILED = 1
@@ -67,7 +67,7 @@ class UnknownError(CommandError):
 
 
 def cause_words(cause: Exception) -> str:
-    """Why something failed, in words for an error: an OSError without its number."""
+    """Return the cause of a failure in words: an OSError without its number."""
     return str((isinstance(cause, OSError) and cause.strerror) or cause)
 
 

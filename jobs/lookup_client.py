@@ -1,15 +1,15 @@
 """Lookups inside a Python process: the lookup service's answers without a request each.
 
-Decides nothing: a thread follows the tables, or a lookup service's watch stream where the tables
-can't be read; `lbcore.route` answers. For services that look up more than a request a millisecond,
-or that must go on when no lookup service can be reached. docs/client.md shows it.
+A thread follows the tables, or a lookup service's watch stream where the tables can't be read;
+`lbcore.route` answers. For services that look up more than a request a millisecond, or that must go
+on when no lookup service can be reached. docs/client.md shows it.
 
-    with LookupClient("var/tables", "local") as client:
-        client.wait_ready(timeout_ms=30_000)
-        client.lookup("persistent://acme/orders/t1").broker_url   # 'pulsar://10.0.0.7:6650'
-        client.find("persistent://acme/orders/t1").broker         # 'broker-7', a million a second
+with LookupClient("var/tables", "local") as client:
+    client.wait_ready(timeout_ms=30_000)
+    client.lookup("persistent://acme/orders/t1").broker_url   # 'pulsar://10.0.0.7:6650'
+    client.find("persistent://acme/orders/t1").broker         # 'broker-7', a million a second
 
-Source: ours; the answers are those of Pulsar's extensible load manager (4.0.8).
+The answers are those of Pulsar's extensible load manager (4.0.8).
 """
 
 import threading
@@ -43,11 +43,11 @@ class NotReadyError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How old an answer is.
+    """Age of an answer.
 
     table_version: of ownership_events. age_ms: since it was last known to be the newest.
-    writer_silent_ms: since the batch of the balancer's last commit (it commits every 10 s even
-    when nothing changes), -1 when no commit of its is known.
+    writer_silent_ms: since the batch of the balancer's last commit, -1 when no commit is known. The
+    balancer commits every 10 s even when nothing changes.
     """
 
     table_version: int
@@ -146,18 +146,18 @@ class LookupClient:
 
     @property
     def freshness(self) -> Freshness:
-        """How old answers are at this moment; raises NotReadyError."""
+        """Age of answers at this moment; raises NotReadyError."""
         return _freshness(self._view())
 
     @property
     def last_error(self) -> str:
-        """Why the source can't be followed at the moment, "" when it can."""
+        """Reason why the source can't be followed at the moment, "" when it can."""
         return self._follower.counts.last_error
 
     def lookup(self, topic: str, listener: str = "") -> LookupResult:
-        """What a client that asks for the topic is told, as over HTTP but without waiting.
+        """Return the lookup result for a topic, as over HTTP but without waiting.
 
-        A bundle that is free is asked an owner for, see `kafka` above: ask again a little later.
+        For a free bundle an owner is requested, see `kafka` above: ask again a little later.
 
         topic: a full name, or a short one as Pulsar has them. listener: name of the advertised
         listener whose addresses are wanted. Raises NotReadyError, InvalidNameError.

@@ -1,7 +1,7 @@
 """Several processes that answer on one port, kept running.
 
 Decides how many, and that they end together; who serves a connection, the kernel decides
-(SO_REUSEPORT). Each worker holds its own snapshot. Source: ours.
+(SO_REUSEPORT). Each worker holds its own snapshot.
 """
 
 import socket

@@ -2,7 +2,7 @@
 
 Decides nothing about when (`lbcore.route.owner_requests`): a thread asks through Kafka, or has a
 lookup service ask, which knows whether bundles are assigned on demand. The answer comes by the
-tables, like every change. Source: ours.
+tables, like every change.
 """
 
 import contextlib
@@ -14,8 +14,7 @@ from collections.abc import Callable
 from time import monotonic, time
 
 from jobs.adapters.following.watch_follower import WatchAddress, connect, proof
-from jobs.adapters.http.exchange import read_at_most
-from jobs.adapters.http.lookup_request import lookup_path
+from jobs.adapters.http.client import lookup_path, read_at_most
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.console import CommandError
 from lbcore.route.bundles import BundleRoute

@@ -2,9 +2,9 @@
 
 Decides what that is: the locked packages but for those that Spark brings or that need it, the
 project, the jars, and the words that spark-submit needs. Runs in the project's own environment,
-after set-up. Source: ours.
+after set-up.
 
-    python -m jobs.package [--output dist/spark]
+python -m jobs.package [--output dist/spark]
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""How words on a command line are taken: argparse, which says what it can't take in three parts.
+"""Parser of command lines: argparse with three-part error messages.
 
-Decides how a misuse is worded: what is wrong, why, and what to write instead, with the word that
-was probably meant. Every process and verb reads its words with it. Source: ours.
+Decides the wording of a misuse: the fault, the cause, and the correct form, with the word that was
+probably meant. All processes and verbs use it.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 def add_settings_words(
     to: argparse._ActionsContainer, help_of_set: str = "section.name=value (repeat)"
 ) -> None:
-    """How every process takes settings: --conf (--config, as it was called before) and --set."""
+    """Add --conf (formerly --config) and --set, the options for settings."""
     to.add_argument(
         "--conf",
         "--config",
@@ -145,7 +145,7 @@ def add_settings_words(
 
 
 def add_spark_word(to: argparse._ActionsContainer) -> None:
-    """How Spark is told settings of its own: args.spark is a list of pairs."""
+    """Add the option for Spark's own settings: args.spark is a list of pairs."""
     to.add_argument(
         "--spark",
         action="append",

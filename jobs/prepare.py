@@ -2,9 +2,9 @@
 
 Decides which steps are due: the virtual environment, its packages, the project itself, Java, the
 jars. `make` calls it with the system's Python, so it uses the standard library only. Each step
-leaves its note last, so an interrupted one is simply done again. Source: ours.
+leaves its note last, so an interrupted one is simply done again.
 
-    python3 -m jobs.prepare run|dev
+python3 -m jobs.prepare run|dev
 """
 
 import fcntl
@@ -92,16 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepare(place: Place, purpose: str) -> None:
     """Carry out every step that is not done yet; raises CommandError at the first that can't be."""
     check_python(running_python())
-    java = find_java()
+    java = find_java()  # without Java nothing else is worth the wait
     started_s = time.monotonic()
     steps: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("virtual environment", lambda: make_venv(place)),
         ("packages", lambda: install_packages(place, purpose)),
         ("ballast itself", lambda: install_project(place)),
-        ("jars of Kafka, Spark and Delta", lambda: install_jars(place, java)),
+        ("jars of Kafka and Delta", lambda: install_jars(place, java)),
     )
-    if purpose == "dev":  # tests start Java a hundred times
-        steps += (("what Java loads at each start", lambda: record_classes(place, java)),)
     done = [name for name, step in steps if _timed(name, step)]
     if done:
         note(f"set-up: ready after {time.monotonic() - started_s:.0f} s")
@@ -149,31 +147,9 @@ def install_jars(place: Place, java: Java) -> bool:
     lock_text = LOCK_PATH.read_text()
     if is_complete(place.jars, lock_text):
         return False
-    note("set-up: jars of Kafka, Spark's Kafka connector and Delta (62 MB)")
+    note("set-up: jars of Kafka and Delta (55 MB)")
     (site_packages,) = place.venv.glob("lib/python*/site-packages")
     fetch_locked(place.jars, java.command, site_packages)
-    return True
-
-
-def record_classes(place: Place, java: Java) -> bool:
-    """Record what Kafka and Spark load at each start; False when that was tried already.
-
-    Without it starts take longer, and nothing else: a failure is told, and ends nothing.
-    """
-    locks = [place.root / BUILD_LOCK, place.root / LOCKS["dev"], LOCK_PATH]
-    digest = _digest(locks, java.command, java.build, str(place.jars.root))
-    if _read(place.stamp("classes")) == digest:
-        return False
-    note("set-up: recording what Kafka and Spark load, so that they start sooner (40 s)")
-    log_path = place.venv / "share" / "ballast" / "classes.log"
-    command = [str(place.python), "-m", "jobs.class_archives"]
-    code = run_with_progress(command, log_path=log_path, progress_of=lambda _: None)
-    if code:
-        note(
-            f"    not recorded, so each start takes some seconds longer: {last_lines(log_path)}\n"
-            f"    (all of it in {log_path}; to try again: {' '.join(command)})"
-        )
-    _write_stamp(place.stamp("classes"), digest)
     return True
 
 
@@ -189,7 +165,10 @@ def _pip(place: Place, *arguments: str) -> None:
 
 
 def progress_of_pip(line: str) -> str | None:
-    """What a user sees of a line of pip's output: downloads, builds and the installation."""
+    """Return the text shown for a line of pip's output, None for a hidden line.
+
+    Shown are downloads, builds and the installation.
+    """
     found = re.match(r"\s*Downloading (?:\S+/)?(\S+?)(?:\.metadata)? \((.+)\)$", line)
     if found:
         is_small = found.group(2).endswith(("kB", "bytes"))

@@ -4,10 +4,10 @@ The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away 
 agent.shutdown_timeout_ms + agent.stop_grace_ms at most; a later one ends at once. Exit codes: 0
 every bundle was handed on, 1 ended without, 2 misuse. `docs/agent.md` has a whole service, which
 
-    ballast run-agent --service word_store:make --cluster local --broker store-1
-        --web-service-url http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
+ballast run-agent --service word_store:make --cluster local --broker store-1
+    --web-service-url http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
 
-runs. Decides nothing: it finds the service's callbacks, connects, and waits. Source: ours.
+runs. It finds the service's callbacks, connects, and waits.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What an agent can be told."""
+    """Add the options of an agent."""
     parser.add_argument(
         "--service",
         required=True,
@@ -120,7 +120,7 @@ def _not_handed_on(broker: str, left: Sequence[str], config: Config) -> CommandE
 
 
 def options_of(config: Config, threads: int) -> Options:
-    """How the agent of a cluster behaves under a configuration. Raises MisuseError."""
+    """Return the agent's settings under a configuration. Raises MisuseError."""
     if threads < 1:
         raise MisuseError(
             f"--threads {threads} can't be used",
@@ -153,7 +153,10 @@ class _Stops:
 
 
 def make_callbacks(service: str) -> Callbacks:
-    """What the service's function returns. Raises MisuseError, CommandError when it fails."""
+    """Call the service's function and return its callbacks.
+
+    Raises MisuseError, CommandError when it fails.
+    """
     function = find_service(service)
     try:
         made: object = function()
@@ -192,7 +195,7 @@ def find_service(name: str) -> Callable[[], object]:
 
 
 def identity_of(args: argparse.Namespace) -> Identity:
-    """Who the agent is: an incarnation of the broker that nobody has had before.
+    """Return the agent's identity: a new incarnation of the broker.
 
     Raises MisuseError for a name that no message may carry.
     """

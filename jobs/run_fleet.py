@@ -3,11 +3,11 @@
 Brokers are called broker-1, broker-2, ... Stops at SIGTERM or SIGINT, without a word to anybody, as
 a power cut would. `make run` starts one; beside a job of your own it is
 
-    python -m jobs.run_fleet --bootstrap 127.0.0.1:9092 --state-dir var/fleet --brokers 6
-        --namespace public/default:crc32:64 --load zipf
+python -m jobs.run_fleet --bootstrap 127.0.0.1:9092 --state-dir var/fleet --brokers 6
+    --namespace public/default:crc32:64 --load zipf
 
-for a namespace that the job has or gets. Decides nothing: it reads the command line, connects, and
-lets `jobs.fleet` run. Source: ours.
+for a namespace that the job has or gets. It reads the command line, connects, and lets `jobs.fleet`
+run.
 """
 
 import argparse
@@ -243,7 +243,7 @@ def _catch_up(tail: Tail, loop: FleetLoop) -> None:
 
 
 def settings_of(args: argparse.Namespace) -> FleetSettings:
-    """How the brokers behave. Raises MisuseError."""
+    """Return the settings of the brokers. Raises MisuseError."""
     interval_ms = args.report_interval_ms
     if args.fencing == FENCING_LEASE and args.agent_lease_ms < 2 * args.heartbeat_interval_ms:
         raise MisuseError(
@@ -329,7 +329,10 @@ def _capacities(texts: Sequence[str]) -> Mapping[str, float]:
 
 
 def _origin_ms(state_dir: Path, now_ms: int) -> int:
-    """When virtual time began; kept, so that load goes on where it was after a restart."""
+    """Return the start of virtual time, ms.
+
+    It is kept, so that load continues after a restart.
+    """
     path = state_dir / "load-origin.json"
     if not path.exists():
         state_dir.mkdir(parents=True, exist_ok=True)

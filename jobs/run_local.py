@@ -3,7 +3,7 @@
 Decides only the order in which things start, when a broker is killed, and when it all ends. It
 watches what goes on and shows it: a live view in a terminal, one JSON line a second without one,
 and a summary at the end. A process that dies is started again. A second run with the same folder
-goes on with its tables. Seconds count from the first batch of the streaming job. Source: ours.
+goes on with its tables. Seconds count from the first batch of the streaming job.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _SHAPES = tuple(shape.value for shape in LoadShape)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a run can be told."""
+    """Add the options of a local run."""
     size = parser.add_argument_group("the cluster (kept from the first run with a state folder)")
     size.add_argument("--brokers", type=int, metavar="N", help="simulated brokers (6)")
     size.add_argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)")

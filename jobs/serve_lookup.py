@@ -2,7 +2,7 @@
 
 Decides where it listens and when it ends. Lookups need neither Spark nor Kafka: when they are down,
 it goes on answering and says how old its answers are; requests that change something go to the
-balancer by way of Kafka. Run one or many; each follows the tables itself. Source: ours.
+balancer by way of Kafka. Run one or many; each follows the tables itself.
 """
 
 import argparse
@@ -22,9 +22,8 @@ import uvicorn
 
 from jobs.adapters.delta.arrow_alone import keep_from_pandas
 from jobs.adapters.delta.table_place import table_place
-from jobs.adapters.http.bounds import Bounds, Sweep, Timed
-from jobs.adapters.http.quick import quick_protocol
-from jobs.adapters.http.server_tls import ServerTls
+from jobs.adapters.http.protocol import Bounds, Sweep, Timed
+from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import keep_pauses_short
@@ -32,8 +31,8 @@ from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
 from jobs.parser import Parser, add_settings_words
 from jobs.service.assemble import Service, start_service
-from jobs.service.quick_lookups import QuickLookups
-from jobs.service.shared_metrics import SharedMetrics
+from jobs.service.fast_lookup import QuickLookups, quick_protocol
+from jobs.service.lookup_metrics import SharedMetrics
 from jobs.whole_file import write_whole
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config, changed
@@ -54,7 +53,10 @@ _SHORT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the service can be told; each number here is a setting of section `lookup`, too."""
+    """Add the options of the service.
+
+    Each number here is a setting of section `lookup`, too.
+    """
     parser.add_argument(
         "--tables",
         type=table_place,
@@ -236,7 +238,7 @@ class Server(uvicorn.Server):
 
 
 def _open_files_max() -> int:
-    """How many files and sockets this process may open, once it has asked for all it can get."""
+    """Raise the limit of open files and sockets to its maximum and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

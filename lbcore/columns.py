@@ -1,10 +1,10 @@
 """Records as columns, and back, by their fields: what one batch's operators hand to each other.
 
 Decides how a record is laid out, from its types alone, so that a new field or a wider row is
-declared once, in the record. Many records of one type are packed together: their numbers as
-arrays, the rest as plain lists. Where a type says too little it is annotated: `RowOf`, `RowsOf`,
-`LINES`, `plain.LEFT_OUT`. A layout is this version's of the code: what outlives a batch is packed
-so only under the number of a schema, which changes with the layout (`scorer.tracks`). Source: ours.
+declared once, in the record. Many records of one type are packed together: their numbers as arrays,
+the rest as plain lists. Where a type says too little it is annotated: `RowOf`, `RowsOf`, `LINES`,
+`plain.LEFT_OUT`. A layout is this version's of the code: what outlives a batch is packed so only
+under the number of a schema, which changes with the layout (`scorer.tracks`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class ColumnCodec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What is packed, by the column's name."""
+    """Packed columns by name."""
 
     plain: dict[str, Any]
     arrays: dict[str, Array]
@@ -159,7 +159,7 @@ def _dtype(hint: Any) -> Any:
 
 
 class _Plain:
-    """What JSON has."""
+    """Types that JSON has."""
 
     def __init__(self, hint: Any) -> None:
         self._way = plain_of(hint)

@@ -2,7 +2,7 @@
 
 Decides nothing itself. A Machine computes effects and its next state from its state, the events of
 one micro-batch and that batch's time; Spark, the simulator and the tests are drivers of the same
-object. Source: ours, after Dicer's state machines and bytewax's keyed logic.
+object. After Dicer's state machines and bytewax's keyed logic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ F = TypeVar("F", covariant=True)
 Encoded = TypeVar("Encoded")
 
 
-class Care(Enum):
-    """How a step is guarded against what raises in it, from the cheapest on.
+class IsolationLevel(Enum):
+    """Guard of a step against exceptions in it, from the cheapest on.
 
-    NONE: whatever raises ends the step. ITEMS: it is put aside, see `put_aside`. PACKED: so is
-    what can't be packed. ALL: nothing is tried, everything is put aside.
+    NONE: whatever raises ends the step. ITEMS: the item is left out, see `fault_isolation`.
+    PACKED: so is what can't be packed. ALL: nothing is tried, everything is put aside.
     """
 
     NONE = "none"
@@ -45,7 +45,7 @@ class UnknownStateSchemaError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Generic[S, F]):
-    """What one step answers: the next state (None forgets the key), effects, and a wake-up time."""
+    """Next state (None forgets the key), effects and wake-up time of a step."""
 
     state: S | None
     effects: Sequence[F]
@@ -59,10 +59,15 @@ class Machine(Protocol[S, E, F]):
         """Apply the events of one micro-batch; equal arguments always give equal results."""
         ...
 
-    def step_apart(
-        self, state: S | None, events: Sequence[E], now_ms: int, care: Care, error: Exception
+    def step_isolated(
+        self,
+        state: S | None,
+        events: Sequence[E],
+        now_ms: int,
+        level: IsolationLevel,
+        error: Exception,
     ) -> Step[S, F]:
-        """The same step, without what raises; care: any but NONE. error: why it is taken."""
+        """The same step, without what raises; level: any but NONE. error: why it is taken."""
         ...
 
     def pack(self, state: S) -> Mapping[str, bytes]:
@@ -88,15 +93,17 @@ def step_safely(
     attempt raised, and MemoryError at once: both are no item's fault.
     """
     why: Exception | None = None
-    for care in Care:
+    for level in IsolationLevel:
         if why is None:
             tried = _tried(lambda: machine.step(state, events, now_ms), encode)
         else:
-            tried = _tried(partial(machine.step_apart, state, events, now_ms, care, why), encode)
+            tried = _tried(
+                partial(machine.step_isolated, state, events, now_ms, level, why), encode
+            )
         if not isinstance(tried, Exception):
             return tried
         why = tried
-    raise why or AssertionError("care must have a member, got none")
+    raise why or AssertionError("level must have a member, got none")
 
 
 def _tried(

@@ -1,8 +1,8 @@
 """Arrays and plain data as bytes, and back: the form of packed state and of rows between operators.
 
-Decides nothing. Equal contents always give equal bytes, on any machine (little-endian, sorted
-keys), so bytes may be compared instead of contents. A blob is a JSON header that names each array's
-type and shape, followed by the arrays' buffers. Source: ours.
+Equal contents always give equal bytes, on any machine (little-endian, sorted keys), so bytes may be
+compared instead of contents. A blob is a JSON header that names each array's type and shape,
+followed by the arrays' buffers.
 """
 
 import json

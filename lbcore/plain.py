@@ -1,8 +1,8 @@
 """Values as what JSON has, and back, by their declared types.
 
-Decides nothing. Records become objects by their fields' names, enums their values, tuples and sets
-lists (sets sorted), keys of mappings texts. The way is looked up once for each type, so that a
-field of a record is declared where the record is, and nowhere else. Source: ours.
+Records become objects by their fields' names, enums their values, tuples and sets lists (sets
+sorted), keys of mappings texts. The way is looked up once for each type, so that a field of a
+record is declared where the record is, and nowhere else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ Way = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """How values of one type become plain and come back. None: they are plain as they are."""
+    """Conversion of a type to plain values and back. None: no conversion is needed."""
 
     to: Way | None = None
     back: Way | None = None
@@ -45,7 +45,7 @@ def plain_of(hint: Any) -> Plain:
 
 
 def is_left_out(hint: Any) -> bool:
-    """Whether a field of this type is marked LEFT_OUT."""
+    """Return True if a field of this type is marked LEFT_OUT."""
     return get_origin(hint) is Annotated and LEFT_OUT in hint.__metadata__
 
 
@@ -114,5 +114,5 @@ def _mapping(key: Any, way: Plain) -> Plain:
 
 
 def applied(way: Way | None, value: Any) -> Any:
-    """What a way makes of a value."""
+    """Return the value after a conversion."""
     return value if way is None else way(value)

@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from jobs.service.lookup_names import LOOKUP_METRICS
+from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
@@ -32,6 +32,7 @@ from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -48,70 +49,62 @@ ALL_METRICS = by_name(metric for metrics in METRIC_PAGES.values() for metric in 
 _TABLES_HEAD = """\
 # Tables
 
-Every Delta table that the streaming job writes, from the declarations in `lbcore/model/tables.py`
-(`python -m tests.drawn_pages` writes this page, a test holds it equal). Only that job writes them,
-but for `backtests`, to which `ballast backtest --keep` adds what it found, beside the job;
-anybody may read them, with Spark, delta-rs or any other engine that reads Delta. `ownership_events`
-is the truth: the other tables of ownership can be made from it. Instants are milliseconds since
-1970, UTC. No column is null unless it says so.
+Only the streaming job writes these Delta tables; any engine that reads Delta may read them.
+`ownership_events` is the truth: the other tables of ownership can be made from it. Instants are
+milliseconds since 1970, UTC. No column is null unless it says so. `python -m tests.drawn_pages`
+writes this page from `lbcore/model/tables.py`.
 
-The decision log (`decisions`, `decision_candidates`, `decision_effects`) is bounded. With 1,000
-brokers and 100,000 bundles, 8,640 cycles a day and load that is skewed all day: a cycle that waits
-for hits writes 1 row of `decisions` and 22 of `decision_candidates`, 106 MB a day with the entries
-in Delta's log; one that moves 1,000 bundles, the most that `shedding.max_moves_per_cycle` allows,
-1,000 and 98 rows, and later 1,000 of `decision_effects`, 0.12 MB together. A cluster at rest writes
-a row of `decisions` a cycle (49 MB a day, nearly all of it Delta's log) and nothing else
-(`python -m tests.bench decision_log` measures it).
+| rows of | stay |
+|---|---|
+| `decisions`, `decision_candidates`, `decision_effects` | 90 days; of kind `plan` for ever |
+| `load_history`, `rejected_reports` | 30 days |
+| `audit`; replaced settings in `config_versions`, `settings_in_force` | a year |
+| `ownership_events`, `commands` | `pipeline.history_days`, then by `pipeline.history` |
+| any table that only say that something is no more | 7 days |
+| all others | for ever |
 
-What is committed outlasts a power cut: the job syncs a batch's data files, its commits and their
-folders to the disk before brokers are told. What becomes of a damaged file stands in
-[damaged tables](operate.md#damaged-tables).
+**History.** `pipeline.history` says what becomes of old rows: `archive` (default) lets a row go
+once its archive has it, `drop` lets it go, `keep` keeps all. `python -m jobs.archive_history
+--tables DIR` (by hand, cron or spark-submit, with the job's `--conf` and `--set`) copies due rows
+into the archives beside the job; if it is killed, start it again. Without it nothing goes. With
+`drop`, questions about an older time find nothing. The newest event of each living bundle stays,
+and so do unfinished commands and the 2,000 newest of a cluster. Once rows go, `ownership_events` is
+not append-only for Delta: streaming from it with Spark needs `skipChangeCommits`.
 
-Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`, it joins the
-small files of one table, writes a checkpoint, and removes what is past its time. A version can be
-read for half an hour (the log); a data file that was replaced stays for a day, in
-`bundle_ownership` for an hour, and up to a sixth longer, so that who reads an older version can
-finish. Any other file that lies in a table's folder for as long is removed, too. Rows of the
-decision log stay 90 days (but those of kind `plan` for ever: who proposed and approved what),
-those of `load_history` and `rejected_reports` 30, those of `audit` a year, and so do settings in
-`config_versions` and `settings_in_force` that others have replaced, but for the last ones of
-before; history as below; a row that says only that something is no more (a deleted namespace,
-tenant or topic, a forgotten broker, a rule taken back) 7 days; of `backtests` the newest 20 runs
-of each cluster; all others for ever. Followers that are away for longer load whole.
+**Upkeep.** Between two batches, every 30 s, the job joins the small files
+of one table, writes a checkpoint, and removes what is past its time. A version can be read for half
+an hour. A replaced data file stays for a day, in `bundle_ownership` for an hour, and up to a sixth
+longer. Any other file in a table's folder is removed after as long. Followers that are away for
+longer load everything again.
 
-Rows of `ownership_events` and `commands` past `pipeline.history_days` are history, of which
-`pipeline.history` says what becomes: `archive` (unless set otherwise) lets a row go once its
-archive has it, `drop` lets it go, `keep` keeps all. What stays in any case answers every question
-about the time since: of each living bundle the newest event before, of commands those that have not
-ended and the 2,000 of a cluster that the job remembers. `python -m jobs.archive_history --tables
-DIR` (by hand, by cron or by spark-submit, with the job's `--conf` and `--set`) copies what is due
-into the archives, beside the job, which alone takes rows out of its tables; killed at any point it
-is started again. Without it nothing goes. With `drop` a question about an older time finds nothing.
-With the first row that goes `ownership_events` stops being append-only for Delta: who streams from
-it with Spark needs `skipChangeCommits`.
+**Size.** 1,000 brokers with 100,000 bundles write 49 MB of decision log a day at rest, and 106 MB
+when every cycle waits for hits. A cycle with 1,000 moves, the most that
+`shedding.max_moves_per_cycle` allows, adds 0.12 MB (`python -m tests.bench decision_log`).
 
-`settings_in_force` is what the job decides by, whatever files are where you ask: verbs and the
-lookup service answer by it. How Kafka is reached, who may ask and what agents do is each process's
-own and does not stand in it. What holds now, and who set it:
+**Settings in force.** The job decides by `settings_in_force`; verbs and the lookup service answer
+by it. Kafka's address, access rights and agents' settings are each process's own. What holds now:
 `SELECT setting, value, origin FROM settings_in_force WHERE cluster = 'local' AND at_ms = (SELECT
 MAX(at_ms) FROM settings_in_force WHERE cluster = 'local')`.
 
-`ownership_events/_batches` has the rows that the newest batches owe the other tables: who copies
-the tables copies it too. A rebuild writes from it what a crash kept from them."""
+**Durability.** The job syncs a batch's data files, commits and folders to the disk before brokers
+are told. For damaged files see [damaged tables](operate.md#damaged-tables). Copy
+`ownership_events/_batches` with the tables: it has the rows that the newest batches owe the other
+tables."""
 
 _SQL_HEAD = """\
 # SQL
 
 `ballast sql NAME` answers a ready query, `ballast sql "SELECT ..."` one of your own, over the
-[tables](tables.md) and the views below (`python -m tests.drawn_pages` writes this page from
-`jobs/sql/`, a test holds it equal). It runs in the command's own process with DataFusion, the
-engine that the package `deltalake` carries, so it needs no JVM and answers while the job is away.
-It only reads: a statement runs if the engine's own plan of it has nothing but reading steps, so
-COPY, INTO, INSERT or SET are refused however they are written. Files outside the tables can't be
-named. Decimals are written as text with all digits, durations and intervals as ISO 8601
-durations, bytes that are no UTF-8 as 0x...
+[tables](tables.md) and the views below. `ballast sql NAME --text` writes a ready query, to start
+your own from.
 
-In Spark the same views are made by what `ballast sql --spark` writes, in any session with Delta:
+- It runs in its own process with DataFusion, without a JVM, and answers while the job is away.
+- It only reads: a statement runs if the engine's plan has nothing but reading steps. COPY, INTO,
+  INSERT and SET are refused, and files outside the tables can't be named.
+- Instants that end in `_ms` are milliseconds since 1970, others are UTC to the second.
+- Decimals are text with all digits, durations and intervals ISO 8601, bytes without UTF-8 0x...
+
+`ballast sql --spark` writes the same views for any Spark session with Delta:
 
 ```
 ballast sql --spark --tables DIR > views.sql
@@ -121,37 +114,32 @@ spark-sql --packages io.delta:delta-spark_4.2_2.13:4.4.0 \\
   -i views.sql
 ```
 
-Each ready query is one text, which a test lets both engines answer on the same tables and compares.
-`ballast sql NAME --text` writes it, to start one of your own from. Instants that end in `_ms` are
-milliseconds since 1970, others are UTC to the second."""
+A test compares both engines' answers. `python -m tests.drawn_pages` writes this page."""
 
 _METRICS_HEAD = """\
 # Metrics
 
-What the processes say at `/metrics` for Prometheus, from the declarations in `jobs/telemetry`
-(`python -m tests.drawn_pages` writes this page, a test holds it equal; dashboards and alert rules
-in `dashboards/`, made by `python -m dashboards`, may query nothing else). Names and labels that
-begin with `pulsar_` or `brk_` are Pulsar 4.0.8's: in Pulsar each broker says them of itself, here
-the job says them of each broker, and where in Pulsar the leader counts, the label `broker` is
-`balancer`.
+Each process serves these at `/metrics` for Prometheus. `python -m tests.drawn_pages` writes this
+page from `jobs/telemetry`; dashboards and alert rules in `dashboards/` query nothing else. Names
+and labels that begin with `pulsar_` or `brk_` are Pulsar 4.0.8's. In Pulsar each broker reports
+them of itself, here the job reports them of each broker. Where in Pulsar the leader counts, the
+label `broker` is `balancer`.
 
 - **The job**: `balance_cluster --metrics-port 9400` (0 takes a free port, `--metrics-port-file`
-  says which), at `telemetry.host`. Only the job that holds the tables gives them out, and a standby
-  that is warm its `ballast_job_phase` where the port is free; counters begin at 0 with each start.
+  says which), at `telemetry.host`. Only the job that holds the tables serves them, and a started
+  standby its `ballast_job_phase` where the port is free. Counters begin at 0 with each start.
 - **The lookup service**: `/metrics` on its own port, under the rules of `lookup.open_metrics`. With
-  several workers whichever is asked answers for all, with a label `worker`.
+  several workers any of them answers for all, with a label `worker`.
 - **An agent**: `ballast run-agent --metrics-port 9401`.
 - **The bridge**: `ballast bridge pulsar --metrics-port 9402`.
 
 Each has Prometheus's own `process_*` and `python_gc_*` beside these. A histogram has the series
-`_bucket`, `_sum` and `_count`. Brokers are labels, and a broker that is forgotten takes its series
-with it; bundles are only with `telemetry.bundle_metrics` (five series a bundle); topics, clients
-and whatever anybody can make up never are. The job has 31 series a broker at rest, up to 70
-for one that gives, takes and splits, and 600 more: 30,000 to 70,000 at 1,000 brokers.
+`_bucket`, `_sum` and `_count`. Brokers are labels; a forgotten broker takes its series with it.
+Bundles are labels only with `telemetry.bundle_metrics` (five series a bundle), topics and clients
+never. The job has 31 to 70 series a broker and 600 more: 30,000 to 70,000 at 1,000 brokers.
 
-`python -m tests.integration.eventful_run FOLDER` plays a run with a hotspot, a split, a callback
-that hangs, one that fails, a crash and a drain, has a real Prometheus watch it, and draws every
-dashboard as a PNG file into FOLDER."""
+`python -m tests.integration.eventful_run FOLDER` plays a run with faults under a real Prometheus,
+and draws every dashboard as a PNG file into FOLDER."""
 
 
 def draw_metrics() -> str:
@@ -193,14 +181,14 @@ def _draw_archive(archive: Archive) -> str:
 
 def draw_sql() -> str:
     """The page of the views and the ready queries."""
-    queries = ["## Ready queries", *map(_draw_query, QUERIES)]
+    queries = ["| query | question | how to read the answer |", "|---|---|---|"]
+    queries += map(_draw_query, QUERIES)
     views = ["## Views", *map(_draw_view, VIEWS)]
-    return "\n\n".join([_SQL_HEAD, *queries, *views]) + "\n"
+    return "\n\n".join([_SQL_HEAD, "## Ready queries", "\n".join(queries), *views]) + "\n"
 
 
 def _draw_query(query: Query) -> str:
-    text = query.text.strip()
-    return f"### {query.name}\n\n{query.question} {query.reading}\n\n```sql\n{text}\n```"
+    return f"| `{query.name}` | {query.question} | {query.reading} |"
 
 
 def _draw_view(view: SqlView) -> str:
@@ -263,7 +251,8 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     what = (declaring.__doc__ or "").splitlines()[0]
     names = ", ".join(f"`{one.name}`" for one in fields(declaring))
     role = "an operator" if about.is_operating else "an admin"
-    by = f"`ballast {about.verb.words}`, {role}" if about.verb else "a bridge"
+    others = "a bridge" if declaring in MIRROR_COMMANDS else f"HTTP, {role}"
+    by = f"`ballast {about.verb.words}`, {role}" if about.verb else others
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 

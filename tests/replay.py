@@ -4,8 +4,6 @@ Spark's checkpoint says what each batch read and when it began; Kafka still has 
 Machines, run again on that, must come to the same, whatever the batches were cut into. They begin
 with no state, so all of the past must be there: a run of which some is gone would come to other
 effects batch after batch, by no fault of the code, and is refused.
-
-Source: ours.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What touches the outside world, one module a neighbour: Kafka, Spark, Delta, Java, processes.
+"""Adapters to the outside world, one module each.
 
-Decides nothing about load. The processes in `jobs` put these together. Source: ours.
+Kafka, Spark, Delta, Java and processes.
 """

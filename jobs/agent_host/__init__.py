@@ -1,1 +1,1 @@
-"""What runs a service's callbacks for its agent, and lets none of them do harm."""
+"""Host of a service's callbacks for its agent, protected from their failures."""

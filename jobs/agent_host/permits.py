@@ -1,7 +1,8 @@
-"""What a service asks before each use of a bundle: may it be served, and under which token.
+"""Permission check of a service before each use of a bundle.
 
-Decides by comparing the clock with the time that the agent's Machine allows; no timer is involved,
-so a process that was frozen finds out at its next use. Source: ours.
+Tells whether the bundle may be served, and under which token. Decides by comparing the clock with
+the time that the agent's Machine allows. No timer is involved, so a process that was frozen finds
+out at its next use.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from lbcore.agent.lease import NEVER_MS
 
 
 class Permits:
-    """What may be used; any thread may ask, at any time."""
+    """Bundles that may be used; any thread may ask, at any time."""
 
     def __init__(self, clock: ForwardClock) -> None:
         """clock: the one that the agent's Machine is stepped by."""

@@ -1,7 +1,7 @@
-"""What a service answers to its agent: its load, its topics, and what it raises.
+"""Answers of a service to its agent: its load, its topics and its exceptions.
 
-Decides nothing (`lbcore.agent.readings` says what can be reported); makes sure that no
-answer, whatever it is, ends the thread that asks. Source: ours.
+Decides nothing (`lbcore.agent.readings` says what can be reported). Makes sure that no answer,
+whatever it is, ends the thread that asks.
 """
 
 import logging
@@ -18,7 +18,7 @@ _FAILURE_CHARS_MAX = 4_096
 
 
 def failure_of(error: BaseException) -> str:
-    """What was raised as a sentence, also where its own words can't be had."""
+    """Return an exception as a sentence, even if its own text can't be read."""
     try:
         words = str(error)[:_FAILURE_CHARS_MAX]
     except BaseException:  # noqa: BLE001 its __str__ raises, whatever that is

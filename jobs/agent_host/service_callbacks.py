@@ -1,6 +1,6 @@
-"""What a service offers its agent: the callbacks.
+"""Callbacks that a service offers its agent.
 
-Decides nothing. `jobs.agent` is where services import it from. Source: ours.
+Services import them from `jobs.agent`.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +20,18 @@ def _no_permits(_: Permits) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """What the service does when its agent asks. A callback fails by raising anything.
+    """Functions that the agent calls; each fails by raising anything.
 
-    open(bundle, token): serve the range as one bundle, whatever of it was open before; token is the
+    open(bundle, token): serve the range as one bundle, whatever of it was open before. token is the
     fencing token: it grows with each owner, so a store can refuse an older one. close(bundle,
     token): serve nothing of the range. split(bundle, children, token): serve the range as these
-    bundles. Each may be called again for what is done already. They run in threads, one at a time
-    for a bundle, `Options.threads` at once; one that has not returned after
-    `agent.callback_timeout_ms` has failed. load(): what the service carries now; topics(): of the
-    bundles whose topics have changed, the topics. Both must be quick. attach(permits): called once,
-    before anything else, with what says at each use whether a bundle may be served.
+    bundles. Each may be called again for what is done already.
+
+    These three run in threads, one at a time for a bundle, `Options.threads` at once. One that has
+    not returned after `agent.callback_timeout_ms` has failed. load(): what the service carries now;
+    topics(): of the bundles whose topics have changed, the topics. Both must be quick.
+    attach(permits): called once, before anything else; permits tells at each use whether a bundle
+    may be served.
     """
 
     load: Callable[[], LoadRead]

@@ -1,8 +1,8 @@
 """Runs a service's callbacks for its agent, in threads that no callback can end or hold up.
 
-Decides which thread runs what, and when a callback has taken too long; `agent` decides
-what follows. Whatever a callback raises is an answer, also what is meant to end a process. One
-that does not return keeps its thread, for which another one steps in. Source: ours.
+Decides which thread runs what, and when a callback has taken too long; `agent` decides what
+follows. Whatever a callback raises is an answer, also what is meant to end a process. One that does
+not return keeps its thread, for which another one steps in.
 """
 
 import logging
@@ -130,7 +130,7 @@ class ServiceCalls:
             self._running.append(task)
 
     def _end(self, task: _Task) -> bool:
-        """Whether the task was given up before it ended."""
+        """Finish the task; return True if it was given up before it ended."""
         with self._lock:
             self._running.remove(task)
             if task.is_overdue:

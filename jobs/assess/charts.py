@@ -1,7 +1,6 @@
 """The pictures of a report as inline SVG, readable at the width of a phone.
 
 Decides scales and colours; each picture says in words what it shows, and a table stands beside it.
-Source: ours.
 """
 
 import html

@@ -1,7 +1,7 @@
 """A report as one HTML page that needs nothing else: no script, no font, no picture from outside.
 
 Decides the page's order and looks; `charts` draws, `text` has the tables' words. Every text that
-came from a cluster is escaped. Source: ours.
+came from a cluster is escaped.
 """
 
 from collections.abc import Iterable, Sequence

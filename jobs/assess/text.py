@@ -1,6 +1,6 @@
 """A report for the terminal.
 
-Decides what is shown and how much of it; the values are `lbcore.assess.report`'s. Source: ours.
+Decides what is shown and how much of it; the values are `lbcore.assess.report`'s.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ OF_USAGE = (
     "imbalance here is of usage, with what brokers use without load; above it is of msg/s, so"
     " it may be higher there"
 )
-"""What a reader must know of the strategies' numbers."""
+"""Note for readers on the strategies' numbers."""
 
 
 def lines(report: Report) -> Iterator[str]:

@@ -1,7 +1,6 @@
-"""What each strategy would have made of the minutes that were recorded.
+"""Trial of each strategy on the recorded minutes.
 
-Decides which strategies are tried; the simulator and the league do the
-rest. Source: ours.
+Decides which strategies are tried; the simulator and `backtesting` do the rest.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Looks at a Pulsar cluster, look after look, and hands what was read to the Machines.
 
 Decides when what is asked; every question is one that only reads. What is found is
-`lbcore.assess`'. Source: ours.
+`lbcore.assess`'.
 """
 
 import logging
@@ -35,7 +35,10 @@ _LARGE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssessedCluster:
-    """Which cluster. url: as it was given; cluster: its name in Pulsar."""
+    """Cluster to assess.
+
+    url: as it was given; cluster: its name in Pulsar.
+    """
 
     url: str
     cluster: str
@@ -77,7 +80,7 @@ class ClusterWatch:
 
     @property
     def has_picture(self) -> bool:
-        """Whether loads are known, of bundles where brokers have any."""
+        """True if loads are known, of bundles where brokers have any."""
         rows = self._of_size().rows[LOAD_HISTORY.name]
         is_empty = not any(self._look.owned.values())
         return any(is_empty or row["bundles"] for row in rows)
@@ -99,7 +102,10 @@ class ClusterWatch:
         return why
 
     def report(self) -> Report:
-        """What is known so far; asks each broker for its settings, counters and topics."""
+        """Return the report so far.
+
+        Asks each broker for its settings, counters and topics.
+        """
         brokers = tuple(sorted(self._look.owned))
         self._settings, failed = brokers_settings(self._admin, self._place.cluster, brokers)
         owners, hot = self._read_topics(brokers)
@@ -241,12 +247,13 @@ _ASKS_FOR_OURS = (
     "ALERT_UNKNOWN_CA",
     "ALERT_HANDSHAKE_FAILURE",
 )
-"""What OpenSSL calls the other side's refusal of our certificate, or of none. Where the connection
-is closed before that is read there is only its end."""
+"""OpenSSL's names for the peer's refusal of our certificate, or of none.
+
+Where the connection is closed before that is read, only its end is seen."""
 
 
 def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
-    """Why a cluster can't be assessed at all, and what to do about that."""
+    """Return the error of a cluster that can't be assessed, with the next step."""
     if error.status in (401, 403):
         what = f"{url} does not let us in"
         next_step = "give a super user's token with --auth-token-file, or --tls-cert and --tls-key"

@@ -1,7 +1,7 @@
 """The actuator: carries decisions out through Pulsar's admin interface, each to its end.
 
 Decides nothing of its own: `lbcore.bridge.acting` says what a record needs next. Here are the
-threads, the limits of how much at once and how often, and the answers to Kafka. Source: ours.
+threads, the limits of how much at once and how often, and the answers to Kafka.
 """
 
 import logging
@@ -48,7 +48,10 @@ _MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingLimits:
-    """How much is asked of Pulsar: at once, and in a minute. old_ms: of records not begun."""
+    """Limits of the requests to Pulsar: in flight, and per minute.
+
+    old_ms: age from which a record that was not begun counts as old.
+    """
 
     in_flight: int = 4
     per_minute: int = 60
@@ -224,7 +227,10 @@ class Actuator:
         )
 
     def _owner(self, record: OwnershipRecord) -> str:
-        """Who has the bundle: its destination and its source are asked first."""
+        """Return the broker that has the bundle, "" = none.
+
+        Its destination and its source are asked first.
+        """
         active = self._collector.active()
         named = [name for name in (record.destination, record.source) if name in active]
         for broker in [*named, *(name for name in active if name not in named)]:

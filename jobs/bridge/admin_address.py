@@ -1,6 +1,6 @@
-"""Where Pulsar's admin interface is, how to be let in, and what is said when it does not work.
+"""Address of Pulsar's admin interface, its credentials and error texts.
 
-Decides nothing. `pulsar_admin` asks by it. Source: ours.
+`pulsar_admin` asks by it.
 """
 
 import http.client
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.watched_file import WatchedFile
+from jobs.adapters.http.tls import WatchedFile
 from jobs.console import MisuseError
 
 
@@ -46,7 +46,7 @@ class PulsarAdminError(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it was Pulsar's own no, and not a failure on the way."""
+        """True if Pulsar itself refused the request; False for a failure on the way."""
         return http.client.BAD_REQUEST <= self.status < http.client.INTERNAL_SERVER_ERROR
 
 
@@ -56,12 +56,11 @@ class UnverifiedBrokerError(PulsarAdminError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAddress:
-    """Where the admin interface is and how to be let in.
+    """Address of the admin interface, with credentials.
 
     token_file: read at each request, so a token may be renewed. ca_file, cert_file, key_file: PEM,
-    read again when they change: what replaces a certificate that expires counts within a second.
-    broker_urls: broker as Pulsar lists it → where it answers, for brokers that can't be reached
-    under their own names.
+    read again when they change: a renewed certificate counts within a second. broker_urls: broker
+    as Pulsar lists it → where it answers, for brokers that can't be reached under their own names.
     """
 
     url: str

@@ -1,7 +1,4 @@
-"""The words about Pulsar's brokers and its admin interface that verbs share.
-
-Decides nothing. Source: ours.
-"""
+"""The words about Pulsar's brokers and its admin interface that verbs share."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +9,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 
 
 def add_access_words(group: "argparse._ArgumentGroup") -> None:
-    """Which cluster, who we are, and how long a question may take."""
+    """Add the options for the cluster, our credentials and the timeout."""
     group.add_argument("--pulsar-cluster", default="", metavar="NAME", help="if there are several")
     for option, about in (
         ("--auth-token-file", "file with a super user's token, read at each request"),
@@ -46,7 +43,7 @@ def _broker_url(text: str) -> tuple[str, str]:
 
 
 def add_network_word(words: "argparse._ActionsContainer") -> None:
-    """How much a broker's network carries."""
+    """Add the option for the bandwidth of a broker's network."""
     words.add_argument(
         "--network-mbytes",
         type=float,

@@ -1,8 +1,8 @@
-"""What `ballast attach` has to do with a Pulsar cluster, remembered in the run's folder.
+"""Attachment of `ballast attach` to a Pulsar cluster, kept in the run's folder.
 
-Decides what is looked at before anything starts, and what is given back: Pulsar's own shedding as
-it was. What was so is on disk before it is changed, so that `ballast detach` works after a crash,
-too. Source: ours.
+Decides what is checked before anything starts, and what is given back: Pulsar's own shedding as it
+was. The earlier setting is on disk before it is changed, so that `ballast detach` works after a
+crash, too.
 """
 
 import json
@@ -38,9 +38,10 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstLook:
-    """What a first look shows. sheds: whether Pulsar balances itself; None = no broker says.
+    """Result of a first look at a cluster.
 
-    versions: broker → its version, of those that say it.
+    sheds: whether Pulsar balances itself; None = no broker says. versions: broker → its version, of
+    those that say it.
     """
 
     name: str
@@ -49,7 +50,7 @@ class FirstLook:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def oddities(self) -> Iterator[str]:
-        """What somebody who attaches to it should know first, a sentence each."""
+        """Yield what a user should know before attaching to it, a sentence each."""
         if len(self.brokers) == 1:
             yield f"{self.name} has one broker: nothing can be moved until there is another"
         if len(set(self.versions.values())) > 1:
@@ -98,7 +99,10 @@ def _versions(admin: PulsarAdmin, name: str, brokers: Sequence[str]) -> dict[str
 
 
 def known_attachment(layout: Layout) -> Attachment | None:
-    """What this folder is attached to; raises CommandError where it has simulated brokers."""
+    """Return the attachment of this folder, None = it has none.
+
+    Raises CommandError where the folder has simulated brokers.
+    """
     if (layout.root / SIZE_FILE).exists():
         raise CommandError(
             f"{layout.root} holds a run of simulated brokers",

@@ -2,7 +2,7 @@
 
 Decides the order of one round: look, compare, tell, let the actuator begin; and that it only
 observes until it was told to act and the guard agrees. No Spark in it, no state of its own: after a
-start it knows from Kafka's `ownership` and from Pulsar all that it needs. Source: ours.
+start it knows from Kafka's `ownership` and from Pulsar all that it needs.
 """
 
 import logging
@@ -56,7 +56,10 @@ _TRIED_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
-    """What the bridge is told. cluster: its name here; pulsar_cluster: in Pulsar, "" = the one."""
+    """Options of the bridge.
+
+    cluster: its name here; pulsar_cluster: its name in Pulsar, "" = the only one.
+    """
 
     cluster: str
     pulsar_cluster: str = ""
@@ -97,7 +100,7 @@ class Bridge:
 
     @property
     def metrics(self) -> BridgeMetrics:
-        """What it counts."""
+        """Metrics of the bridge."""
         return self._collector.metrics
 
     def stop(self) -> None:
@@ -153,7 +156,10 @@ class Bridge:
         self._log(look, difference)
 
     def _watch(self, look: Look) -> tuple[Finding, ...]:
-        """What is wrong; what can be mended is asked for, and a doubt brings the next look near."""
+        """Return the findings, and ask for the repairs that are possible.
+
+        A doubt brings the next look near.
+        """
         acts = not self._actuator.bounds.forbidden
         unread = {**self._collector.unread(), **self._policies.unread, **self._unread_settings}
         self.metrics.show_unread([error.label for error in unread.values()])

@@ -1,7 +1,7 @@
 """The collector: asks every broker, sends what it carries to Kafka, and looks who owns what.
 
 Decides when each broker is asked: all at once and each by itself, so that a slow one delays nobody
-and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'. Source: ours.
+and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'.
 """
 
 import http.client
@@ -61,13 +61,13 @@ Send = Callable[[Message], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How often what is asked for, ms; and what a broker's network carries, 0 = as Pulsar says.
+    """Intervals of the requests to Pulsar, ms; and bandwidth of a broker's network.
 
-    quiet_ms: so long after a broker came or went no broker is asked what it owns, unless its
-    manager is the extensible one. Until then others acquire what it had, and the modular manager's
-    answer waits for acquisitions on the one thread that completes them: an acquisition that begins
-    meanwhile stops the broker for good (Pulsar 4.0.8,
-    NamespaceService.getOwnedNameSpacesStatusAsync).
+    network_bytes_per_s: of a broker's network, 0 = as Pulsar says. quiet_ms: so long after a broker
+    came or went no broker is asked what it owns, unless its manager is the extensible one. Until
+    then others acquire what it had. The modular manager's answer waits for acquisitions on the one
+    thread that completes them. An acquisition that begins meanwhile stops the broker for good
+    (Pulsar 4.0.8, NamespaceService.getOwnedNameSpacesStatusAsync).
     """
 
     look_ms: int = 5_000
@@ -83,7 +83,7 @@ class TooSoonError(PulsarAdminError):
 
 @dataclass(slots=True)
 class _Broker:
-    """What is known of one broker, and what is being asked of it."""
+    """State of one broker, and its pending requests."""
 
     told: Told = field(default_factory=Told)
     incarnation: str = ""
@@ -164,7 +164,10 @@ class Collector:
         )
 
     def unread(self) -> Mapping[str, PulsarAdminError]:
-        """What could not be read last → why: namespaces, tenants, and brokers' loads."""
+        """Return what could not be read last → why.
+
+        Covers namespaces, tenants, and brokers' loads.
+        """
         loads = {
             f"load of {name}": one.load_error
             for name, one in list(self._brokers.items())
@@ -209,11 +212,11 @@ class Collector:
         return {name: one.incarnation for name, one in known}
 
     def is_extensible(self) -> bool:
-        """Whether the brokers have the extensible manager, as far as they have been measured."""
+        """Return True if the brokers measured so far have the extensible manager."""
         return any(one.is_extensible for one in list(self._brokers.values()))
 
     def look_up(self, bundle: str) -> Looked:
-        """What a lookup of some topic in a bundle says; raises PulsarAdminError."""
+        """Look up some topic in a bundle; raises PulsarAdminError."""
         with self._lock:
             loaded = self._topics.get(bundle, "")
         topic = loaded or topic_within(bundle)
@@ -239,7 +242,10 @@ class Collector:
         return self._admin.certificates()
 
     def unlisted(self) -> Mapping[str, frozenset[str] | None]:
-        """What brokers say they own that Pulsar has listed of late and lists no more."""
+        """Return the bundles claimed by brokers that Pulsar lists no more.
+
+        Only brokers that it has listed of late. None = no answer.
+        """
         now_s = time.monotonic()
         for name in [one for one, lost in self._lost.items() if lost.until_s < now_s]:
             del self._lost[name]
@@ -343,7 +349,7 @@ class Collector:
         self._unread = dict(failed)
 
     def _forget_bundles(self) -> None:
-        """What was known of bundles that are no more; under the lock."""
+        """Forget bundles that no longer exist; call it under the lock."""
         self._topics = {
             bundle: topic
             for bundle, topic in self._topics.items()
@@ -375,7 +381,10 @@ class Collector:
         return found, failed
 
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:
-        """What somebody else has asked for: the next look shall not be older."""
+        """Store boundaries that another module has read.
+
+        So the next look is not older than they are.
+        """
         self._namespaces[namespace] = boundaries
 
     def _has(self, bundle: str) -> bool:

@@ -1,7 +1,7 @@
 """Follows Pulsar's policies: reads them now and then, and tells the balancer what has changed.
 
 Decides when: told again every `_TOLD_S` should a command have been lost. As long as they could not
-be read once, the bridge has a reason not to act. Source: ours.
+be read once, the bridge has a reason not to act.
 """
 
 import http.client

@@ -3,8 +3,7 @@
 Decides how long to wait, which redirects are followed (Pulsar answers 307 where another broker must
 act, for PUT too; our token goes to brokers that the cluster lists, never from https to http) and
 what of a failure is worth saying. What answers mean is `lbcore.bridge`'s to say. Safe to use from
-many threads. Source: ours; the paths are Pulsar 4.0.8's, and the same in
-4.2.4 and 5.0.0-M1.
+many threads. The paths are Pulsar 4.0.8's, and the same in 4.2.4 and 5.0.0-M1.
 """
 
 import http.client
@@ -16,8 +15,8 @@ from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from jobs.adapters.http.certificates import expired_words
-from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.tls import expired_words
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.redirects import redirect_leads_to_broker
@@ -145,7 +144,7 @@ class PulsarAdmin:
         return self.claims(cluster, broker).owned
 
     def claims(self, cluster: str, broker: str) -> Claims:
-        """What a broker says of the mirrored bundles that it owns; it is asked itself.
+        """Ask a broker itself which of the mirrored bundles it owns.
 
         Pulsar answers this path as the broker that it names, or redirects to it.
         """
@@ -159,7 +158,10 @@ class PulsarAdmin:
         self._raw_of(_owned_path(cluster, broker), cluster, broker)
 
     def may_ask_unlisted(self) -> bool:
-        """Whether a broker that Pulsar lists no more may be asked: its place may be another's."""
+        """Return True if a broker that Pulsar lists no more may be asked.
+
+        Its address may be another's by now.
+        """
         return self._tls is not None or self._address.token_file is None
 
     def load_report(self, cluster: str, broker: str, here: str = "") -> PulsarReport:
@@ -265,11 +267,14 @@ class PulsarAdmin:
         return Looked(hops=tuple(urlsplit(one).netloc for one in (*hops, url)))
 
     def web_service_url(self, cluster: str, broker: str) -> str:
-        """Where a broker answers itself."""
+        """Return the URL where a broker answers itself."""
         return self._base(cluster, broker)
 
     def certificates(self) -> Mapping[str, int]:
-        """Whose (a listed broker, where we begin, ours) → until when it is good, ms since 1970."""
+        """Return the owners of certificates → their end, ms since 1970.
+
+        Owners: each listed broker, the address where we begin, and ours.
+        """
         with self._lock:
             listed = {name: url for name, url in self._bases.items() if name in self._listed}
         return self._shown.ends(self._entry, listed)
@@ -303,7 +308,10 @@ class PulsarAdmin:
         return base
 
     def _own_base(self, cluster: str, broker: str) -> str:
-        """Where Pulsar redirects to for a broker; without a redirect, where its name leads."""
+        """Return the URL that Pulsar redirects to for a broker.
+
+        Without a redirect: the URL of the broker's name.
+        """
         path = _owned_path(cluster, broker)
         entry = self._entry
         answer = self._once("GET", entry + path, b"", None)
@@ -318,7 +326,7 @@ class PulsarAdmin:
         return entry if is_only else self._named_base(cluster, broker, entry)
 
     def _named_base(self, cluster: str, broker: str, entry: str) -> str:
-        """Where a broker's own name leads, or its address by what the one at `entry` tells."""
+        """Return the URL of a broker's name, or its address as told at `entry`."""
         scheme = urlsplit(entry).scheme
         failures = []
         for base in chain([f"{scheme}://{broker}"], self._told_base(broker, entry)):
@@ -395,9 +403,10 @@ class PulsarAdmin:
         return _content(f"GET {path}", answer)
 
     def _checked(self, url: str, location: str) -> str:
-        """Where a redirect of `url` leads; raises PulsarError for whom our token is not meant.
+        """Return the target of a redirect of `url`.
 
-        What Pulsar did not list a moment ago is looked for once in its list of now.
+        Raises PulsarAdminError for a target that must not get our token. A target that Pulsar did
+        not list a moment ago is looked for once in its current list.
         """
         target = urljoin(url, location)
         if self._is_same_place(url, target):
@@ -539,7 +548,7 @@ def _content(asked: str, answer: Answered) -> bytes:
 
 
 def _parsed(path: str, found: Value | Unreadable) -> Value:
-    """What was read of an answer; raises PulsarAdminError for what can't be."""
+    """Return the parsed answer; raises PulsarAdminError if it can't be read."""
     if isinstance(found, Unreadable):
         raise PulsarAdminError(f"{path}: {found.detail}", http.client.OK)
     return found

@@ -1,6 +1,6 @@
-"""Where a redirect may take our token.
+"""Rule for redirects: the targets that may receive our token.
 
-Decides it by what Pulsar lists as its brokers; `jobs.bridge.pulsar_admin` follows. Source: ours.
+Decides by the brokers that Pulsar lists; `jobs.bridge.pulsar_admin` follows.
 """
 
 import http.client
@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 
 def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> bool:
-    """Whether a token that was meant for `url` may be shown where it redirects to.
+    """Return True if a token for `url` may be sent to the redirect's target.
 
-    listed: the brokers as Pulsar names them, host:port of their web services. Over http it must be
-    one of them. Over https the host's certificate proves it, and its port may be another than the
-    one that is listed, which is that of http where a broker speaks both. Never from https to http.
+    listed: the brokers as Pulsar names them, host:port of their web services. Over http the target
+    must be one of them. Over https the host's certificate proves it, and its port may differ from
+    the listed one. That is the port of http where a broker speaks both. Never from https to http.
     """
     try:
         parts = urlsplit(target)

@@ -48,7 +48,7 @@ from lbcore.model.times import duration
 
 _TICK_S, _SAY_S = 2.0, 20.0
 _MOVE_MS, _RESTART_MS = 4_000, 90_000
-"""What a move, and a restart with all that is waited for, took in the lab: for an estimate."""
+"""Time of a move, and of a restart with all its waits, in the lab: for an estimate."""
 _PERSON = "-"
 _TIMES: Mapping[str, tuple[str, str]] = {
     "--ready-within": ("ready_ms", "until all is well before a broker is touched"),
@@ -62,7 +62,7 @@ _TIMES: Mapping[str, tuple[str, str]] = {
 
 
 def add_words(parser: argparse.ArgumentParser) -> None:
-    """Which brokers, how, and how long what may take."""
+    """Add the options: which brokers, how to restart them, and the time limits."""
     group = parser.add_argument_group("Pulsar")
     group.add_argument(
         "--admin-url", default="", metavar="URL", help="web service of any broker (attached: known)"
@@ -159,7 +159,7 @@ class _RollingRestart:
         self._is_felt_known = True
 
     def look(self, rollout: Rollout) -> RestartSight:
-        """What there is to see now."""
+        """Return what can be seen of the restart now."""
         return replace(
             self.watch.look(rollout),
             command=self._deeds.command(rollout)

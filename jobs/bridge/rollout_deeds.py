@@ -1,7 +1,7 @@
 """Carries the deeds of a rolling restart out: commands to the balancer, and the shell's.
 
-Decides nothing: what is to be done is `lbcore.bridge.rolling`'s. A command to the balancer has the
-id of its turn, so that it is carried out once however often it is sent. Source: ours.
+What is to be done is `lbcore.bridge.rolling`'s. A command to the balancer has the id of its turn,
+so that it is carried out once however often it is sent.
 """
 
 import os
@@ -46,7 +46,10 @@ class Deeds:
         self._answered: dict[str, str] = {}
 
     def refused(self, rollout: Rollout) -> str:
-        """Why a command of this turn was, "" when it was not, or none was sent."""
+        """Return why a command of this turn was refused, "" when none was.
+
+        "" also when none was sent.
+        """
         prefix = rollout.command_id("")
         found = (why for one, why in self._answered.items() if one.startswith(prefix))
         return next(filter(None, found), "")
@@ -138,7 +141,10 @@ def command_line(command: str, broker: str) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the shell of that id, in a session of its own as we began it, still runs."""
+    """Return True if the shell of that id still runs.
+
+    It must have a session of its own, as we began it.
+    """
     try:
         if pid <= 0 or os.getsid(pid) != pid:
             return False

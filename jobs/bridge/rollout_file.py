@@ -1,6 +1,6 @@
 """The file in which a rolling restart remembers how far it is, and that one works on it at a time.
 
-Decides nothing. It is written, down to the disk, before anything is done. Source: ours.
+It is written, down to the disk, before anything is done.
 """
 
 import fcntl
@@ -56,7 +56,7 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 def rollout_words(path: Path, now_ms: int) -> str:
-    """How far it is, for a status; "" when there is none, or its file can't be read."""
+    """Describe the progress for a status; "" if there is none, or no readable file."""
     try:
         found = read_rollout(path)
     except CommandError:

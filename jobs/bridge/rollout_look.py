@@ -1,7 +1,7 @@
 """Looks at all that a rolling restart must know: the tables, Pulsar's brokers, what clients feel.
 
 Decides how often whom to ask. What a modular manager owns is asked only of a broker that is drained
-and only now and then, for the question itself may stop a broker (docs/pulsar.md). Source: ours.
+and only now and then, for the question itself may stop a broker (docs/pulsar.md).
 """
 
 import time
@@ -147,7 +147,10 @@ class RestartWatch:
     def _felt_now(
         self, rollout: Rollout, listed: frozenset[str]
     ) -> tuple[float | None, float | None]:
-        """What clients feel of late, by all brokers that tell."""
+        """Return the clients' recent publish and load latency.
+
+        Over all brokers that tell them.
+        """
         if rollout.stage not in _FELT_AT:
             self._felt = (None, None)
         elif self._is_due("felt", _FELT_S):
@@ -162,7 +165,7 @@ class RestartWatch:
         return self._felt
 
     def tells_felt(self) -> bool:
-        """Whether some broker tells what clients feel, as far as it was asked."""
+        """Return True if some broker tells the clients' latency, as far as asked."""
         return not self._pages or any(one.published for one in self._pages.values())
 
     def _is_due(self, what: str, every_s: float) -> bool:
@@ -174,6 +177,6 @@ class RestartWatch:
 
 
 def _unread(key: str, why: str, next_step: str) -> Complaint:
-    """What can't be asked may come back by itself."""
+    """Return a complaint about a failed request, which may recover by itself."""
     next_step = f"{next_step}, {GO_ON}"
     return Complaint(key=key, why=why, next_step=next_step, patience_ms=_PATIENCE_MS)

@@ -1,7 +1,6 @@
 """The certificates of a conversation with Pulsar: ours, and those that brokers have shown.
 
-Decides nothing: how near their ends are is judged by `lbcore.model.certificates`. Safe to use from
-many threads. Source: ours.
+How near their ends are is judged by `lbcore.model.certificates`. Safe to use from many threads.
 """
 
 import threading
@@ -9,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.certificates import ends_in_file
+from jobs.adapters.http.tls import ends_in_file
 
 
 class ShownCertificates:
@@ -21,13 +20,13 @@ class ShownCertificates:
         self._ends_ms: dict[str, int] = {}
 
     def note(self, url: str, ends_ms: int) -> None:
-        """What was shown where somebody was asked; ends_ms: 0 = nothing."""
+        """Record the end of the certificate shown at `url`; ends_ms: 0 = none shown."""
         if ends_ms:
             with self._lock:
                 self._ends_ms[urlsplit(url).netloc] = ends_ms
 
     def ends(self, entry: str, brokers: Mapping[str, str]) -> dict[str, int]:
-        """Whose → until when it is good, ms since 1970.
+        """Return the owners of certificates → their end, ms since 1970.
 
         entry: where we begin to ask. brokers: broker → where it answers itself.
         """

@@ -1,7 +1,7 @@
 """The watchman: gathers what the guardian judges by, and looks topics up as clients do.
 
 Decides nothing but which topics are looked up: those of bundles that are in doubt, and in turn some
-of all that have clients. What is wrong is `lbcore.bridge.guardian`'s to say. Source: ours.
+of all that have clients. What is wrong is `lbcore.bridge.guardian`'s to say.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class Watchman:
         *,
         acts: bool,
     ) -> Judged:
-        """What is wrong, by this look and the lookups that were answered since the last one.
+        """Return the findings of this look and of the lookups answered since the last.
 
         unread: what could not be read of the cluster → why.
         """

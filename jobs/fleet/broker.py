@@ -2,7 +2,7 @@
 
 Carries out the agent's effects at once (messages, reading load) or after a while (callbacks); when
 the agent is stepped, and what waits meanwhile, `lbcore.agent.host` decides. Nothing of it survives
-a start, except its name and labels. Source: ours.
+a start, except its name and labels.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.sim.engine.service import ServedBundles, callback_ms
-from lbcore.sim.load.load import LoadModel
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, LoadModel
 from lbcore.sim.load.noise import uniform
 from lbcore.sim.load.usage import cpu_noise
 from lbcore.wire.format import format_message
@@ -36,7 +36,7 @@ _FIRST_READS = 2
 
 
 class ProcessLife(str, Enum):
-    """What a simulated broker is at the moment; the value is the control server's word."""
+    """State of a simulated broker; the value is the control server's word."""
 
     ALIVE = "alive"
     DRAINING = "draining"
@@ -51,12 +51,12 @@ _RUNNING = frozenset({ProcessLife.ALIVE, ProcessLife.DRAINING, ProcessLife.HANGI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """How simulated brokers behave.
+    """Settings of simulated brokers.
 
-    speed: virtual milliseconds of load for a real one. callback_ms: shortest and longest time that
-    opening, closing or splitting takes. topics_per_read: bundles whose topics are read with each
-    load, 0 = none. capacities: broker → capacity label, 1.0 where absent. failure_domains: brokers
-    are dealt out to so many, 0 = no label. fencing: as the setting ownership.fencing.
+    speed: virtual milliseconds of load per real one. callback_ms: shortest and longest duration of
+    opening, closing or splitting. topics_per_read: bundles whose topics are read with each load, 0
+    = none. capacities: broker → capacity label, 1.0 where absent. failure_domains: number of
+    domains that brokers are dealt out to, 0 = no label. fencing: as the setting ownership.fencing.
     """
 
     cluster: str
@@ -73,7 +73,10 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What comes due for one start of a broker: a callback's end, or (None) the agent's wake-up."""
+    """Item due for one start of a broker.
+
+    call: the callback that ends, or None for the agent's wake-up.
+    """
 
     broker: str
     start: int
@@ -82,7 +85,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSurroundings:
-    """What all brokers share. note: writes one event into the log; origin_ms: virtual time 0."""
+    """State shared by all brokers.
+
+    note: writes one event into the log. origin_ms: virtual time 0.
+    """
 
     settings: FleetSettings
     model: LoadModel
@@ -116,7 +122,7 @@ class SimulatedBroker:
 
     @property
     def is_serving(self) -> bool:
-        """Whether its bundles are open: a paused one's still are."""
+        """True if the broker's bundles are open: a paused broker's still are."""
         return self.life in _RUNNING or self.life is ProcessLife.PAUSED
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
@@ -188,7 +194,7 @@ class SimulatedBroker:
             self._end_first_interval(now_ms)
 
     def come_due(self, due: Sequence[tuple[int, Due]], now_ms: int) -> None:
-        """What the timetable has for this broker, with the times it was due at."""
+        """Process the timetable's items for this broker, with the times they were due."""
         if self._host is not None:
             current = [(at_ms, one.call) for at_ms, one in due if one.start == self.start_number]
             self._host.come_due(current, now_ms)
@@ -267,7 +273,8 @@ class SimulatedBroker:
         self._reads += 1
         field = around.model.at(around.virtual_ms(now_ms))
         noise = cpu_noise(settings.seed, self.name, now_ms // _NOISE_STEP_MS)
-        return [self.service.load_at(field, self.capacity, noise), *self._read_topics(now_ms)]
+        read = self.service.load_at(field, self.capacity, noise, FULL_RATE_MSG_PER_S)
+        return [read, *self._read_topics(now_ms)]
 
     def _read_topics(self, now_ms: int) -> list[TopicsRead]:
         """The topics of a few bundles: newly opened ones first, all in turn when load changes."""

@@ -1,15 +1,13 @@
 """The fleet's control server on the loopback, and the client that the supervisor and tests use.
 
-Decides nothing: each request is carried out by the fleet's own thread.
+Each request is carried out by the fleet's own thread.
 
-    GET  /health                   counts, for the supervisor
-    GET  /brokers[?bundles=1]      life, true load (msg/s in + out), bundles with their tokens
-    GET  /truth                    bundle → [[broker, token], ...] that serve it right now
-    POST /kill/BROKER              at once and without a word; answers what a `Crash` is made of
-    POST /start/BROKER             a new incarnation; a new name joins (also /restart/BROKER)
-    POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
-
-Source: ours.
+GET  /health                   counts, for the supervisor
+GET  /brokers[?bundles=1]      life, true load (msg/s in + out), bundles with their tokens
+GET  /truth                    bundle → [[broker, token], ...] that serve it right now
+POST /kill/BROKER              at once and without a word; answers what a `Crash` is made of
+POST /start/BROKER             a new incarnation; a new name joins (also /restart/BROKER)
+POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
 """
 
 import json
@@ -159,7 +157,7 @@ class FleetClient:
         return self._ask("GET", "/brokers?bundles=1" if with_bundles else "/brokers")
 
     def truth(self) -> dict[str, list[tuple[str, int]]]:
-        """Who serves which bundle right now."""
+        """Return the brokers that serve each bundle right now."""
         served = self._ask("GET", "/truth")
         return {
             bundle: [(broker, token) for broker, token in found] for bundle, found in served.items()
@@ -190,7 +188,7 @@ class FleetClient:
 
 
 def crash_of(body: Mapping[str, Any]) -> Crash:
-    """What the answer to a kill says."""
+    """Parse the answer to a kill."""
     return Crash(
         broker=body["broker"],
         killed_at_ms=body["killed_at_ms"],
@@ -200,7 +198,7 @@ def crash_of(body: Mapping[str, Any]) -> Crash:
 
 
 def sample_of(body: Mapping[str, Any]) -> LoadSample:
-    """What the answer to /brokers says of load."""
+    """Parse the load in the answer to /brokers."""
     serving = [row for row in body["brokers"] if row["life"] in _SERVING]
     return LoadSample(
         at_ms=body["at_ms"],

@@ -1,7 +1,7 @@
-"""What happened in the fleet, as JSON lines with wall times: the judge's source for *served again*.
+"""Events of the fleet, as JSON lines with wall-clock times.
 
-Decides nothing. Events: `opened`, `closed` (bundle, version), `broker alive`, `broker killed` and
-so on. A new process appends. Source: ours.
+They are the judge's source for *served again*: `opened`, `closed` (bundle, version), `broker
+alive`, `broker killed` and so on. A new process appends.
 """
 
 import json

@@ -1,6 +1,6 @@
 """All simulated brokers together: who gets which record, whose time has come, what is true.
 
-Every method is called by one thread, the loop's. Source: ours.
+Every method is called by one thread, the loop's.
 """
 
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Fleet:
         self._broker(name).drain(now_ms)
 
     def take_records(self, messages: Iterable[Received], now_ms: int) -> None:
-        """What came on the ownership topic, to the brokers it concerns."""
+        """Pass records of the ownership topic to the brokers they concern."""
         events: dict[str, list[Event]] = {}
         for news in self.feed.take(messages):
             for name in news.brokers:

@@ -1,7 +1,6 @@
 """The fleet's one thread: records, requests and due times, one after the other.
 
-Decides nothing. Other threads hand it work through `call` and wait for the result.
-Source: ours.
+Other threads hand it work through `call` and wait for the result.
 """
 
 import queue

@@ -1,6 +1,6 @@
-"""What is to be done when: a heap of items by their time.
+"""Timetable: a heap of items by their time.
 
-Decides the order: by time, and of equal times the one that was added first. Source: ours.
+Decides the order: by time, and among equal times the order of addition.
 """
 
 import heapq
@@ -30,5 +30,5 @@ class Timetable(Generic[Item]):
         return found
 
     def next_ms(self) -> int | None:
-        """When the next item is due, None = there is none."""
+        """Return the time at which the next item is due, None = there is none."""
         return self._heap[0][0] if self._heap else None

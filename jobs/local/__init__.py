@@ -1,4 +1,4 @@
-"""What `ballast run-local` is made of: processes, their logs, the live view, the summary.
+"""Parts of `ballast run-local`: processes, their logs, live view and summary.
 
-Decides nothing about load. `jobs.run_local` puts it together. Source: ours.
+Decides nothing about load. `jobs.run_local` puts it together.
 """

@@ -1,6 +1,6 @@
 """A run beside a real cluster: the processes of every run, and the bridge.
 
-What is shown meanwhile is the caller's. Source: ours.
+What is shown meanwhile is the caller's.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """The commands that a local run sends: its namespaces.
 
-Decides their names and hash functions: every second one is hashed with murmur3_32, so that both
-are always in use. Source: ours.
+Decides their names and hash functions: every second one is hashed with murmur3_32, so that both are
+always in use.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What the simulated fleet truly does: load, open bundles, crashes.
+"""True state of the simulated fleet: load, open bundles, crashes.
 
-Decides nothing; it asks the fleet's control server once a second and reads its event log. A fleet
-that does not answer is left out of that second. Source: ours.
+It asks the fleet's control server once a second and reads its event log. A second without an answer
+from the fleet has no sample of it.
 """
 
 import difflib
@@ -50,7 +50,7 @@ class FleetWatch:
         self._crashes = LineTail(layout.crashes, from_end=True)
 
     def is_ready(self) -> bool:
-        """Whether the control server answers."""
+        """Return True if the control server answers."""
         try:
             return bool(self._client().health())
         except CommandError:
@@ -140,7 +140,7 @@ def broker_of(row: Mapping[str, Any]) -> FleetBroker:
 
 
 def is_opened(line: Mapping[str, Any]) -> bool:
-    """Whether a line of the fleet's event log says that a bundle was opened."""
+    """True if the line of the fleet's event log is the opening of a bundle."""
     return line.get("event") == "opened"
 
 

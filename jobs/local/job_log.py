@@ -1,6 +1,6 @@
-"""What the streaming job says of its batches, folded into what a run shows and sums up.
+"""Log of the streaming job's batches, folded for a run's view and summary.
 
-Decides nothing; the lines are made by the job's sink, one a batch and cluster. Source: ours.
+The job's sink writes the lines, one per batch and cluster.
 """
 
 from collections import Counter, deque
@@ -94,7 +94,7 @@ class JobLog:
         self._add_silence(line)
 
     def silent_now(self, now_ms: int) -> Silence:
-        """Which brokers are silent, as of the newest batch."""
+        """Return the brokers that are silent, as of the newest batch."""
         return silence_of(self.silence.values(), now_ms)
 
     def _add_silence(self, line: Mapping[str, Any]) -> None:

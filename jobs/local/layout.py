@@ -1,7 +1,6 @@
-"""Where a local run keeps its state, and what it must remember from one run to the next.
+"""State folder of a local run, and the state kept from one run to the next.
 
 Decides that brokers, namespaces and bundles stay as the first run with this state made them.
-Source: ours.
 """
 
 import fcntl
@@ -24,7 +23,10 @@ _LOOKUP_PORT_FILE, _SETTINGS_FILE = "lookup-port.json", "settings.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large the cluster is. bundles: of all namespaces together, as they are created."""
+    """Size of the cluster.
+
+    bundles: of all namespaces together, at creation.
+    """
 
     brokers: int = 6
     namespaces: int = 2
@@ -92,7 +94,7 @@ class Layout:
 
     @property
     def fleet_port(self) -> Path:
-        """Where the fleet's control server listens; there only while it runs."""
+        """File with the port of the fleet's control server; exists only while it runs."""
         return self.fleet / "control-port"
 
     @contextmanager
@@ -111,7 +113,7 @@ class Layout:
             yield
 
     def is_held(self) -> bool:
-        """Whether a run has the folder now; False also where nobody may look."""
+        """True if a run holds the folder now; False also if the lock can't be read."""
         try:
             with (self.root / "run.lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """Reads the JSON lines that another process appends to a file.
 
-Decides nothing. A line counts when its end is written; the file may not be there yet, may be
-replaced by a new one, and may hold a line cut off by a crash. Source: ours.
+A line counts when its end is written; the file may not be there yet, may be replaced by a new one,
+and may hold a line cut off by a crash.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""What the user asked a local run to be.
-
-Decides nothing. Source: ours.
-"""
+"""Options of a local run."""
 
 from dataclasses import dataclass
 

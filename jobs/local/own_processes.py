@@ -1,7 +1,7 @@
 """The processes that every run on this machine has: Kafka, the streaming job, the lookup service.
 
 Decides the order of the start, and that what dies is started again; the last process (simulated
-brokers, or the bridge to a cluster) and what is shown meanwhile are the caller's. Source: ours.
+brokers, or the bridge to a cluster) and what is shown meanwhile are the caller's.
 """
 
 import time
@@ -73,7 +73,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
             self.supervisor.start(stack.kafka_spec(self._kafka))
 
     def news(self) -> list[str]:
-        """What has died or was started again since the last call, in words."""
+        """Return the deaths and restarts since the last call, in words."""
         return [self._words(event) for event in self.supervisor.watch()]
 
     def _words(self, event: ProcessEvent) -> str:

@@ -2,7 +2,7 @@
 
 Decides when to ask which topic; `lbcore.sim.judge.judge` decides what an answer was worth. Threads,
 one kept connection each: a lookup that waits for an owner holds up nobody else. Used by
-`run_local`. Source: ours.
+`run_local`.
 """
 
 import threading
@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_topic
@@ -37,7 +37,7 @@ _MOST_LATE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProberSettings:
-    """What is asked, and how.
+    """Settings of the prober.
 
     base_url: http://host:port of the lookup service. events_table: the folder of ownership_events.
     clock_allowance_ms: see `OwnershipHistory.judge`; all clocks are this machine's.
@@ -66,10 +66,10 @@ class ProbeCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
-    """What the prober found out; latencies in ms, None where there was nothing to measure.
+    """Results of the prober; latencies in ms, None if nothing was measured.
 
     visible_*: from a decision (its batch's `now_ms`) to the first answer, of any worker, that
-    showed the new broker; unseen: decisions that no answer showed. failures: reason → count.
+    showed the new broker. unseen: decisions that no answer showed. failures: reason → count.
     wrong_answers: the first ones, for people.
     """
 

@@ -1,7 +1,6 @@
 """One local run from its start to its summary.
 
 Decides what is done each second, and the end: the prober first, then the processes, Kafka last.
-Source: ours.
 """
 
 import threading
@@ -22,7 +21,6 @@ from jobs.adapters.processes.processes import ProcessSpec
 from jobs.console import CommandError, note
 from jobs.local import stack
 from jobs.local.commands import create_commands, namespaces_of, send_commands
-from jobs.local.display import Display, hints, make_display
 from jobs.local.fleet_watch import FleetWatch, crash_broker
 from jobs.local.job_log import JobLog
 from jobs.local.layout import Layout, Size
@@ -38,6 +36,7 @@ from jobs.local.status import (
     imbalance_of,
     recent_percentile,
 )
+from jobs.local.terminal import Show, run_display
 from lbcore.explain.job_state import (
     NEVER_MS,
     JobState,
@@ -87,8 +86,8 @@ class LocalRun:
             self._processes.start("simulated brokers", self._fleet_spec)
             self.is_started = True
             self._watch_kafka.start()
-            with make_display(self._options, hints(self._wiring)) as display:
-                self._watch(stop, display)
+            with run_display(self._wiring, is_headless=self._options.is_headless) as show:
+                self._watch(stop, show)
             ended_ms = wall_ms()
             self._watch_kafka.close()
             restarts = self._processes.supervisor.restarts()
@@ -101,7 +100,7 @@ class LocalRun:
         self._layout.fleet_port.unlink(missing_ok=True)
         return stack.fleet_spec(self._wiring, self._size, self._options, self._fleet.is_ready)
 
-    def _watch(self, stop: threading.Event, display: Display) -> None:
+    def _watch(self, stop: threading.Event, show: Show) -> None:
         due_ms = wall_ms()
         while not (stop.is_set() or self._is_over()):
             for news in self._processes.news():
@@ -111,7 +110,7 @@ class LocalRun:
             self._carry_out_kills()
             if wall_ms() >= due_ms:
                 due_ms = max(due_ms + _SECOND_MS, wall_ms())
-                display.show(self._look())
+                show(self._look())
             stop.wait(_POLL_S)
 
     def _look(self) -> RunStatus:
@@ -176,7 +175,7 @@ class LocalRun:
         )
 
     def _troubles(self) -> Iterator[str]:
-        """What is wrong now, the cause of most else first."""
+        """Yield the current problems, the likely root cause first."""
         judged = self._judged()
         if judged.around.kafka or not judged.is_present:
             yield from job_alarms(judged)

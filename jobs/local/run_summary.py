@@ -1,7 +1,7 @@
 """The summary of a run: every number that an acceptance or a release note quotes.
 
 Decides only which numbers belong together; each is defined in `lbcore.sim.summary`,
-`lbcore.sim.judge.judge` or by the process that measured it. Source: ours.
+`lbcore.sim.judge.judge` or by the process that measured it.
 """
 
 import os
@@ -32,7 +32,7 @@ WINDOW_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What was gathered during a run; times are the wall's, in ms.
+    """Data gathered during a run; times by the wall clock, in ms.
 
     samples: the fleet's true load, one a second; opened: each bundle that a broker opened.
     owned: each bundle that became Owned, from ownership_events, in the order of the records.
@@ -75,7 +75,7 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Return the machine that the numbers were measured on."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "cores": os.cpu_count(),

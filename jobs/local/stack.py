@@ -1,7 +1,7 @@
 """The processes of a local run: what each is, how it is started, when it is ready.
 
 Decides which process is told what, and the order in which they end (what uses Kafka before Kafka).
-Keeping them alive is `jobs.adapters.processes.processes`. Source: ours.
+Keeping them alive is `jobs.adapters.processes.processes`.
 """
 
 import dataclasses
@@ -31,7 +31,10 @@ _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What the processes of a run must know. config: what overlays and assignments make of it."""
+    """Shared settings of a run's processes.
+
+    config: the result of overlays and assignments.
+    """
 
     layout: Layout
     bootstrap: str
@@ -42,7 +45,7 @@ class Wiring:
 
     @property
     def lookup_url(self) -> str:
-        """Where topics are looked up."""
+        """Base URL of topic lookups."""
         return f"http://127.0.0.1:{self.lookup_port}"
 
     def config_words(self, option: str) -> tuple[str, ...]:
@@ -142,7 +145,7 @@ def ensure_topics(wiring: Wiring) -> None:
 
 
 def answers_http(port: int, path: str) -> bool:
-    """Whether something on this loopback port answers HTTP within 1 s, with whatever status."""
+    """True if the loopback port answers HTTP within 1 s, with any status."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", path)

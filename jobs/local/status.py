@@ -1,7 +1,6 @@
 """One moment of a local run as a value: what the live view draws and the headless line says.
 
 Decides only which numbers are shown; how each is defined stands in `lbcore.sim.summary`.
-Source: ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -118,7 +117,10 @@ def broker_order(name: str) -> tuple[str, int, str]:
 
 
 def bundles_served(sample: LoadSample | None, fleet: Sequence[FleetBroker], job: JobLog) -> int:
-    """How many bundles the fleet truly serves, and other brokers by the job's newest batch."""
+    """Return the number of bundles that are served.
+
+    Those of the fleet are the true ones, those of other brokers are by the job's newest batch.
+    """
     others = sum(int(one["bundles"]) for one in beside(fleet, job).values())
     return (sample.bundles_open if sample else 0) + others
 

@@ -1,1 +1,4 @@
-"""What the operators' verbs share: words of a command line, sending, finding a running stack."""
+"""Shared code of the operators' verbs.
+
+Words of a command line, sending commands, and finding a running stack.
+"""

@@ -1,10 +1,11 @@
 """Backtests: what another strategy would have made of the load that a real run has recorded.
 
 Decides what is read of the tables and how the answer is worded; `lbcore.sim.reports.backtest` makes
-the scenario, the simulator runs it, the league's metrics judge it. Nothing is sent. Source: ours.
+the scenario, the simulator runs it, COLUMNS judge it. Nothing is sent.
 """
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,22 +17,19 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_instant, parse_duration_ms
-from jobs.operating.league_figures import COLUMNS
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of, note_wrong
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments
 from lbcore.config.tree import Config
-from lbcore.explain.kept_backtests import cheapest_first
 from lbcore.model.times import duration
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.judge.possible import BAR, BesideBound, beside_bound
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
-from lbcore.sim.reports.backtest import backtest_scenario
+from lbcore.sim.reports.backtest import MOVE_PRICE, backtest_scenario, run_cost
 from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
 from lbcore.sim.reports.report import format_value
-from lbcore.sim.reports.tuning import MOVE_PRICE, imbalance_cost, move_cost
 from lbcore.sim.scenario.model import Scenario
 
 RECORDED = "recorded"
@@ -53,8 +51,18 @@ _FLOOR = "floor_adjusted.mean"
 _WIDE = 18
 _WEIGHED = ("cost", "imb mean", "bound", "over", "above", "nobody")
 _RATIOS = ("imbalance.mean", "bound.mean", "over_bound.mean")
-_COLUMNS = {title: named for title, named in COLUMNS.items() if named[0]}
-"""Those of the league that the simulator measures."""
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "floor p50": ("floor_adjusted.p50", ""),
+    "floor p95": ("floor_adjusted.p95", ""),
+    "imb p50": ("imbalance.p50", ""),
+    "imb p95": ("imbalance.p95", ""),
+    "balanced": ("balanced", f"{BAR}"),
+    "moves": ("moves", ""),
+    "thrash": ("thrash", ""),
+    "splits": ("splits", ""),
+    "unserved": ("unserved", ""),
+}
+"""Title → metric and its argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +85,7 @@ class Recorded:
 
 
 def add_past_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, which part of it, what is set for all, and with how many processes."""
+    """Add the options: run, part of it, settings for all, and number of processes."""
     parser.add_argument(
         "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
     )
@@ -92,7 +100,10 @@ def add_past_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def recorded_of(args: argparse.Namespace, where: Whereabouts) -> Recorded:
-    """What the options name: a recording in a file, or the tables. Raises CommandError."""
+    """Read the recording that the options name: a file, or the tables.
+
+    Raises CommandError.
+    """
     return read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
 
 
@@ -105,7 +116,7 @@ def settings_of(args: argparse.Namespace, where: Whereabouts) -> Config:
 
 
 def read_recorded(reader: TableReader) -> Recorded:
-    """What the tables recorded. Raises CommandError."""
+    """Read the load that the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
     rows = read_history(reader.root, reader.cluster)
     return Recorded(place=reader.root, rows=rows, brokers=known)
@@ -181,7 +192,7 @@ def _try(
 
 
 def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any] | None:
-    """The league's numbers of one strategy on what was recorded; None where it was given up.
+    """Return the figures of one strategy on what was recorded; None where it was given up.
 
     strategy: what the row calls it, "" = as it was set.
     """
@@ -194,7 +205,7 @@ def recorded_row(past: Past) -> dict[str, Any]:
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,
-        **{metric: found.get(metric) for metric, _ in _COLUMNS.values()},
+        **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
     }
 
 
@@ -210,7 +221,7 @@ def weighed_row(past: Past) -> dict[str, Any]:
 
 
 def bundles_of(past: Past) -> int:
-    """How many there were at the start."""
+    """Return the number of bundles at the start."""
     return sum(space.bundles for space in past.scenario.namespaces)
 
 
@@ -218,18 +229,17 @@ def _judged(strategy: str, done: Run) -> dict[str, Any]:
     return {
         "strategy": strategy or AS_SET,
         "hash": done.recorder.hash(),
-        **{metric: measure_named(done, metric, about) for metric, about in _COLUMNS.values()},
+        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
     }
 
 
 def _weighed(
     past: Past, floor: float | None, moves: float | None, beside: BesideBound
 ) -> dict[str, Any]:
-    """What a run cost, as tuning weighs it, and how far from the evenest it was."""
+    """Return what a run cost, and its distance from the most even assignment."""
     length_ms = past.recording.length_ms
     return {
-        "cost": imbalance_cost(floor)
-        + move_cost(moves or 0.0, bundles_of(past), length_ms, MOVE_PRICE),
+        "cost": run_cost(floor, moves or 0.0, bundles_of(past), length_ms),
         _FLOOR: floor,
         "imbalance.mean": beside.imbalance,
         "bound.mean": beside.bound,
@@ -257,9 +267,9 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"100 % of a broker is taken for {fit.full_rate:.0f} msg/s, idle {fit.idle:.1f} %"
         + (f": fitted to {fit.rows} rows" if fit.rows else ": no row says how load makes usage")
     )
-    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in _COLUMNS)
+    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in COLUMNS)
     for row in rows:
-        cells = [format_value(metric, row[metric]) for metric, _ in _COLUMNS.values()]
+        cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield from _weighed_lines(rows)
     yield BIAS
@@ -269,7 +279,7 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Each beside the least that was possible, the cheapest first."""
     yield ""
     yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
-    for row in sorted(rows, key=cheapest_first):
+    for row in sorted(rows, key=_by_cost):
         cells = [
             f"{row['cost']:.2f}",
             *(format_value("imbalance", row[name]) for name in _RATIOS),
@@ -277,3 +287,9 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield WEIGHED
+
+
+def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
+    """Return the order of strategies: cost, then moves, then name; unknown figures last."""
+    cost, moves = (math.inf if row[name] is None else row[name] for name in ("cost", "moves"))
+    return cost, moves, row["strategy"]

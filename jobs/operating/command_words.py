@@ -3,7 +3,6 @@
 Decides which argument is a position and which an option: what must be given is a position, in the
 order of its declaration; what has a default is an option of the same name with dashes; a time in
 `_ms` is written as a duration, without the `_ms`. Values are read by `lbcore.wire.commands` alone.
-Source: ours.
 """
 
 import argparse
@@ -34,29 +33,51 @@ def commands_of(verb: str) -> Mapping[str, CommandVerb]:
 
 
 def phrases_with(action: str) -> Sequence[str]:
-    """What is said with an action as its second word ("drain": ["broker drain"]), in order."""
+    """Return the sorted phrases whose second word is the action.
+
+    Example: "drain" gives ["broker drain"].
+    """
     spoken = (declaring.about.verb for declaring in KINDS.values())
     return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
 
-def add_commands(actions: Any, verb: str) -> None:
-    """A parser within the verb for each of its commands. actions: what `add_subparsers` gave."""
-    for kind, spoken in commands_of(verb).items():
-        summary = (KINDS[kind].__doc__ or "").strip().splitlines()[0]
+def add_verb(parser: argparse.ArgumentParser) -> Any:
+    """Add what the verb of a parser takes; return where actions of its own are added.
+
+    A verb has an action for each command, or one command with options for others.
+    """
+    commands = commands_of(parser.prog.split()[1])
+    actions = [kind for kind, verb in commands.items() if len(verb.words.split()) > 1]
+    if len(actions) == len(commands):
+        found = command_actions(parser)
+        add_commands(found, commands)
+        return found
+    (plain,) = commands.keys() - actions
+    _add_command(parser, plain, commands[plain])
+    for kind in actions:
+        flag = commands[kind].words.split()[1]
+        parser.add_argument(
+            flag, dest="command_kind", action="store_const", const=kind, help=_summary(kind)
+        )
+        parser.epilog = f"example: {parser.prog} {flag}\n{parser.epilog}"
+    return None
+
+
+def add_commands(actions: Any, commands: Mapping[str, CommandVerb]) -> None:
+    """A parser for each command. actions: from `command_actions`."""
+    for kind, spoken in commands.items():
         name = spoken.words.split()[1]
-        parser = actions.add_parser(name, help=summary, description=summary)
+        parser = actions.add_parser(name, help=_summary(kind), description=_summary(kind))
         add_json_option(parser, default=argparse.SUPPRESS)
         _add_command(parser, kind, spoken)
 
 
-def add_command(parser: argparse.ArgumentParser, verb: str) -> None:
-    """What the one command of a verb takes, which has no action behind it."""
-    ((kind, spoken),) = commands_of(verb).items()
-    _add_command(parser, kind, spoken)
+def _summary(kind: str) -> str:
+    return (KINDS[kind].__doc__ or "").strip().splitlines()[0]
 
 
 def command_actions(parser: argparse.ArgumentParser) -> Any:
-    """Where verbs within a verb are added."""
+    """Add the subparsers of a verb's actions."""
     return parser.add_subparsers(title="what to do", metavar="ACTION", dest="action", required=True)
 
 
@@ -154,7 +175,7 @@ def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: A
 
 
 def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = VERB_TIMEOUT_MS) -> None:
-    """How a command is sent, and how long it is waited for."""
+    """Add the options for sending a command and the timeout of the wait."""
     group = parser.add_argument_group("sending")
     group.add_argument(
         "--wait",

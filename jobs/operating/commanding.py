@@ -1,7 +1,7 @@
-"""What every verb that sends a command does: send it, wait for its end, say what became of it.
+"""Send a command, wait for its end, and report the outcome: shared by all verbs.
 
 Decides the exit code (0 done or sent, 1 refused or failed, 3 nobody knows). With --dry-run nothing
-is sent: the balancer's own code carries the command out on what the tables say. Source: ours.
+is sent: the balancer's own code carries the command out on what the tables say.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from jobs.console import CommandError, Exit, UnknownError, answer, note, three_p
 from jobs.operating.command_words import read_command
 from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
-from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.stack_words import Whereabouts, whereabouts
+from jobs.operating.status_rows import read_rehearsal_rows
 from lbcore.balancer.state.outcome import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobWord, judge_job
@@ -165,13 +165,13 @@ def _say_outcome(
 
 
 def _afterwards(command: Command, outcome: CommandOutcome) -> str:
-    """What its kind says may be done next."""
+    """Return the next step that the command's kind suggests."""
     known = {**command.arguments, **outcome.result}
     return KINDS[command.kind].about.afterwards.format_map(known)
 
 
 def _next_step(command: Command, status: str) -> str:
-    """What helps when a command was not carried out; a reason says what is wrong."""
+    """Return the advice for a command not carried out; the reason names the fault."""
     if status == "timed_out":
         return "`ballast status` says how the job is; ask again with more time: --timeout 5m"
     if status == "refused":
@@ -240,7 +240,7 @@ def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) ->
 def _outlook(
     config: Config, rows: RehearsalRows, command: Command, times: tuple[int, int]
 ) -> Outlook | None:
-    """What a drain would bring, in the words of `plan --dry-run`; None of other commands.
+    """Return the forecast of a drain, as in `plan --dry-run`; None for other kinds.
 
     times: now, and the age of the tables.
     """

@@ -1,7 +1,7 @@
 """Looks at everything around a cluster that is wrong more often than Ballast itself.
 
 Decides what is looked at and from when on it is worth a word: this machine, the tables, Kafka, the
-job. Nothing is changed. Source: ours.
+job. Nothing is changed.
 """
 
 import os
@@ -67,7 +67,7 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What is looked at: where, when; with_kafka: whether Kafka is, too."""
+    """Scope of an examination: place and time; with_kafka: include Kafka."""
 
     where: Whereabouts
     now_ms: int
@@ -139,7 +139,7 @@ def _java() -> Iterator[DoctorFinding]:
 def _jars() -> Iterator[DoctorFinding]:
     absent = absent_jars(default_store())
     if absent:
-        text = f"{len(absent)} are missing: what needs them fetches them at first need (62 MB)"
+        text = f"{len(absent)} are missing: what needs them fetches them at first need (55 MB)"
         yield warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
     else:
         yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
@@ -269,7 +269,9 @@ def _job(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[D
         step = "mend Kafka first" if around.kafka else around.read_log
         yield fail("job", text, f"{step}; `ballast status` says more")
     elif status.phase is ClusterPhase.OFF:
-        yield warn("job", text, "`ballast resume` or `ballast release-brake` when that is right")
+        yield warn(
+            "job", text, "`ballast resume` or `ballast resume --release-brake` when that is right"
+        )
     else:
         yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
     told = [words for words in status.alarms if not (around.kafka and around.kafka in words)]

@@ -2,7 +2,7 @@
 
 Decides what a picture shows and how it says what it shows: title, axes with units, a legend, what
 happened at the top. Needs matplotlib (`pip install 'ballast[plots]'`); `simulate --plot` imports
-this module only then. Source: ours; load over the hash space in time is PD's key visualizer.
+this module only then. Load over the hash space in time is PD's key visualizer.
 """
 
 import math
@@ -50,7 +50,7 @@ _OTHER = "#777777"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shot:
-    """What is drawn. title: of the scenario, and its strategy."""
+    """Data of a picture. title: of the scenario, and its strategy."""
 
     title: str
     run: Run
@@ -68,9 +68,9 @@ class Shot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnRun:
-    """What is drawn of one of several runs: how even it was, and when bundles moved.
+    """Data drawn of one of several runs: imbalance, and times of moves.
 
-    imbalances: floor-adjusted, at times_ms; NaN where nothing was to be judged.
+    imbalances: floor-adjusted, at times_ms; NaN where nothing could be judged.
     """
 
     title: str
@@ -92,7 +92,7 @@ class DrawnRun:
 
 
 def drawn_run(title: str, strategy: str, run: Run) -> DrawnRun:
-    """What is drawn of a run beside others."""
+    """Return the data to draw of a run beside others."""
     samples = run.recorder.samples
     found = [floor_adjusted_of(sample) for sample in samples]
     return DrawnRun(
@@ -185,7 +185,7 @@ def draw_loads(shot: Shot, figure: Figure) -> None:
 
 
 def draw_imbalance(shot: Shot, figure: Figure) -> None:
-    """How even load is, with and without what no move can undo."""
+    """Draw the imbalance of load, with and without the part that no move can undo."""
     axes = _axes(shot, figure, "Imbalance", "highest load / mean load (1 = all alike)")
     samples = shot.run.recorder.samples
     times = [shot.time(sample.at_ms) for sample in samples]
@@ -202,7 +202,7 @@ def draw_imbalance(shot: Shot, figure: Figure) -> None:
 
 
 def draw_moves(shot: Shot, figure: Figure) -> None:
-    """How many bundles moved when, and why."""
+    """Draw the number of bundles moved over time, by reason."""
     run = shot.run
     edges = np.linspace(0.0, shot.time(run.scenario.run_ms), _BARS + 1)
     axes = _axes(shot, figure, "Moves by reason",
@@ -273,7 +273,7 @@ def _axes(shot: Shot, figure: Figure, what: str, unit: str, *, legend_room: bool
 
 
 def _mark_happenings(shot: Shot, axes: Axes) -> None:
-    """What the scenario lets happen, named above the picture where there is room for it."""
+    """Mark the scenario's events, with labels above the picture where they fit."""
     last = -np.inf
     room = shot.time(shot.run.scenario.run_ms) / _LABELS_MAX
     for one in shot.run.scenario.happenings:

@@ -1,7 +1,7 @@
-"""How people write times on a command line: 30s, 5m, an instant, or so long ago.
+"""Times on a command line: 30s, 5m, an instant, or a time before now.
 
-Decides nothing else; how long something lasts is worded by `lbcore.model.times.duration`, on every
-screen. Source: ours; instants are ISO 8601.
+Decides nothing else; `lbcore.model.times.duration` words durations on every screen. Instants are
+ISO 8601.
 """
 
 import argparse

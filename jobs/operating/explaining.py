@@ -1,7 +1,7 @@
 """Reads what an explanation is made of, and asks `lbcore.explain` for it.
 
 Decides which rows are read: those of a window before the moment that is asked about, and the
-decisions that a bundle's own records name. Used by the verb and by the service. Source: ours.
+decisions that a bundle's own records name. Used by the verb and by the service.
 """
 
 import json
@@ -48,7 +48,7 @@ _GROWING = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainQuestion:
-    """What is asked. name: bundle, broker or decision; "" for the cluster.
+    """Question to explain. name: bundle, broker or decision; "" for the cluster.
 
     at_ms: 0 = now, which is now_ms.
     """

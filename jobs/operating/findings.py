@@ -1,6 +1,6 @@
-"""What `ballast doctor` finds: one thing looked at, how it is, what it means, what to do.
+"""Findings of `ballast doctor`: subject, verdict, meaning and advice.
 
-Decides how findings read and the exit code. Source: ours.
+Decides the wording of findings and the exit code.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from jobs.console import CommandError
 
 
 class FindingVerdict(str, Enum):
-    """How a thing is: fine, to be looked at some day, or in the way of work."""
+    """Verdict of a finding: fine, to be looked at some day, or an obstacle to work."""
 
     OK = "ok"
     WARN = "warn"
@@ -53,7 +53,7 @@ def fail(subject: str, what: str, next_step: str) -> DoctorFinding:
 
 
 def looked(subject: str, look: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
-    """What a look finds; that it can't be looked at is a finding, too."""
+    """Return the findings of a look; a failure to look is a finding, too."""
     found: list[DoctorFinding] = []
     try:
         found.extend(look())

@@ -1,7 +1,7 @@
 """Asks `lbcore.foresight.foresee` what the next cycles would do.
 
 Decides what a strategy's name stands for; `outlook` words the answer. Nothing is sent. Used by the
-verb and by the service. Source: ours.
+verb and by the service.
 """
 
 from jobs.adapters.delta.table_reader import TableReader
@@ -9,8 +9,8 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.own_strategies import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook
-from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.simulations import STRATEGIES, settings_with
+from jobs.operating.status_rows import read_rehearsal_rows
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee
@@ -18,9 +18,10 @@ from lbcore.plan.shed.own import own_shedding
 
 
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
-    """What would happen. config: what the job was started with. strategy: "" = as it is set.
+    """Forecast the next cycles. config: the one the job was started with.
 
-    Raises MisuseError for a question that can't be asked, CommandError for one without an answer.
+    strategy: "" = as it is set. Raises MisuseError for a question that can't be asked, CommandError
+    for one without an answer.
     """
     asked = WhatIf(
         settings=(*settings_of(strategy, config), *what_if.settings),
@@ -47,7 +48,7 @@ def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: What
 
 
 def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
-    """What a strategy's name stands for: the rule that sheds, and a placement that suits it."""
+    """Return the settings of a strategy: its shedding rule and a suitable placement."""
     if not strategy:
         return ()
     if strategy in config.own:

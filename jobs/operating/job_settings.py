@@ -1,8 +1,8 @@
-"""What the job decides by, as it has told the tables: verbs and the service answer by that.
+"""Settings in force of the job, as told to the tables, for verbs and the service.
 
-Decides whose word counts: what the asker names explicitly, then what the job was started with, then
-the asker's own files (of what the job doesn't tell, and for tables from before it told). What
-commands have changed comes on top elsewhere (`in_force`). Source: ours.
+Decides the precedence: first what the asker names explicitly, then what the job was started with.
+Last come the asker's own files, for what the job doesn't tell and for tables from before it told.
+Changes made by commands come on top elsewhere (`in_force`).
 """
 
 from collections.abc import Collection

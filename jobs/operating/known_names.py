@@ -1,6 +1,6 @@
 """Names that somebody asks for: one that nobody has is an error, never an empty answer.
 
-Decides who has a name: the tables' newest rows. Source: ours.
+Decides who has a name: the tables' newest rows.
 """
 
 import difflib

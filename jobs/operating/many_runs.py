@@ -2,7 +2,7 @@
 
 Decides how the work is dealt out, and what Ctrl-C does: what is done is kept, what is under way is
 given up (a run in this process ends at its next sample), and a second Ctrl-C ends at once. What a
-run comes to does not depend on how many run beside it. Source: ours.
+run comes to does not depend on how many run beside it.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import RawArray
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jobs.console import CommandError, note
 from jobs.operating.run_progress import RunProgress
@@ -24,14 +24,14 @@ from lbcore.sim.engine.rehearsal import Tell
 
 Result = TypeVar("Result")
 
-LOOKED_EACH_S = 0.25
-STOPPED = "stopped: what follows is what was known by then"
+_POLL_S = 0.25
+_STOPPED = "stopped: what follows is what was known by then"
 _shares: Any = None
 """In a process that works: how far each item is, shared with the process that waits."""
 
 
 def add_workers_argument(parser: argparse.ArgumentParser) -> None:
-    """What `ManyRuns` is given."""
+    """Add the option for the number of processes of `ManyRuns`."""
     parser.add_argument(
         "--workers",
         type=whole_number,
@@ -39,19 +39,6 @@ def add_workers_argument(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes side by side; the answer is the same with any number",
     )
-
-
-class Runs(Protocol):
-    """Items that are worked on side by side, wherever that is. is_cut: Ctrl-C ended it early."""
-
-    is_cut: bool
-
-    def results(self, items: Sequence[Any]) -> Iterator[Any]:
-        """What each item came to, in their order."""
-
-
-SideBySide: TypeAlias = Callable[[Callable[[Any, Tell], Any]], Runs]
-"""What is done with an item → who does it."""
 
 
 class ManyRuns(Generic[Result]):
@@ -69,16 +56,16 @@ class ManyRuns(Generic[Result]):
         self.is_cut = False
 
     def results(self, items: Sequence[Any], weights: Sequence[float] = ()) -> Iterator[Result]:
-        """What each item came to, in their order, as soon as it is known.
+        """Yield the result of each item, in their order, as soon as it is known.
 
-        weights: how long each takes in proportion to the others; none: all the same. Raises
-        CommandError when a process was ended by somebody else.
+        weights: duration of each in proportion to the others; none: all the same. Raises
+        CommandError if somebody else ended a process.
         """
         if not items:
             return
         weights = [max(1.0, weight) for weight in weights] or [1.0] * len(items)
         progress = RunProgress(self._what, len(items))
-        with until_interrupted(self._cut):
+        with _until_interrupted(self._cut):
             alone = self._workers == 1 or len(items) == 1
             found = (self._here if alone else self._beside)(items, weights, progress)
             for result in found:
@@ -87,7 +74,7 @@ class ManyRuns(Generic[Result]):
                     yield result
             progress.clear()
         if self.is_cut:
-            note(STOPPED)
+            note(_STOPPED)
 
     def _here(
         self, items: Sequence[Any], weights: Sequence[float], progress: RunProgress
@@ -118,7 +105,7 @@ class ManyRuns(Generic[Result]):
             try:
                 for future in futures:
                     while not (future.done() or self.is_cut):
-                        wait([future], timeout=LOOKED_EACH_S)
+                        wait([future], timeout=_POLL_S)
                         done = sum(one.done() for one in futures)
                         progress.tell(done, _passed(shares, weights))
                     if self.is_cut and not future.done():
@@ -141,7 +128,7 @@ class ManyRuns(Generic[Result]):
 
 
 @contextmanager
-def until_interrupted(cut: Callable[[], None]) -> Iterator[None]:
+def _until_interrupted(cut: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C calls `cut`, where this is the main thread; the next one is as usual."""
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:

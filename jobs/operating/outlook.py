@@ -1,6 +1,6 @@
 """A foresight as people and programs read it: what comes when, what it brings, what is not known.
 
-Decides how much is shown. Shared by `plan --dry-run` and `broker drain --dry-run`. Source: ours.
+Decides how much is shown. Shared by `plan --dry-run` and `broker drain --dry-run`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ _LISTED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What would happen, and how old the tables are that say so (-1: the job never wrote)."""
+    """Forecast, and the age of the tables it is from (-1: the job never wrote)."""
 
     found: Foresight
     tables_age_ms: int
 
     @property
     def has_faults(self) -> bool:
-        """Whether a strategy of the user's own did something wrong in a cycle."""
+        """True if a custom strategy misbehaved in a cycle."""
         return any(one["reason"] in FAULTS for one in self.found.skips)
 
     def to_json(self) -> dict[str, Any]:

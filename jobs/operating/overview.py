@@ -1,6 +1,6 @@
 """Reads what is shown of a cluster at one glance: by the status page, and by `ballast top`.
 
-Decides how far back is looked; what is said is `lbcore.explain.overview`'s. Source: ours.
+Decides how far back is looked; what is said is `lbcore.explain.overview`'s.
 """
 
 from jobs.adapters.delta.rows import literal
@@ -41,7 +41,10 @@ def read_overview(
 
 
 def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:
-    """How even the load was, a moment an interval of load_history; summed up by the engine."""
+    """Return the balance of load, a moment an interval of load_history.
+
+    The engine aggregates it.
+    """
     engine = SqlEngine(reader.root, (LOAD_HISTORY.name,))
     found = engine.query(
         "SELECT minute_ms, COUNT(*) AS brokers, AVG(msg_rate) AS mean, MAX(msg_rate) AS most"  # noqa: S608 (a number and a quoted name)

@@ -1,7 +1,7 @@
 """Plans that wait for a person: those there are, one in full, and the way back from what was done.
 
 Decides what an undo moves: each bundle that is where the plan, the time or the drain has put it
-goes back to whom it was taken from. Source: ours.
+goes back to whom it was taken from.
 """
 
 import json
@@ -100,7 +100,10 @@ def way_back(
 
 
 def _why_nothing(reader: TableReader, plan: str) -> str:
-    """Why nothing can go back. plan: of which nothing was moved or split; "" = it was another."""
+    """Return the reason why nothing can be undone.
+
+    plan: the one of which nothing was moved or split; "" = it was another.
+    """
     if not plan:
         return "no bundle that was moved is elsewhere than it was"
     rows = reader.rows("decisions", ["inputs"], "kind = 'plan'")
@@ -110,14 +113,17 @@ def _why_nothing(reader: TableReader, plan: str) -> str:
 
 
 def _balanced(reader: TableReader, plan: str, since_ms: int) -> list[dict[str, Any]]:
-    """What cycles have decided since, of one plan if it is named; the oldest first."""
+    """Return the decisions of cycles since then, the oldest first.
+
+    If a plan is named: those of that plan only.
+    """
     kinds = ", ".join(f"'{kind}'" for kind in sorted(_UNDONE))
     rows = reader.rows("decisions", _READ, f"at_ms >= {since_ms} AND kind IN ({kinds})")
     return [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
 
 
 def _drained(reader: TableReader, broker: str) -> list[dict[str, Any]]:
-    """What the broker's last drain has moved away, the oldest first."""
+    """Return the moves of the broker's last drain, the oldest first."""
     require_known(reader, broker=broker)
     condition = f"kind = '{Kind.DRAIN.value}' AND source = {literal(broker)}"
     rows = sorted(reader.rows("decisions", _READ, condition), key=lambda row: row["at_ms"])
@@ -143,7 +149,7 @@ def known(found: Mapping[str, PlanProposal], name: str) -> PlanProposal:
 
 
 def _is_of(row: Mapping[str, Any], plan: str) -> bool:
-    """Whether balancing did it, for this plan if one is named."""
+    """True if balancing made the decision, for this plan if one is named."""
     inputs = json.loads(row["inputs"])
     return (
         bool(row["bundle"]) and "refused" not in inputs and (not plan or inputs.get("plan") == plan)

@@ -1,7 +1,7 @@
-"""How far a long computation is, and how long it still takes: one line on standard error.
+"""Progress and remaining time of a long computation, a line on standard error.
 
-Decides the words and how often they come: a bar that is drawn over itself on a terminal, a line
-each half minute elsewhere, nothing of what is over within seconds. Source: ours.
+Decides the words and their frequency: a bar redrawn in place on a terminal, a line each half minute
+elsewhere. What ends within seconds shows nothing.
 """
 
 import sys

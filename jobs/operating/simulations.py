@@ -1,16 +1,13 @@
 """Scenarios from files, and the configuration that one is run with; shared by the verbs.
 
 Decides which settings a strategy's name stands for, and what lies upon what: the defaults (or
-Pulsar's), the scenario's own lines, the strategy, the command line. Source: ours.
+Pulsar's), the scenario's own lines, the strategy, the command line.
 """
 
-import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.own_strategies import require_loaded, with_own
@@ -47,7 +44,7 @@ bundle comes or goes; an average over reports, minutes apart, would be far slowe
 
 
 def settings_with(shedder: Shedding) -> tuple[str, ...]:
-    """What a shedding strategy's name stands for: it, and a placement that suits it."""
+    """Return the settings of a shedding strategy: it, and a suitable placement."""
     placement = shedder.name if shedder.is_whole else LEAST_LONG_TERM_MESSAGE_RATE
     return f"shedding.strategy={shedder.name}", f"placement.strategy={placement}"
 
@@ -89,7 +86,7 @@ CONTESTANTS = (
     "avg-documents",
     "multi-hit",
 )
-"""Who competes in the league when nobody is named."""
+"""The strategies that a backtest runs when none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +110,9 @@ def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
 def config_of(
     scenario: Scenario, strategy: str, assignments: Sequence[str], ours: Config | None = None
 ) -> Config:
-    """What a scenario is run with. strategy: a name, "" = as the scenario says.
+    """Return the config of a scenario. strategy: a name, "" = as the scenario says.
 
-    ours: what all lies upon where it isn't Pulsar's defaults, None = Ballast's.
+    ours: the base configuration where it isn't Pulsar's defaults, None = Ballast's.
 
     Raises MisuseError.
     """
@@ -148,33 +145,6 @@ def weight_of(scenario: Scenario, config: Config) -> float:
     batches = scenario.run_ms / config.pipeline.trigger_ms
     bundles = sum(space.bundles for space in scenario.namespaces)
     return batches * (_BROKERS_OF_A_BATCH + len(scenario.brokers) + bundles / _BUNDLES_OF_A_BROKER)
-
-
-def add_rows_argument(parser: argparse.ArgumentParser) -> None:
-    """What `earlier_rows` reads."""
-    parser.add_argument(
-        "--rows",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="take what --json gave before instead of running that again",
-    )
-
-
-def earlier_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """What earlier runs came to. Raises MisuseError for a file that isn't such."""
-    return [row for path in args.rows for row in _read_rows(path)]
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = json.loads(read_text_file(path))
-    except (OSError, ValueError, RecursionError) as cause:
-        raise MisuseError(
-            f"{path} can't be read", why=cause_words(cause), next_step="name what --json wrote"
-        ) from None
-    return found
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:

@@ -1,8 +1,8 @@
-"""Where a verb finds the tables and Kafka: a local run's state folder, or what it is told.
+"""Location of the tables and Kafka for a verb: from options or a local run.
 
-Decides in this order: the options, then the configuration, then the state folder of `make run`
-(`--state-dir`, or $BALLAST_STATE_DIR), which says what its run is configured with. What the job
-decides by is what it has told the tables, but for what --conf names. Source: ours.
+Precedence: the options, then the configuration, then the state folder of `make run` (`--state-dir`,
+or $BALLAST_STATE_DIR). The state folder names the configuration of its run. The job's settings are
+what it has told the tables, except those that --conf names.
 """
 
 import argparse
@@ -37,10 +37,10 @@ STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Where a cluster's tables and Kafka are. bootstrap: "" = as the state folder says.
+    """Location of a cluster's tables and Kafka.
 
-    config: as files and the state folder say. named: the settings of those that --conf names: they
-    count whatever the job was started with.
+    bootstrap: "" = as the state folder says. config: as files and the state folder say. named: the
+    settings of those that --conf names, which take precedence over those the job was started with.
     """
 
     layout: Layout
@@ -55,10 +55,10 @@ class Whereabouts:
         return TableReader(self.tables, self.cluster)
 
     def started(self, at_ms: int = 0, *, tell: Callable[[str], None] = note) -> Config:
-        """What the job was started with, for this cluster; at_ms: as of then, 0 = now.
+        """Return the config the job was started with, for this cluster.
 
-        tell: takes a line where the tables don't say, and for what --conf has otherwise. Raises
-        CommandError when there are no tables.
+        at_ms: as of then, 0 = now. tell: takes a line where the tables don't say, and where --conf
+        differs. Raises CommandError when there are no tables.
         """
         own, reader = self.config.for_cluster(self.cluster), self.reader()
         job = started_with(reader, own, at_ms)
@@ -73,9 +73,9 @@ class Whereabouts:
         return asked
 
     def around(self, *, asks_kafka: bool = True) -> JobSurroundings:
-        """What can be known of the job beside the tables: Kafka, its log, who starts it again.
+        """Return the job's state from outside the tables: Kafka, its log, its supervisor.
 
-        Takes a second where Kafka hangs; nothing is asked where its address is not known.
+        Takes a second where Kafka hangs; Kafka is not asked where its address is not known.
         """
         log = self.layout.logs / "balance_cluster.log"
         try:
@@ -120,7 +120,7 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
 
 
 def whereabouts(args: argparse.Namespace) -> Whereabouts:
-    """What the options say; raises MisuseError for settings that can't be used."""
+    """Read the options; raises MisuseError for settings that can't be used."""
     layout = Layout(root=args.state_dir.absolute())
     config = _config(args, layout)
     is_named = args.conf is not None
@@ -135,7 +135,7 @@ def whereabouts(args: argparse.Namespace) -> Whereabouts:
 
 
 def _config(args: argparse.Namespace, layout: Layout) -> Config:
-    """What the options or the environment name, else what the local run is configured with."""
+    """Return the config of options or environment, else that of the local run."""
     is_named = args.conf is not None or args.tables is not None or overlay_names()
     kept = None if is_named else layout.settings()
     return load_settings(args.conf) if kept is None else load_settings(*kept)

@@ -1,18 +1,20 @@
-"""Reads what a cluster's status is made of: for the verb, the service, the overview, the doctor.
-
-Decides how far back is looked; what is said of it is `lbcore.explain.status`'. Source: ours.
-"""
+"""Rows of the tables that a status and a rehearsal are made of, and how far back they reach."""
 
 import pyarrow.compute as pc
 
 from jobs.adapters.delta.table_reader import Row, TableReader
-from jobs.adapters.http.certificates import ends_in_file
+from jobs.adapters.http.tls import ends_in_file
+from jobs.adapters.processes.clocks import wall_ms
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import HELD
-from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.noticed import RECENT_MS
 from lbcore.explain.status import HISTORY_MS, StatusRows
+from lbcore.foresight.planning_memory import REMEMBERED_MS
+from lbcore.foresight.rehearse import RehearsalRows
+from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import SHOWN_MS
 
@@ -21,8 +23,6 @@ _LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "tra
 RECORD = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
 """What is read of a bundle's record."""
 
-_SHADOW = ("strategy", "reason", "moves", "elsewhere", "imbalance", "shadow_imbalance", "at_ms")
-
 
 def read_status_rows(
     reader: TableReader,
@@ -30,11 +30,11 @@ def read_status_rows(
     own: LookupConfig | None = None,
     around: JobSurroundings | None = None,
 ) -> StatusRows:
-    """What a status is made of, as the tables have it now. own: how the service is set, if known.
+    """Read the rows of a status, as the tables have them now.
 
-    around: what is known of the job beside the tables.
+    own: the service's settings, if known. around: the job's state from outside the tables.
 
-    A certificate that this process may not read, as on another machine, is not looked at.
+    A certificate that this process may not read, as on another machine, is left out.
     """
     writer = reader.writer()
     written_ms = writer.now_ms if writer else now_ms
@@ -52,7 +52,7 @@ def read_status_rows(
         held=reader.rows(
             "decisions",
             ("kind", "reason", "source", "at_ms", "inputs"),
-            f"kind IN ('{HELD}', '{NO_CANDIDATE}') AND {recent}",
+            f"kind IN ('{FULL}', '{HELD}', '{NO_CANDIDATE}') AND {recent}",
         ),
         silence=reader.rows(
             "decisions",
@@ -63,7 +63,6 @@ def read_status_rows(
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
-        shadows=reader.rows("shadow_decisions", _SHADOW, recent),
         certificates=_certificates(own),
         rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
     )
@@ -87,3 +86,18 @@ def _certificates(own: LookupConfig | None) -> dict[str, int]:
     path = own.certificate_file if own is not None else ""
     ends_ms = ends_in_file(path)
     return {f"the service ({path})": ends_ms} if ends_ms else {}
+
+
+def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
+    """Everything that a rehearsal goes by; of what is only history the newest."""
+    writer = reader.writer()
+    written_ms = writer.now_ms if writer else wall_ms()
+    since_ms = {
+        LOAD_HISTORY.name: written_ms - RECENT_MS,
+        DECISIONS.name: written_ms - REMEMBERED_MS,
+    }
+    return RehearsalRows.read(
+        lambda name: reader.rows(
+            name, condition=f"at_ms >= {since_ms[name]}" if name in since_ms else ""
+        )
+    )

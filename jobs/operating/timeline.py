@@ -1,6 +1,7 @@
-"""What has happened in a cluster, in order: moves, splits, crashes, plans, commands, settings.
+"""Events of a cluster in order: moves, splits, crashes, plans and commands.
 
-Decides what counts as an event and how it is named; the tables have it. Source: ours.
+Changes of settings, too. Decides what counts as an event and how it is named; the tables hold the
+data.
 """
 
 import json
@@ -43,9 +44,9 @@ _SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineQuestion:
-    """What is asked. Times in ms since 1970.
+    """Question for a timeline. Times in ms since 1970.
 
-    kinds: of KINDS. about: only events that name it, in any case of letters; "" = all.
+    kinds: of KINDS. about: only events that name it, case-insensitive; "" = all.
     """
 
     from_ms: int
@@ -96,7 +97,7 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Why, in words where a broker fell silent or died."""
+    """Return the reason, in words if a broker fell silent or died."""
     if row["kind"] == SILENCE:
         return silence_words(row, row["at_ms"])
     if row["kind"] == "failover":

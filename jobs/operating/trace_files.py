@@ -3,7 +3,7 @@
 Decides where entity, time and resources stand and what a cell says; every flaw gets its line (in
 Parquet: its row) and nothing is returned of a file that has one. `lbcore.sim.load.series` judges
 the samples. Layouts: long = a row an entity and time; rows = a row an entity, a column a time;
-columns = a row a time, a column an entity. Source: ours.
+columns = a row a time, a column an entity.
 """
 
 import csv
@@ -37,7 +37,7 @@ _Lines: TypeAlias = Iterable[tuple[int, list[Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReading:
-    """How a file is to be read. "" and 0 = found out, or refused with what to say.
+    """Options for reading a file. "" and 0 = detected, or refused with advice.
 
     resources: of a wide file one, its column "". step_ms: of a wide file whose columns have no
     times. covers: the column that says how long before its time a sample covers, in ms.
@@ -74,7 +74,7 @@ class _Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """What a file says. flaws: of its cells. left: columns that nothing is made of."""
+    """Content of a file. flaws: of its cells. left: columns that are not used."""
 
     series: Series
     resources: tuple[TraceColumn, ...]
@@ -171,7 +171,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_time_head(first: Sequence[str]) -> bool:
-    """Whether the first line names an entity column and then times that rise."""
+    """True if the first line names an entity column, followed by rising times."""
     if first[0].strip().lower() not in (*_ENTITIES, *_TIMES) or not all(map(_is_number, first[1:])):
         return False
     times = [float(cell) for cell in first[1:]]

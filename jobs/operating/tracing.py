@@ -2,7 +2,7 @@
 
 Decides what is written, and that nothing is unless all of it is right; `jobs.operating.trace_files`
 reads, `lbcore.sim.load.series` and `lbcore.sim.load.folding` make load of it. A recording is one
-Parquet file with rows as `load_history` has them. Source: ours.
+Parquet file with rows as `load_history` has them.
 """
 
 import hashlib
@@ -35,9 +35,10 @@ _NAME_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
-    """What a trace shall become. from_ms, for_ms: the part of it, 0 = its start, to its end.
+    """Request for the import of a trace.
 
-    mean_percent: of what the brokers can carry that the mean of the load is.
+    from_ms, for_ms: the part of it, 0 = its start, to its end. mean_percent: mean of the load, as a
+    percentage of the brokers' capacity.
     """
 
     namespace: str
@@ -58,7 +59,7 @@ class ImportedTrace:
 
     @property
     def length_ms(self) -> int:
-        """How long it is."""
+        """Length of the imported trace, ms."""
         return len(self.folded.rates) * self.folded.step_ms
 
 

@@ -1,18 +1,29 @@
-"""Who asks, and what they may: roles on clusters and tenants.
+"""Callers: roles on clusters and tenants, and the bearer tokens that prove them.
 
-Decides whether a caller's grants are enough for a role on a tenant; where grants come from is
-`tokens`' and `certificates'`. Source: ours; Pulsar's superuser is an admin of the whole cluster.
+A key has one algorithm, which follows from the key and never from the token: RSA is RS256, P-256 is
+ES256, a shared secret is HS256; so neither "none" nor a public key used as a secret gets through.
+Pulsar's superuser is an admin of the whole cluster. Sources: RFC 7515, 7517, 7519, 8725; PyJWT.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from jobs.adapters.http.tls import WatchedFile
+from jobs.whole_file import read_text_file
 
 ANY = "*"
 
 
 class Role(IntEnum):
-    """What one may do; each may also do what those before it may."""
+    """Role of a caller; each includes the rights of those before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -28,15 +39,15 @@ class Grant:
     tenant: str = ANY
 
     def covers(self, role: Role, cluster: str, tenant: str) -> bool:
-        """Whether this is enough; tenant "*" asks for the right over the whole cluster."""
+        """True if the grant suffices; tenant "*" means the whole cluster."""
         return self.role >= role and self.cluster in (ANY, cluster) and self.tenant in (ANY, tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: name, the address the connection comes from, and what was granted.
+    """Caller of the service: name, address of the connection, and grants.
 
-    expires_at_s: when the proof is one no more (seconds since 1970), None = never.
+    expires_at_s: end of the proof's validity (seconds since 1970), None = never.
     """
 
     name: str
@@ -45,7 +56,7 @@ class Caller:
     expires_at_s: float | None = None
 
     def may(self, role: Role, cluster: str, tenant: str = ANY) -> bool:
-        """Whether one of the grants is enough."""
+        """True if one of the grants suffices."""
         return any(grant.covers(role, cluster, tenant) for grant in self.grants)
 
 
@@ -78,5 +89,255 @@ ANONYMOUS = "anonymous"
 
 
 def anonymous(address: str) -> Caller:
-    """Whoever asks a service without authentication: may everything."""
+    """Return the caller of a service without authentication, who may do everything."""
     return Caller(name=ANONYMOUS, address=address, grants=(Grant(role=Role.ADMIN),))
+
+
+TOKEN_MAX_BYTES = 8_192
+SECRET_MIN_BYTES = 32
+_RSA_MIN_BITS = 2_048
+_KEYS_MAX = 100
+_NAME_MAX_CHARS = 256
+_ROLES = "roles"
+_TIMES = ("exp", "nbf", "iat")
+_TIME_MAX_S = 1e12
+_ROLES_MAX = 100
+
+
+class TokenFault(str, Enum):
+    """Reason for rejecting a token; also a metric label.
+
+    It reveals nothing of the token's content.
+    """
+
+    MALFORMED = "malformed"
+    UNKNOWN_KEY = "unknown_key"
+    WRONG_ALGORITHM = "wrong_algorithm"
+    BAD_SIGNATURE = "bad_signature"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not_yet_valid"
+    WRONG_AUDIENCE = "wrong_audience"
+    WRONG_ISSUER = "wrong_issuer"
+    CLAIM_MISSING = "claim_missing"
+    BAD_CLAIM = "bad_claim"
+
+
+class TokenError(Exception):
+    """A token that is not accepted."""
+
+    def __init__(self, fault: TokenFault) -> None:
+        super().__init__(fault.value)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedKey:
+    """A key that tokens may be signed with, and the only algorithm that it is for."""
+
+    algorithm: str
+    material: Any
+    key_id: str = ""
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"TrustedKey(algorithm={self.algorithm!r}, key_id={self.key_id!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """Claims of an accepted token. expires_at_s: seconds since 1970, None = never."""
+
+    name: str
+    grants: tuple[Grant, ...]
+    expires_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """Required claims of a token. audience, issuer: "" = none."""
+
+    audience: str = ""
+    issuer: str = ""
+    leeway_s: float = 5.0
+    needs_expiry: bool = True
+
+
+def secret_key(secret: str) -> TrustedKey:
+    """A shared secret as a key; raises ValueError when it is too short to be one."""
+    material = secret.encode()
+    if len(material) < SECRET_MIN_BYTES:
+        raise ValueError(f"a token secret must have at least {SECRET_MIN_BYTES} bytes")
+    return TrustedKey(algorithm="HS256", material=material)
+
+
+def read_keys(path: str) -> tuple[TrustedKey, ...]:
+    """The keys of a file: a JWKS, or one public key in PEM; raises OSError, ValueError."""
+    text = read_text_file(Path(path))
+    if text.lstrip().startswith("-----"):
+        return (_public_key(text),)
+    try:
+        found = json.loads(text)["keys"]
+        entries = [entry for entry in found if entry.get("use", "sig") == "sig"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(f"{path} is neither a JWKS nor a PEM public key") from None
+    if not 1 <= len(entries) <= _KEYS_MAX:
+        raise ValueError(f"{path} must hold 1 to {_KEYS_MAX} keys for signatures")
+    return tuple(_key_of(path, entry) for entry in entries)
+
+
+def _key_of(path: str, entry: Mapping[str, Any]) -> TrustedKey:
+    """One key of a JWKS; messages never show it."""
+    key_id = str(entry.get("kid", ""))
+    algorithm = {"RSA": "RS256", "EC": "ES256", "oct": "HS256"}.get(str(entry.get("kty")), "")
+    if not algorithm or entry.get("alg", algorithm) != algorithm:
+        raise ValueError(f"{path}: key {key_id!r} is for none of RS256, ES256, HS256")
+    try:
+        material = jwt.PyJWK(dict(entry), algorithm=algorithm).key
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        raise ValueError(f"{path}: key {key_id!r} can't be used") from None
+    if isinstance(material, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        material = material.public_key()
+    _check_strength(material, f"{path}: key {key_id!r}")
+    return TrustedKey(algorithm=algorithm, material=material, key_id=key_id)
+
+
+def _public_key(text: str) -> TrustedKey:
+    material = load_pem_public_key(text.encode())
+    _check_strength(material, "the PEM key")
+    return TrustedKey(
+        algorithm="RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256",
+        material=material,
+    )
+
+
+def _check_strength(material: Any, name: str) -> None:
+    is_strong = (
+        (isinstance(material, bytes) and len(material) >= SECRET_MIN_BYTES)
+        or (isinstance(material, rsa.RSAPublicKey) and material.key_size >= _RSA_MIN_BITS)
+        or (
+            isinstance(material, ec.EllipticCurvePublicKey)
+            and isinstance(material.curve, ec.SECP256R1)
+        )
+    )
+    if not is_strong:
+        raise ValueError(
+            f"{name} must be RSA of at least {_RSA_MIN_BITS} bits, on the curve P-256, or a secret "
+            f"of at least {SECRET_MIN_BYTES} bytes"
+        )
+
+
+class TokenChecker:
+    """Checks tokens against the trusted keys of the moment.
+
+    keys: watched, so that keys can be added and withdrawn while running.
+    """
+
+    def __init__(self, keys: WatchedFile[tuple[TrustedKey, ...]], rules: TokenRules) -> None:
+        self._keys = keys
+        self._rules = rules
+
+    @property
+    def keys(self) -> tuple[TrustedKey, ...]:
+        """The keys trusted now; the same object while they have not changed."""
+        return self._keys.value
+
+    def check(self, token: str) -> Bearer:
+        """Return the claims of a valid token; raises TokenError for any other text."""
+        if len(token) > TOKEN_MAX_BYTES:
+            raise TokenError(TokenFault.MALFORMED)
+        claims = self._claims(token)
+        _check_times(claims)
+        return Bearer(
+            name=_name(claims),
+            grants=_grants(claims),
+            expires_at_s=claims.get("exp"),
+        )
+
+    def _claims(self, token: str) -> Mapping[str, Any]:
+        """Of the first key that has signed it, in the order of the file."""
+        fault = TokenFault.UNKNOWN_KEY
+        for key in self._candidates(token):
+            found = self._decode(token, key)
+            if not isinstance(found, TokenFault):
+                return found
+            fault = found
+            if fault is not TokenFault.BAD_SIGNATURE:
+                break
+        raise TokenError(fault)
+
+    def _candidates(self, token: str) -> Sequence[TrustedKey]:
+        """The keys that may have signed it: of its key id when it names one, of its algorithm."""
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            raise TokenError(TokenFault.MALFORMED) from None
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        keys = [key for key in self.keys if key_id is None or key.key_id in ("", key_id)]
+        fitting = [key for key in keys if key.algorithm == algorithm]
+        if keys and not fitting:
+            raise TokenError(TokenFault.WRONG_ALGORITHM)
+        return fitting
+
+    def _decode(self, token: str, key: TrustedKey) -> Mapping[str, Any] | TokenFault:
+        rules = self._rules
+        required = ["sub", "exp"] if rules.needs_expiry else ["sub"]
+        if rules.audience:
+            required.append("aud")
+        try:
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                key.material,
+                algorithms=[key.algorithm],
+                audience=rules.audience or None,
+                issuer=rules.issuer or None,
+                leeway=rules.leeway_s,
+                options={"require": required},
+            )
+        except jwt.PyJWTError as error:
+            return _fault_of(error)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return TokenFault.BAD_CLAIM
+        return claims
+
+
+_FAULTS: tuple[tuple[type[jwt.PyJWTError], TokenFault], ...] = (
+    (jwt.InvalidSignatureError, TokenFault.BAD_SIGNATURE),
+    (jwt.ExpiredSignatureError, TokenFault.EXPIRED),
+    (jwt.ImmatureSignatureError, TokenFault.NOT_YET_VALID),
+    (jwt.InvalidIssuedAtError, TokenFault.BAD_CLAIM),
+    (jwt.InvalidAudienceError, TokenFault.WRONG_AUDIENCE),
+    (jwt.InvalidIssuerError, TokenFault.WRONG_ISSUER),
+    (jwt.MissingRequiredClaimError, TokenFault.CLAIM_MISSING),
+    (jwt.InvalidAlgorithmError, TokenFault.WRONG_ALGORITHM),
+    (jwt.exceptions.InvalidSubjectError, TokenFault.BAD_CLAIM),
+)
+
+
+def _fault_of(error: jwt.PyJWTError) -> TokenFault:
+    return next((fault for kind, fault in _FAULTS if isinstance(error, kind)), TokenFault.MALFORMED)
+
+
+def _check_times(claims: Mapping[str, Any]) -> None:
+    """Raises TokenError where a time is no NumericDate (RFC 7519), as "1893456000" is none."""
+    for name in _TIMES:
+        value = claims.get(name, 0)
+        if type(value) not in (int, float) or not abs(value) <= _TIME_MAX_S:
+            raise TokenError(TokenFault.BAD_CLAIM)
+
+
+def _name(claims: Mapping[str, Any]) -> str:
+    name = claims["sub"]
+    if not isinstance(name, str) or not 1 <= len(name) <= _NAME_MAX_CHARS or not name.isprintable():
+        raise TokenError(TokenFault.BAD_CLAIM)
+    return name
+
+
+def _grants(claims: Mapping[str, Any]) -> tuple[Grant, ...]:
+    """The roles that the token carries; one that can't be read makes the token unusable."""
+    roles = claims.get(_ROLES, [])
+    if not isinstance(roles, list) or len(roles) > _ROLES_MAX:
+        raise TokenError(TokenFault.BAD_CLAIM)
+    try:
+        return tuple(parse_grant(role) for role in roles)
+    except (ValueError, AttributeError):
+        raise TokenError(TokenFault.BAD_CLAIM) from None

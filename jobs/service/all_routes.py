@@ -1,26 +1,63 @@
-"""All routes of the admin service, in one table.
+"""All routes of the admin service, and the files of the console at `/`.
 
-Decides nothing. Each subject's module declares its own; this is what `serve_lookup` serves and what
-the OpenAPI document is drawn from. Source: ours.
+The files hold nothing of the cluster and are for everybody. The browser may do nothing with them
+but ask this service, under the caller's own roles (Content Security Policy Level 3).
 """
 
+from pathlib import Path
+
+from jobs.service.context import AdminContext
+from jobs.service.exchange import Header, Reply, Request
 from jobs.service.pulsar.routes import PULSAR_ROUTES
-from jobs.service.routes import Route
-from jobs.service.status_page import PAGE_ROUTES
+from jobs.service.routes import Handler, Route
 from jobs.service.v1.commands import COMMAND_ROUTES
-from jobs.service.v1.events import EVENT_ROUTES
-from jobs.service.v1.explaining import EXPLAINING_ROUTES
-from jobs.service.v1.foreseeing import FORESEEING_ROUTES
-from jobs.service.v1.heating import HEATING_ROUTES
-from jobs.service.v1.league import LEAGUE_ROUTES
+from jobs.service.v1.history import HEATING_ROUTES, TIMELINE_ROUTES
 from jobs.service.v1.openapi import openapi_route
-from jobs.service.v1.overview import OVERVIEW_ROUTES
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
-from jobs.service.v1.planning import PLANNING_ROUTES
-from jobs.service.v1.shadows import SHADOW_ROUTES
-from jobs.service.v1.showing import SHOWING_ROUTES
-from jobs.service.v1.timeline import TIMELINE_ROUTES
-from jobs.service.v1.watch import WATCH_ROUTES
+from jobs.service.v1.planning import EXPLAINING_ROUTES, FORESEEING_ROUTES, PLANNING_ROUTES
+from jobs.service.v1.showing import OVERVIEW_ROUTES, SHOWING_ROUTES
+from jobs.service.v1.watch import EVENT_ROUTES, WATCH_ROUTES
+
+FOLDER = Path(__file__).with_name("page")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: tuple[Header, ...] = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+)
+_TYPES = {
+    ".html": b"text/html; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+
+
+def _serving(name: str) -> Handler:
+    body = (FOLDER / name).read_bytes()
+    headers = ((b"content-type", _TYPES[Path(name).suffix]), *_HEADERS)
+
+    async def serve(request: Request, context: AdminContext) -> Reply:
+        del request, context
+        return Reply(body=body, headers=headers)
+
+    return serve
+
+
+def _route(path: str, name: str) -> Route:
+    return Route(method="GET", path=path, handler=_serving(name), is_open=True)
+
+
+_NAMES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)
+PAGE_ROUTES = (
+    _route("/", "index.html"),
+    *(_route(f"/page/{name}", name) for name in _NAMES if name != "index.html"),
+)
+
 
 _OWN = (
     *SHOWING_ROUTES,
@@ -30,8 +67,6 @@ _OWN = (
     *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
     *TIMELINE_ROUTES,
-    *SHADOW_ROUTES,
-    *LEAGUE_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
     *EVENT_ROUTES,

@@ -2,7 +2,7 @@
 
 Decides the order in which a request is judged: path, caller, right, body, handler; and that each
 admin action, allowed or refused, is recorded. What an answer says is its handler's. Stands behind
-`LookupApp`, which keeps the lookups on its own fast path. Source: ours.
+`LookupApp`, which keeps the lookups on its own fast path.
 """
 
 import asyncio
@@ -15,15 +15,24 @@ from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
 from jobs.service.access import ANY, Caller, anonymous
+from jobs.service.access_control import AdminCounts, RateLimiter, address_of
 from jobs.service.context import AdminContext
-from jobs.service.counts import AdminCounts
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, Stream, error_reply
-from jobs.service.gates import address_of
+from jobs.service.csrf import Origins
+from jobs.service.exchange import (
+    RETRY,
+    ClientConnection,
+    HttpError,
+    Message,
+    Receive,
+    Reply,
+    Request,
+    Send,
+    Stream,
+    error_reply,
+    send_parts,
+)
 from jobs.service.lookup_replies import ages
-from jobs.service.origins import Origins
-from jobs.service.rates import RateLimiter
 from jobs.service.routes import SAFE, TENANT, Match, Route, Router
-from jobs.service.streams import ClientConnection, Message, Receive, Send, send_parts
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)

@@ -1,40 +1,53 @@
 """Puts the service together from its settings: follower, views, gate, routes, threads.
 
-Decides which parts there are: tokens, certificates, Kafka, each only when it is configured. Source:
-ours.
+Tokens, certificates and Kafka are there only when they are configured. Under ownership.assign =
+"on_demand" a bundle that is looked up and has no owner is asked for once, however many wait.
 """
 
+import asyncio
 import gc
+import logging
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic, time
 
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import Changes
-from jobs.adapters.http.bounds import Account
-from jobs.adapters.http.watched_file import WatchedFile
+from jobs.adapters.http.protocol import Account
+from jobs.adapters.http.tls import WatchedFile
 from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
-from jobs.service.access import parse_grants
+from jobs.service.access import (
+    Caller,
+    TokenChecker,
+    TokenRules,
+    TrustedKey,
+    parse_grants,
+    read_keys,
+    secret_key,
+)
+from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.assignments import Assignments
 from jobs.service.changes import ChangeFeed
 from jobs.service.context import AdminContext
-from jobs.service.gates import Gatekeeper, GateRules
+from jobs.service.csrf import Origins
+from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
-from jobs.service.origins import Origins
-from jobs.service.own_clock import OwnClock
-from jobs.service.rates import RateLimiter
-from jobs.service.tokens import TokenChecker, TokenRules, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
 from lbcore.config.lookup import LookupConfig
+from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
+from lbcore.route.bundles import BundleRoute
+from lbcore.route.owner_requests import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
+from lbcore.wire.kinds.bundle_commands import AssignBundle
 
 SECRET = "BALLAST_TOKEN_SECRET"  # noqa: S105 a variable's name, not a secret
 _STOP_TIMEOUT_S = 2
@@ -69,6 +82,7 @@ class Service:
             self.port.close()
         for thread in self.threads:
             thread.join(_STOP_TIMEOUT_S)
+        readers.close()
 
 
 def start_service(
@@ -118,7 +132,7 @@ def start_service(
     )
     account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
-    app.metrics.readers = readers.counts
+    app.metrics.readers = readers
     app.metrics.certificate_file = lookup.certificate_file
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
@@ -212,3 +226,79 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
             why=str(error),
             next_step=f"correct lookup.token_keys_file or {SECRET}",
         ) from None
+
+
+logger = logging.getLogger(__name__)
+
+_LOOKUP = Caller(name=ASKED_BY, address="")
+
+
+class Assignments:
+    """Turns lookups of unowned bundles into commands, one a record within five seconds."""
+
+    def __init__(self, context: AdminContext) -> None:
+        self.asked = 0
+        self._context = context
+        self._requests = OwnerRequests()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, route: BundleRoute) -> None:
+        """A lookup waits for this bundle; returns at once. Called in the event loop."""
+        if not self._is_on_demand() or not self._requests.is_due(route, monotonic()):
+            return
+        self.asked += 1
+        task = asyncio.ensure_future(self._send(route))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_on_demand(self) -> bool:
+        context = self._context
+        assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
+        return context.commands is not None and assign == ON_DEMAND
+
+    async def _send(self, route: BundleRoute) -> None:
+        try:
+            outcome = await self._context.command_as(
+                AssignBundle(bundle=route.bundle),
+                _LOOKUP,
+                timeout_ms=TIMEOUT_MS,
+                command_id=request_id(self._context.cluster, route, time()),
+            )
+            said = outcome.reason or outcome.status
+        except HttpError as error:
+            said = error.reason
+        logger.info("assignment_asked", extra={"fields": {"bundle": route.bundle, "outcome": said}})
+
+
+_NEXT = (
+    "look at the time service of both machines (chronyc tracking): section"
+    " BallastServiceClockApart of docs/runbook.md"
+)
+
+
+class OwnClock:
+    """Looks at each view of a follower, and writes a line when what the clocks show has changed."""
+
+    def __init__(self, follower: DeltaFollower) -> None:
+        self._follower = follower
+        self._side = 0
+
+    def look(self) -> None:
+        """Now, when the view has just been found."""
+        view = self._follower.view
+        ahead_ms = 0 if view is None else view.clock_ahead_ms(wall_ms())
+        side = (ahead_ms > 0) - (ahead_ms < 0)
+        if side == self._side:
+            return
+        self._side = side
+        if not side:
+            logger.info("clock_agrees", extra={"fields": {"ahead_ms": 0}})
+            return
+        where = "ahead of" if side > 0 else "behind"
+        fields = {
+            "ahead_ms": ahead_ms,
+            "what": f"this machine's clock is {abs(ahead_ms) / 1_000:.0f} s {where} the job's",
+            "why": "the job's newest commit was made, by its clock, when it can't have been",
+            "next": _NEXT,
+        }
+        logger.warning("clock_apart", extra={"fields": fields})

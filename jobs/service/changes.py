@@ -1,13 +1,14 @@
-"""The changes of ownership in their order, for those who watch: a bounded memory and the log.
+"""The changes of ownership in their order, for watchers: a bounded memory and the log.
 
-Decides where each change stands (version of ownership_events, place in its commit), which is the
-same in every replica, so that who was cut off goes on at any of them. What the memory no longer has
-is read from the table's log; what the log no longer has can't be resumed. Source: ours.
+Each change has a place (version of ownership_events, number in its commit), which is the same in
+every replica, so that a client that was cut off goes on at any of them. Older changes than those in
+memory are read from the table's log; what the log no longer has can't be resumed.
 """
 
 import asyncio
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,7 +19,6 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_tail import LostError, commits_between, read_added
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.view import Changes
-from jobs.service.bell import Bell
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute
 
@@ -59,7 +59,7 @@ class ChangeFeed:
         self._log_from: Place = (0, 0)
         self._end: Place = (-1, END)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._bell = Bell()
+        self._broadcast = Broadcast()
 
     @property
     def end(self) -> Place:
@@ -85,7 +85,7 @@ class ChangeFeed:
                 self._kept = self._kept[surplus:]
             self._end = (changes.version, END)
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._bell.ring)
+            self._loop.call_soon_threadsafe(self._broadcast.notify_all)
 
     def after(self, place: Place, limit: int) -> Sequence[RecordChange] | None:
         """The next changes after a place, at most `limit`; None when memory begins later."""
@@ -99,21 +99,21 @@ class ChangeFeed:
         """Somebody begins to watch: from now on the event loop is woken by what is added."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._bell = loop, Bell()
+            self._loop, self._broadcast = loop, Broadcast()
 
     async def wait(self, timeout_s: float) -> None:
         """Until something was added, or time is up."""
-        mine = self._bell.listen()
+        mine = self._broadcast.listen()
         try:
             await asyncio.wait({mine}, timeout=timeout_s)
         finally:
-            self._bell.leave(mine)
+            self._broadcast.leave(mine)
 
     def read_log(self, place: Place, limit: int) -> tuple[Sequence[RecordChange], Place] | None:
-        """What comes after a place in the table's log, and how far that is; blocks.
+        """Return the changes after a place in the table's log and the end place; blocks.
 
-        At least `limit` changes, or all up to the end. None when the log does not reach back, or
-        was rewritten in between, or is another table's than the one the place was in.
+        At least `limit` changes, or all up to the end. None if the log no longer reaches back, or
+        was rewritten in between. None also if the place belongs to another table's log.
         """
         if place < self._log_from:
             return None
@@ -158,3 +158,41 @@ def parse_place(text: str) -> Place | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 12  # noqa: PLR2004 (of versions)
+
+
+AT_ONCE = 16
+
+
+class Broadcast:
+    """Those who wait in one event loop."""
+
+    def __init__(self) -> None:
+        self._listening: dict[asyncio.Future[None], None] = {}
+        self._due: deque[asyncio.Future[None]] = deque()
+
+    def listen(self) -> "asyncio.Future[None]":
+        """Done once it rings after now; `leave` ends it in any case."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listening[mine] = None
+        return mine
+
+    def leave(self, mine: "asyncio.Future[None]") -> None:
+        """Listen no more."""
+        self._listening.pop(mine, None)
+        mine.cancel()
+
+    def notify_all(self) -> None:
+        """Wake those who listen now; called in their event loop."""
+        is_idle = not self._due
+        self._due += self._listening
+        self._listening.clear()
+        if is_idle:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        for _ in range(min(AT_ONCE, len(self._due))):
+            mine = self._due.popleft()
+            if not mine.done():
+                mine.set_result(None)
+        if self._due:
+            self._due[0].get_loop().call_soon(self._wake_some)

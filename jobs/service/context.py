@@ -1,7 +1,7 @@
-"""What every handler can reach: who owns what, the tables, and a way to ask the balancer.
+"""Context of all handlers: ownership, the tables, and commands to the balancer.
 
-Decides nothing: handlers read here and ask here. Commands go to Kafka under the caller's name; the
-answer is the row of table `commands`, waited for within a bound. Source: ours.
+Handlers read and send commands through it. Commands go to Kafka under the caller's name; the answer
+is the row of table `commands`, for which the wait is bounded.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
-from jobs.adapters.http.turns import Turns
+from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.access import Caller
@@ -31,10 +31,10 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnd:
-    """What became of a command.
+    """Outcome of a command.
 
-    status: accepted (under way still, when the wait was over), done, refused or timed_out. reason:
-    a sentence, when it was refused or timed out. result: what the table `commands` says.
+    status: accepted (still under way at the end of the wait), done, refused or timed_out. reason: a
+    sentence, if it was refused or timed out. result: as in the table `commands`.
     """
 
     command_id: str
@@ -44,7 +44,7 @@ class CommandEnd:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has happened."""
+        """True if the command was carried out."""
         return self.status == "done"
 
 
@@ -79,7 +79,7 @@ class AdminContext:
     catch_up_ms: int = 3_000
     changes: ChangeFeed | None = None
     kafka: KafkaWatch | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: FairScheduler = field(default_factory=FairScheduler)
 
     @property
     def view(self) -> View:
@@ -91,12 +91,15 @@ class AdminContext:
 
     @property
     def around(self) -> JobSurroundings:
-        """What this service knows of the job beside the tables."""
+        """State of the job that this service knows from outside the tables."""
         return JobSurroundings(kafka=self.kafka.trouble if self.kafka else "")
 
     @property
     def started(self) -> Config:
-        """What the job was started with, as far as it tells; else as this service was."""
+        """Configuration the job was started with, as far as it tells.
+
+        The rest is as this service was started.
+        """
         return self.views.started(self.config)
 
     @property

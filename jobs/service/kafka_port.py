@@ -1,7 +1,7 @@
 """Commands and audit entries by way of Kafka: the admin service's line to the balancer.
 
 Decides how many may wait at once, and what a caller is told when Kafka doesn't take a command; the
-sending and the following of outcomes are `command_client`'s. Source: ours.
+sending and the following of outcomes are `command_client`'s.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Se
 from jobs.adapters.kafka.command_client import CommandClient, Ticket
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.console import CommandError
+from jobs.service.access_control import AuditCounts
 from jobs.service.context import CommandEnd
-from jobs.service.counts import AuditCounts
 from jobs.service.exchange import RETRY, HttpError
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import AuditEntry, Command
@@ -155,5 +155,5 @@ def _outcome(row: Row) -> CommandEnd:
 
 
 def _first(ticket: Ticket) -> CommandEnd | None:
-    """What was said before time was up: that it is under way, or nothing."""
+    """Return the first answer before the timeout (under way), or None."""
     return _outcome(ticket.first.result()) if ticket.first.done() else None

@@ -16,9 +16,19 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.bell import Bell
-from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
-from jobs.service.lookup_metrics import LookupMetrics
+from jobs.service.changes import Broadcast
+from jobs.service.exchange import (
+    JSON,
+    RETRY,
+    Header,
+    HttpError,
+    Message,
+    Receive,
+    Send,
+    encode,
+    until_gone,
+)
+from jobs.service.lookup_metrics import LookupMetrics, SharedMetrics
 from jobs.service.lookup_replies import (
     ANY_AGE,
     BAD_AGE,
@@ -38,8 +48,6 @@ from jobs.service.lookup_replies import (
     stamped,
     stamps,
 )
-from jobs.service.shared_metrics import SharedMetrics
-from jobs.service.streams import Message, Receive, Send, until_gone
 from lbcore.model.names import InvalidNameError
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupOutcome
@@ -76,11 +84,11 @@ class HostCheck(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What a lookup service is joined with.
+    """Collaborators of a lookup service.
 
-    others: what serves all other paths. guard: who may ask, None = everybody. hosts: under which
-    names, None = any. ask_owner: told of a bundle that is looked up and has no owner; may be told
-    many times of one. kafka: for the health page, None = no address is known.
+    others: serves all other paths. guard: access control, None = everybody may ask. hosts: allowed
+    host names, None = any. ask_owner: called with a looked-up bundle without an owner; possibly
+    many times for one bundle. kafka: for the health page, None = no address is known.
     """
 
     others: AsgiApp | None = None
@@ -116,14 +124,14 @@ class LookupApp:
         self._waiting_max = waiting_max
         self.hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed = Bell()
+        self._changed = Broadcast()
         self._is_ending = False
 
     def notice_change(self) -> None:
         """Let waiting lookups look again; called from any thread after a swap."""
         loop = self._loop
         if loop is not None and self.metrics.waiting:
-            loop.call_soon_threadsafe(self._changed.ring)
+            loop.call_soon_threadsafe(self._changed.notify_all)
 
     def end_waits(self) -> None:
         """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""
@@ -296,7 +304,7 @@ class LookupApp:
 
 
 def _parse(scope: Message, path: bytes) -> LookupRequest | None:
-    """What the path asks for, None when it is no lookup's path.
+    """Parse the path of a lookup; None for any other path.
 
     Pulsar decodes the local name as a form's field ("+" is a blank), the other parts as a path.
     """
@@ -334,7 +342,7 @@ def _listener(scope: Message) -> str:
 
 
 def _age_max(scope: Message) -> int:
-    """How old the answer may be; BAD_AGE for what is no number."""
+    """Return the maximum age of the answer, ms; BAD_AGE if it is not a number."""
     if b"max_age_ms" not in scope["query_string"]:
         return ANY_AGE
     text = parse_qs(scope["query_string"].decode("utf-8", "replace")).get("max_age_ms", [""])[0]

@@ -1,13 +1,18 @@
-"""What the lookup service counts, and its text for Prometheus.
+"""The metrics of the lookup service: their declarations, the counts, and all workers' in one.
 
-Decides nothing. Counting costs a fraction of a microsecond a request: plain integers of one event
-loop, which become metrics only when they are read. Source: ours.
+Counting costs a fraction of a microsecond a request: plain integers of one event loop, which become
+metrics only when they are read. Each worker writes its metrics into a folder once a second; the
+one that is asked adds what the others wrote last. prometheus-client's own multi-process mode adds
+gauges up that must stay apart.
 """
 
+import threading
+import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
@@ -17,20 +22,93 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from jobs import VERSION
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.http.bounds import Account
-from jobs.adapters.http.certificates import ends_in_file
+from jobs.adapters.http.protocol import Account, Cut
+from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.counts import AdminCounts, AuditCounts, GateCounts
-from jobs.service.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
-from jobs.service.reader_process import ReaderCounts
-from jobs.telemetry.declared import BALANCER
+from jobs.service.access import TokenFault
+from jobs.service.access_control import OTHER_REFUSALS, AdminCounts, AuditCounts, GateCounts
+from jobs.service.csrf import FOREIGN
+from jobs.service.lookup_replies import OTHER_RESULTS
+from jobs.service.v1.reading import Readers
+from jobs.telemetry.declared import BALANCER, DeclaredMetric, counter, gauge, histogram
 from jobs.telemetry.job_names import CHANNEL
+from jobs.whole_file import write_whole
 from lbcore.ownership.records import State
+from lbcore.route.bundles import Unsound
 from lbcore.route.snapshot import LookupOutcome
+
+BUCKETS_S = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0)
+OWNER_LOOKUPS = "pulsar_sunit_state_chn_owner_lookup_total"
+
+_REFUSALS = (*OTHER_REFUSALS, *FOREIGN, *(one.value for one in TokenFault))
+
+LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
+    counter(
+        "ballast_lookup_requests_total", "Lookups by what they came to.", "result",
+        result=(*(one.value for one in LookupOutcome), *OTHER_RESULTS),
+    ),
+    counter(
+        OWNER_LOOKUPS, "Lookups of owners by the state of the bundle; Failure: no owner was named.",
+        "cluster", "broker", "metric", "result", "state",
+        result=("Total", "Failure"), state=tuple(state.value for state in State),
+    ),
+    histogram(
+        "ballast_lookup_duration_seconds",
+        "From a lookup's arrival to its answer, waiting included.", BUCKETS_S,
+    ),
+    gauge("ballast_lookup_certificate_end_seconds",
+          "When the service's certificate ends, in seconds since 1970; without TLS there is none."),
+    gauge("ballast_lookup_waiting", "Lookups that wait for their bundle's owner."),
+    gauge("ballast_snapshot_ready", "1 when lookups are answered."),
+    gauge("ballast_snapshot_age_seconds", "Since the answers were last known to be the newest."),
+    gauge("ballast_snapshot_table_version", "Version of ownership_events that answers come from."),
+    gauge("ballast_snapshot_batch_id", "Batch of the job's last commit seen."),
+    gauge("ballast_snapshot_bundles", "Bundles that can be looked up."),
+    gauge("ballast_snapshot_namespaces", "Namespaces that exist."),
+    gauge("ballast_snapshot_brokers", "Brokers whose addresses are known."),
+    counter(
+        "ballast_snapshot_refused_total",
+        "Unsound snapshots that were not served, by what was wrong.", "reason",
+        reason=tuple(one.value for one in Unsound),
+    ),
+    gauge("ballast_writer_silent_seconds", "Since the job's last commit; absent before the first."),
+    gauge("ballast_service_clock_ahead_seconds",
+          "How far the clock of the service's machine is ahead of the job's; 0 = by no doubt;"
+          " absent while no commit is known."),
+    counter(
+        "ballast_tables_reloads_total", "Loads of the whole tables, by reason.", "reason",
+        reason=tuple(one.value for one in ReloadReason),
+    ),
+    gauge("ballast_tables_trouble",
+          "1 while the newest tables are refused or unreadable: answers age."),
+    counter("ballast_tables_errors_total", "Times the tables could not be read."),
+    counter(
+        "ballast_requests_refused_total", "Requests that were not let in, by reason.", "reason",
+        reason=_REFUSALS,
+    ),
+    counter(
+        "ballast_connections_cut_total", "Connections ended before their time, by reason.",
+        "reason", reason=tuple(one.value for one in Cut),
+    ),
+    gauge("ballast_requests_unanswered_bytes", "Received of requests that are not answered yet."),
+    gauge("ballast_answers_unread_bytes", "Of answers that clients are slow to take."),
+    counter("ballast_admin_requests_total",
+            "Requests beside lookups, by the status they were answered with.", "status"),
+    gauge("ballast_admin_streams", "Answers that go on: clients that watch."),
+    counter("ballast_reader_failures_total",
+            "Processes that read tables for the service and ended while they were wanted."),
+    counter("ballast_audit_dropped_total",
+            "Audit entries that did not get to Kafka; the service's log has them."),
+    counter("ballast_audit_unrecorded_total",
+            "Refusals left out of the audit because there were too many."),
+)  # fmt: skip
+
 
 _DOCS = {metric.name.removesuffix("_total"): metric.doc for metric in LOOKUP_METRICS}
 _CLOSED = {
@@ -50,7 +128,7 @@ class LookupMetrics(Collector):
         self.admin: AdminCounts | None = None
         self.audit: AuditCounts | None = None
         self.account: Account | None = None
-        self.readers: ReaderCounts | None = None
+        self.readers: Readers | None = None
         self.certificate_file = ""
         self._results: Counter[str] = Counter()
         self._states: Counter[tuple[str, bool]] = Counter()
@@ -76,11 +154,6 @@ class LookupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The counts as metrics; called by the registry."""
-        info = GaugeMetricFamily(
-            "ballast_lookup_info", _DOCS["ballast_lookup_info"], labels=["version"]
-        )
-        info.add_metric([VERSION], 1)
-        yield info
         yield _counter("ballast_lookup_requests", "result", self._results)
         yield _owner_lookups(self._follower.cluster, self._states)
         yield self._histogram()
@@ -94,8 +167,6 @@ class LookupMetrics(Collector):
         yield _counter("ballast_tables_reloads", "reason", counts.reloads)
         yield _gauge("ballast_tables_trouble", int(counts.last_error != ""))
         yield _plain_counter("ballast_tables_errors", counts.errors)
-        yield _plain_counter("ballast_tables_commits", counts.commits)
-        yield _plain_counter("ballast_tables_rows", counts.rows)
 
         yield from self._of_admin()
 
@@ -112,10 +183,6 @@ class LookupMetrics(Collector):
             yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
             yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
         if self.readers is not None:
-            sizes = self.readers.memory_bytes()
-            yield _gauge("ballast_reader_processes", len(sizes))
-            yield _gauge("ballast_reader_memory_bytes", sum(sizes))
-            yield _plain_counter("ballast_reader_starts", self.readers.starts)
             yield _plain_counter("ballast_reader_failures", self.readers.failures)
         if self.audit is not None:
             yield _plain_counter("ballast_audit_dropped", self.audit.dropped)
@@ -178,3 +245,58 @@ def _counter(name: str, label: str, counts: Mapping[Any, int]) -> Metric:
     for key, value in sorted(found.items()):
         family.add_metric([key], value)
     return family
+
+
+WORKER = "worker"
+_WRITE_S = 1.0
+_OLD_S = 5.0
+
+
+class SharedMetrics:
+    """The metrics of the workers of one service. own: this worker's, in Prometheus's format."""
+
+    def __init__(self, folder: Path, worker: int, own: Callable[[], bytes]) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._own = own
+
+    def keep_up(self, stop: threading.Event) -> None:
+        """Write this worker's metrics again and again, until `stop` is set."""
+        while True:
+            self.write()
+            if stop.wait(_WRITE_S):
+                return
+
+    def write(self) -> None:
+        """Write this worker's metrics, whole or not at all."""
+        write_whole(self._folder / f"{self._worker}.prom", self._own(), is_durable=False)
+
+    def text(self) -> bytes:
+        """The metrics of all workers, this one's of this moment."""
+        texts = {self._worker: self._own().decode()}
+        oldest_s = time.time() - _OLD_S
+        for path in sorted(self._folder.glob("*.prom")):
+            if int(path.stem) != self._worker and path.stat().st_mtime >= oldest_s:
+                texts[int(path.stem)] = path.read_text(encoding="utf-8")
+        registry = CollectorRegistry()
+        registry.register(_Merged(texts))
+        return generate_latest(registry)
+
+
+class _Merged(Collector):
+    def __init__(self, texts: dict[int, str]) -> None:
+        self._texts = texts
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric once, with the samples of all workers."""
+        merged: dict[str, Metric] = {}
+        for worker, text in sorted(self._texts.items()):
+            for family in text_string_to_metric_families(text):
+                known = merged.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                known.samples += [
+                    Sample(one.name, {**one.labels, WORKER: str(worker)}, one.value)
+                    for one in family.samples
+                ]
+        yield from merged.values()

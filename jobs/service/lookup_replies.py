@@ -1,8 +1,8 @@
-"""What the lookup service says: status, headers and body for each outcome.
+"""Replies of the lookup service: status, headers and body for each outcome.
 
-Decides the words and the codes; what the answer is, is `lbcore.route`'s, when it goes out is
-`lookup_http`'s. Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the X-Ballast
-headers are ours.
+Decides the texts and the status codes. The answer itself comes from `lbcore.route`, the time of
+sending from `lookup_http`. Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the
+X-Ballast headers are ours.
 """
 
 from dataclasses import dataclass, replace
@@ -42,9 +42,9 @@ class LookupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupReply:
-    """What goes out; `is_final` is False when waiting may bring a better answer.
+    """Reply to a lookup; `is_final` is False if waiting may bring a better answer.
 
-    unowned: the bundle that nobody has, when that is why. state: of the bundle whose owner was
+    unowned: the bundle without an owner, if that is the cause. state: of the bundle whose owner was
     asked for.
     """
 
@@ -58,7 +58,7 @@ class LookupReply:
 
 
 def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupReply:
-    """Who serves the topic, or why nobody does."""
+    """Return the reply with the topic's broker, or the reason why there is none."""
     headers = stamps(view, answer)
     outcome, address, listener = answer.outcome, answer.address, request.listener
     state = "" if answer.route is None else answer.route.state.value
@@ -133,7 +133,7 @@ def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
 
 
 def broker_stamp(route: BundleRoute) -> Header:
-    """Whom the bundle's clients are sent to."""
+    """Return the header with the broker to which the bundle's clients are sent."""
     return (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode())
 
 
@@ -175,7 +175,7 @@ def bad_age() -> LookupReply:
 
 
 def refusal(error: HttpError) -> LookupReply:
-    """Who asks may not, or not so often."""
+    """Return the reply to a caller without permission or above the rate limit."""
     body = reason(error.reason)
     return LookupReply(
         status=error.status, body=body, headers=(JSON, *error.headers), result=REFUSED

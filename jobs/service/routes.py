@@ -1,18 +1,64 @@
-"""Which handler serves which method and path, who may ask for it, and whether it is recorded.
+"""Routes: the handler of a method and path, who may ask for it, and its page in OpenAPI.
 
-Decides the match: literal parts win over named ones, part by part, wherever both lead to a route.
-Source: ours.
+Literal parts of a path win over named ones, part by part, wherever both lead to a route.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from jobs.service.about import About
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, Stream
+
+Schema = Mapping[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+FLAG: Schema = {"type": "boolean"}
+OBJECT: Schema = {"type": "object"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+
+
+def whole(minimum: int, maximum: int) -> Schema:
+    """A whole number from minimum to maximum."""
+    return {**WHOLE, "minimum": minimum, "maximum": maximum}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryParameter:
+    """A query parameter."""
+
+    name: str
+    doc: str
+    schema: Schema = field(default_factory=lambda: TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A request of the example world and the answer to it; None: numbers and times that vary.
+
+    path: with its query. body: None = none.
+    """
+
+    path: str
+    status: int
+    answer: Any = None
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """A route's page. answers: status → what it means, beside 400, 401, 403, 429, 503."""
+
+    summary: str
+    example: Example
+    queries: tuple[QueryParameter, ...] = ()
+    body: Schema | None = None
+    answers: Mapping[int, str] = field(default_factory=lambda: {200: "The answer."})
+    media_type: str = "application/json"
+
 
 Handler: TypeAlias = Callable[[Request, AdminContext], Awaitable[Reply | Stream]]
 
@@ -47,7 +93,7 @@ class Route:
 
     @property
     def recorded(self) -> bool:
-        """Whether an allowed request is written to the audit table."""
+        """True if an allowed request is written to the audit table."""
         if self.is_recorded is not None:
             return self.is_recorded
         return self.method not in READING

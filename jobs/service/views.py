@@ -3,7 +3,7 @@
 Decides when a table is read again: when its log has a new version, or does not lead on to it
 (`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
 they are asked for, elsewhere: of those that a page shows the version alone is known, while a page
-listens. What is kept is of the size of the cluster, however long the service runs. Source: ours.
+listens. What is kept is of the size of the cluster, however long the service runs.
 """
 
 import json
@@ -23,10 +23,9 @@ from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
 from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
-from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.names import namespace_of_topic
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
@@ -41,12 +40,13 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     POLICIES,
+    RECORDS,
     REJECTED_REPORTS,
     TABLES,
-    TENANTS,
-    TOPICS,
 )
 from lbcore.route.known_topics import KnownTopics
+from lbcore.wire.fields import FieldRefusal
+from lbcore.wire.kinds.record_commands import TOPIC, read_value
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +66,6 @@ _BIG = frozenset(
         LOAD_HISTORY,
         REJECTED_REPORTS,
         PLANNING_MEMORY,
-        SHADOW_DECISIONS,
-        BACKTESTS,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
@@ -79,7 +77,6 @@ SHOWN_TABLES = (
     DECISIONS,
     DECISION_EFFECTS,
     REJECTED_REPORTS,
-    SHADOW_DECISIONS,
 )
 """The big tables that an overview is made of: a batch commits to them after its events."""
 
@@ -87,7 +84,6 @@ _HELD = frozenset(table.name for table in SMALL_TABLES)
 _JSON: Mapping[str, Mapping[str, type]] = {
     BROKERS.name: {"advertised_listeners": dict},
     NAMESPACES.name: {"properties": dict},
-    TENANTS.name: {"admin_roles": list, "allowed_clusters": list},
     POLICIES.name: {"value": dict},
     CONFIG_VERSIONS.name: {"settings": dict},
 }
@@ -150,16 +146,19 @@ class TableViews:
 
     @property
     def topic_count(self) -> int:
-        """How many topics brokers can serve of those, each partition by itself."""
+        """Number of those topics that brokers can serve, each partition counted."""
         return self._topic_count
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What commands have changed of the configuration: "section.name" -> value."""
+        """Settings changed by commands: "section.name" -> value."""
         return self._settings
 
     def started(self, config: Config) -> Config:
-        """What the job was started with; the given settings of this process where it tells none."""
+        """Return the configuration the job was started with.
+
+        Where the job tells none, the given settings of this process count.
+        """
         told = self.rows(SETTINGS_IN_FORCE.name)
         if self._started is None or self._started[0] is not told or self._started[1] is not config:
             self._started = told, config, as_started(config, told)
@@ -254,7 +253,7 @@ class TableViews:
             self._rows[table.name] = held = _KEPT.get(table.name, tuple)(tuple(found))
             if table.name == CONFIG_VERSIONS.name:
                 self._settings = json.loads(held[0]["settings"]) if held else {}
-            if table.name == TOPICS.name:
+            if table.name == RECORDS.name:
                 self._take_topics(held)
         self._tails[table.name] = tail
         check_newest(tail.path)
@@ -279,9 +278,11 @@ class TableViews:
     def _take_topics(self, rows: Rows) -> None:
         created: dict[str, dict[str, int]] = {}
         for row in rows:
-            created.setdefault(row["namespace"], {})[row["topic"]] = row["partitions"]
+            if row["record_type"] == TOPIC:
+                name, partitions = row["name"], int(row["value"])
+                created.setdefault(namespace_of_topic(name), {})[name] = partitions
         self._topics = {name: KnownTopics.of(topics) for name, topics in created.items()}
-        self._topic_count = sum(row["partitions"] or 1 for row in rows)
+        self._topic_count = sum(count or 1 for of in created.values() for count in of.values())
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)
@@ -310,7 +311,12 @@ def _fault(table: Table, row: Row) -> str:
         except (TypeError, ValueError, RecursionError):
             return f"{column} is no JSON"
         if not isinstance(value, kind):
-            return f"{column} is no JSON {'object' if kind is dict else 'array'}"
+            return f"{column} is no JSON object"
+    if table.name == RECORDS.name:
+        try:
+            read_value(row["record_type"], json.loads(row["value"]))
+        except (TypeError, ValueError, RecursionError, FieldRefusal):
+            return "value is no JSON of its type"
     return ""
 
 

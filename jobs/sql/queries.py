@@ -1,7 +1,7 @@
 """The ready queries: one text each, which DataFusion and Spark answer alike.
 
 Decides what operators are offered; each says how its answer is read. They read the views of
-`jobs.sql.views` and the tables. Source: ours.
+`jobs.sql.views` and the tables.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """The views over the tables: each with its columns and its SQL, declared once.
 
 Decides what a move, a crash and a stay are in SQL. `ballast sql` and Spark make the same views;
-only exploding and indexing of arrays is written in each engine's own words. Source: ours; a move
-and a return are those of `lbcore.sim.summary`.
+only exploding and indexing of arrays is written in each engine's own words. A move and a return are
+those of `lbcore.sim.summary`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from lbcore.model.table import Column
 
 
 class SqlRunner(Enum):
-    """Who runs the SQL: DataFusion, in this process, or Spark."""
+    """Engine of the SQL: DataFusion, in this process, or Spark."""
 
     DATAFUSION = "datafusion"
     SPARK = "spark"
@@ -37,7 +37,7 @@ class SqlView:
         return self.spark if engine is SqlRunner.SPARK and self.spark else self.datafusion
 
     def statement(self, engine: SqlRunner) -> str:
-        """What makes it, for as long as the session lasts."""
+        """Return the statement that creates the view for the session."""
         temporary = "TEMPORARY " if engine is SqlRunner.SPARK else ""
         return f"CREATE OR REPLACE {temporary}VIEW {self.name} AS {self.text(engine)}"
 

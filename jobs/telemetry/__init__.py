@@ -1,1 +1,1 @@
-"""What the processes say of themselves to Prometheus: names, counts, and the page they stand on."""
+"""Prometheus metrics of the processes: names, counts and the metrics page."""

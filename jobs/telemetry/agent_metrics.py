@@ -1,6 +1,6 @@
-"""What one agent counts: messages, callbacks, records, and what it may serve.
+"""Metrics of one agent: messages, callbacks, records and permits.
 
-Decides nothing. Any thread of the agent may count. Source: ours.
+Any thread of the agent may count.
 """
 
 from prometheus_client import CollectorRegistry
@@ -33,11 +33,14 @@ class AgentMetrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """What Prometheus is given."""
+        """Registry for Prometheus."""
         return self._store.registry()
 
     def show_permits(self, bundles: int, left_ms: int | None) -> None:
-        """How many bundles may be served, and how long the lease lasts; None = there is none."""
+        """Set the number of bundles that may be served, and the lease's rest.
+
+        left_ms: remaining time of the lease, None = there is none.
+        """
         self._store.set("ballast_agent_open_bundles", bundles, *self._who)
         if left_ms is not None:
             self._store.set("ballast_agent_lease_seconds", max(0, left_ms) / _S, *self._who)
@@ -60,7 +63,7 @@ class AgentMetrics:
         self._store.add("ballast_agent_callbacks_total", *self._who, callback.value, "overdue")
 
     def show_overdue(self, callback: str, hanging: int) -> None:
-        """How many of these have been given up and have not returned."""
+        """Set the number of callbacks that were given up and have not returned."""
         self._store.set("ballast_agent_hanging_callbacks", hanging, *self._who, callback)
 
     def count_load_error(self) -> None:

@@ -1,6 +1,6 @@
 """The metrics of an agent, declared.
 
-Decides nothing. Source: ours, with Pulsar 4.0.8's name for the records that a broker reads.
+With Pulsar 4.0.8's name for the records that a broker reads.
 """
 
 from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram

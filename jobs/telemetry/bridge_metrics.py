@@ -1,6 +1,6 @@
-"""What the bridge to a Pulsar cluster counts: looks, differences, requests and answers.
+"""Metrics of a Pulsar bridge: looks, differences, requests and answers.
 
-Decides nothing. Any thread of the bridge may count. Source: ours.
+Any thread of the bridge may count.
 """
 
 from collections.abc import Collection
@@ -48,11 +48,11 @@ class BridgeMetrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """What Prometheus is given."""
+        """Registry for Prometheus."""
         return self._store.registry()
 
     def show_acting(self, *, is_acting: bool) -> None:
-        """Whether decisions are carried out."""
+        """Set whether decisions are carried out."""
         self._store.set("ballast_bridge_acting", int(is_acting), self._cluster)
 
     def count_look(self, look: Look, took_s: float) -> None:
@@ -70,12 +70,12 @@ class BridgeMetrics:
         self._store.add("ballast_bridge_looks_total", self._cluster, FAILED)
 
     def show_mirror(self, differences: int, working: int) -> None:
-        """What differs, and how many bundles are being worked on."""
+        """Set the number of differences, and of bundles being worked on."""
         self._store.set("ballast_bridge_differences", differences, self._cluster)
         self._store.set("ballast_bridge_working", working, self._cluster)
 
     def show_findings(self, findings: Collection[Finding]) -> None:
-        """What the guardian has found in this look."""
+        """Set the numbers of the guardian's findings in this look."""
         for trouble in Trouble:
             count = sum(one.trouble is trouble for one in findings)
             self._store.set("ballast_bridge_findings", count, self._cluster, trouble.value)
@@ -83,7 +83,10 @@ class BridgeMetrics:
         self._store.set("ballast_bridge_quarantined", held, self._cluster)
 
     def show_messages(self, delivered: int, not_delivered: int) -> None:
-        """What became of the messages to Kafka, since the start; called by one thread."""
+        """Count the messages to Kafka, given as totals since the start.
+
+        Called by one thread.
+        """
         for at, (result, count) in enumerate(
             ((DELIVERED, delivered), (NOT_DELIVERED, not_delivered))
         ):
@@ -111,7 +114,7 @@ class BridgeMetrics:
         self._store.add("ballast_bridge_load_errors_total", self._cluster, broker)
 
     def show_unread(self, labels: Collection[str]) -> None:
-        """What can't be read now, by one of FAILURES each."""
+        """Set the number of things that can't be read now, for each of FAILURES."""
         for label in FAILURES:
             count = sum(one == label for one in labels)
             self._store.set("ballast_bridge_unread", count, self._cluster, label)

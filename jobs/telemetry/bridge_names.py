@@ -1,7 +1,4 @@
-"""The metrics of the bridge to a Pulsar cluster, declared.
-
-Decides nothing. Source: ours.
-"""
+"""The metrics of the bridge to a Pulsar cluster, declared."""
 
 from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
 from lbcore.bridge.sights import FAILURES, Trouble

@@ -1,6 +1,6 @@
 """Gives a process's metrics out over HTTP, on a port of their own.
 
-Decides nothing. Source: prometheus-client's own server.
+Source: prometheus-client's own server.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from jobs.whole_file import write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a process that gives out metrics can be told."""
+    """Add the options of a process that exposes metrics."""
     parser.add_argument(
         "--metrics-port",
         type=int,
@@ -51,7 +51,7 @@ class MetricsPort(Collector):
             self._stop()
 
     def collect(self) -> Iterator[Metric]:
-        """What is shown now; called by the server."""
+        """Yield the metrics shown now; called by the server."""
         yield from self._shown.collect()
 
     def _listen(self) -> Callable[[], None]:

@@ -16,7 +16,6 @@ from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, eve
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.decisions.shadows import COUNTED
 from lbcore.balancer.intake.intake import NOT_KEPT
 from lbcore.balancer.intake.topics import TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
@@ -185,10 +184,6 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
     for key, count in sorted(counts.items()):
         if key.startswith(_FAULT):
             store.add("ballast_faults_total", cluster, key.removeprefix(_FAULT), by=count)
-    for key, count in sorted(counts.items()):
-        if key.startswith(COUNTED):
-            strategy = key.removeprefix(COUNTED)
-            store.add("ballast_shadow_moves_total", cluster, strategy, by=count)
     refused = {k: n for k, n in counts.items() if k.startswith(_ACKS_REFUSED)}
     for key, count in sorted(refused.items()):
         store.add("ballast_acks_refused_total", cluster, key.removeprefix(_ACKS_REFUSED), by=count)
@@ -261,5 +256,8 @@ def _break_down(store: MetricStore, cluster: str, reason: str, result: str) -> N
 
 
 def _is_refused(inputs: Any) -> bool:
-    """Whether the decision could not be carried out: the protocol refused its transition."""
+    """Return True if the protocol refused the decision's transition.
+
+    Such a decision could not be carried out.
+    """
     return "refused" in json.loads(inputs)

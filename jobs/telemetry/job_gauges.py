@@ -1,7 +1,7 @@
 """Gauges from a batch's report: brokers, states, balance, alarms.
 
-Decides nothing. A broker that is forgotten loses its series with the same batch. Source: ours; the
-names of Pulsar are those of its LoadManagerReport and BrokerLoadData.
+A broker that is forgotten loses its series with the same batch. The names of Pulsar are those of
+its LoadManagerReport and BrokerLoadData.
 """
 
 from collections import defaultdict
@@ -11,9 +11,8 @@ from typing import Any
 from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_NAMES
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
-from lbcore.balancer.gauges import HIGH, LOW
-from lbcore.balancer.intake.telling_time import DRIVER, KAFKA
-from lbcore.balancer.report import CLOCKS, GAUGES
+from lbcore.balancer.intake.clock import DRIVER, KAFKA
+from lbcore.balancer.report import CLOCKS, GAUGES, HIGH, LOW
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State
 
@@ -62,7 +61,6 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.replace("ballast_broker_held_seconds", held, cluster)
     needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
     store.replace("ballast_hits_needed", needed, cluster)
-    _show_shadows(store, cluster, gauges["shadows"])
     _show_brokers(store, cluster, report["brokers"], gauges["brokers"])
     _show_ownership(store, report)
     _show_balance(store, cluster, gauges["balance"])
@@ -152,14 +150,3 @@ def _show_balance(store: MetricStore, cluster: str, balance: Mapping[str, float 
     ):
         known = {labels: value for labels, value in shown.items() if value is not None}
         store.replace(name, known, cluster)
-
-
-def _show_shadows(store: MetricStore, cluster: str, shadows: Mapping[str, Any]) -> None:
-    """Of those that think along now; another has no series any more."""
-    for metric, number in (
-        ("ballast_shadow_imbalance", "imbalance"),
-        ("ballast_shadow_floor_adjusted_imbalance", "floor_adjusted"),
-        ("ballast_shadow_bundles_elsewhere", "elsewhere"),
-    ):
-        known = {(n,): float(one[number]) for n, one in shadows.items() if one[number] is not None}
-        store.replace(metric, known, cluster)

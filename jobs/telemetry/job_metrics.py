@@ -1,7 +1,7 @@
 """The streaming job's numbers: each written batch and each trigger of Spark is counted once.
 
-Decides nothing. A batch that is repeated after a crash is counted by the process that repeats it;
-counters begin at 0 with each start, as Prometheus expects. Source: ours.
+A batch that is repeated after a crash is counted by the process that repeats it; counters begin at
+0 with each start, as Prometheus expects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,10 @@ _EXECUTORS_MAX = 50
 
 
 def standing_by() -> CollectorRegistry:
-    """What a standby gives out until it holds the tables: that it is one."""
+    """Return the metrics of a standby until it holds the tables.
+
+    They say only that it is one.
+    """
     store = MetricStore([PHASE])
     store.set(PHASE.name, 1, STANDING_BY)
     return store.registry()
@@ -56,7 +59,7 @@ class JobMetrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """What Prometheus is given."""
+        """Registry for Prometheus."""
         return self.store.registry()
 
     def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
@@ -141,7 +144,7 @@ _OPERATORS = ("balancer", "scorer")
 
 
 def _lag(sources: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages are in Kafka behind what the trigger read."""
+    """Return the number of messages in Kafka behind what the trigger read."""
     return sum(
         max(0, latest - (source["endOffset"] or {}).get(topic, {}).get(partition, latest))
         for source in sources

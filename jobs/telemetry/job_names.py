@@ -1,7 +1,7 @@
 """The metrics of the streaming job, declared.
 
-Decides nothing. Source: Pulsar 4.0.8's names and labels where it has one (the job alone decides, so
-it says for each broker what in Pulsar the broker says itself); ours otherwise.
+Source: Pulsar 4.0.8's names and labels where it has one (the job alone decides, so it says for each
+broker what in Pulsar the broker says itself); ours otherwise.
 """
 
 from jobs.telemetry.declared import (
@@ -12,9 +12,9 @@ from jobs.telemetry.declared import (
     gauge,
     histogram,
 )
-from lbcore.balancer.gauges import HIGH, LOW
 from lbcore.balancer.intake.topics import TAKEN_OR_NOT
 from lbcore.balancer.phases import INNER_PHASES, PHASES, REBUILD
+from lbcore.balancer.report import HIGH, LOW
 from lbcore.model.resources import RESOURCES
 from lbcore.ownership.records import Cause, State
 
@@ -27,6 +27,7 @@ ALARMS = (
     "clock",
     "faults",
     "flapping",
+    "full",
     "no_candidate",
     "silence",
     "strategy",
@@ -40,7 +41,7 @@ STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
     "resuming",
     "at work",
 )
-PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by, warm; taking its"
+PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by; taking its"
               " state from the tables (rebuilding) or from its checkpoint (resuming) until its"
               " first batch is written.", "phase", phase=JOB_PHASES)  # fmt: skip
 
@@ -258,17 +259,6 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
           "The highest over max(mean, hottest bundle): what moves could still mend.", "cluster"),
     gauge("ballast_broker_held_seconds", "For how long a broker has been hot while it gives"
           " nothing, by the rule that holds it.", "cluster", "broker", "reason"),
-    gauge("ballast_shadow_imbalance",
-          "The same as a strategy that only thinks along would have left it.",
-          "cluster", "strategy"),
-    gauge("ballast_shadow_floor_adjusted_imbalance", "And what of that moves could still mend.",
-          "cluster", "strategy"),
-    gauge("ballast_shadow_bundles_elsewhere",
-          "Bundles that would be on another broker under a strategy that only thinks along.",
-          "cluster", "strategy"),
-    counter("ballast_shadow_moves_total",
-            "Bundles that a strategy which only thinks along would have moved.",
-            "cluster", "strategy"),
     counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "reason"),
     counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
             outcome=("helped", "no_better", "not_seen", "moved_elsewhere")),

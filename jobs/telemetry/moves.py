@@ -1,8 +1,8 @@
 """Moves as the ownership events show them: how long each part took, and whether it came back.
 
-Decides nothing. Remembers what is under way, and where each moved bundle was within the last hour;
-both are forgotten by time, so memory is bounded by the moves of an hour. Source: the latencies are
-Pulsar 4.0.8's (UnloadManager); thrash is as defined in `lbcore.sim.summary`.
+Remembers what is under way, and where each moved bundle was within the last hour; both are
+forgotten by time, so memory is bounded by the moves of an hour. Source: the latencies are Pulsar
+4.0.8's (UnloadManager); thrash is as defined in `lbcore.sim.summary`.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ class MoveTracker:
         self._left_ms: dict[tuple[str, str], dict[str, int]] = {}
 
     def take(self, event: Event) -> Iterator[Latency | Landed]:
-        """What an event ends."""
+        """Process an event; yield the latencies and the move that it ends."""
         key = (event.cluster, event.bundle)
         way = self._under_way.get(key)
         if event.state == State.RELEASING.value:

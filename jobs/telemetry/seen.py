@@ -1,7 +1,4 @@
-"""What the sink tells of a batch that is written, for whoever counts.
-
-Decides nothing. Source: ours.
-"""
+"""Report of the sink on a written batch, for metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

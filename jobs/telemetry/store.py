@@ -1,7 +1,7 @@
 """Numbers by metric and labels, and their text for Prometheus.
 
-Decides nothing; takes only what is declared, and forgets the series of a broker that is gone.
-Written by one thread, read by that of the scrapes. Source: ours, on prometheus-client.
+Takes only what is declared, and forgets the series of a broker that is gone. Written by one thread,
+read by that of the scrapes. On prometheus-client.
 """
 
 import threading

@@ -2,12 +2,12 @@
 
 A verb's module has two functions:
 
-    def add_arguments(parser: argparse.ArgumentParser) -> None   # not --json: every verb has it
-    def run(args: argparse.Namespace) -> int                     # 0 done, 1 failed, 2 misuse
+def add_arguments(parser: argparse.ArgumentParser) -> None   # not --json: every verb has it
+def run(args: argparse.Namespace) -> int                     # 0 done, 1 failed, 2 misuse
 
 Only the module of the verb that was asked for is imported, so it may import at its top what it
 needs, and `ballast lookup` never waits for Spark. It writes its result with `jobs.console.answer`
-and reports trouble by raising `CommandError` or `MisuseError`. Source: ours.
+and reports trouble by raising `CommandError` or `MisuseError`.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,6 @@ class Verb:
 
 
 VERBS = {
-    "anti-affinity": Verb(
-        module="jobs.verbs.anti_affinity", summary="spread namespaces of a group over brokers"
-    ),
     "assess": Verb(
         module="jobs.verbs.assess", summary="look at a Pulsar cluster, say what would be better"
     ),
@@ -37,13 +34,11 @@ VERBS = {
     "bridge": Verb(
         module="jobs.verbs.bridge", summary="observe a Pulsar cluster, balance it, give it back"
     ),
-    "broker": Verb(module="jobs.verbs.broker", summary="drain brokers, forget those that are gone"),
-    "bundle": Verb(
-        module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"
+    "broker": Verb(
+        module="jobs.verbs.sending", summary="drain brokers, forget those that are gone"
     ),
-    "chaos": Verb(module="jobs.verbs.chaos", summary="random clusters and faults, by the thousand"),
-    "bundles": Verb(
-        module="jobs.verbs.bundles", summary="the bundles with the most load, and who has them"
+    "bundle": Verb(
+        module="jobs.verbs.bundle", summary="list bundles by load; unload, assign, split, pin one"
     ),
     "completion": Verb(
         module="jobs.verbs.completion",
@@ -60,34 +55,25 @@ VERBS = {
     "explain": Verb(
         module="jobs.verbs.explain", summary="why a bundle, broker, cluster or decision is as it is"
     ),
-    "isolation": Verb(
-        module="jobs.verbs.isolation", summary="keep namespaces on brokers of their own"
-    ),
     "kill-broker": Verb(
         module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
     ),
-    "league": Verb(
-        module="jobs.verbs.league", summary="compare strategies on scenarios, in one table"
-    ),
     "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
     "namespace": Verb(
-        module="jobs.verbs.namespace", summary="create, delete, unload, exclude, include"
+        module="jobs.verbs.sending", summary="create, delete, unload, exclude, include"
     ),
     "ownership": Verb(
         module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
     ),
-    "pause": Verb(module="jobs.verbs.pause", summary="stop shedding and splitting"),
-    "performance": Verb(
-        module="jobs.verbs.performance", summary="the four performance tests, in virtual time"
-    ),
+    "pause": Verb(module="jobs.verbs.sending", summary="stop shedding and splitting"),
     "plan": Verb(
         module="jobs.verbs.plan",
         summary="look ahead (--dry-run); approve, reject, undo plans that wait",
     ),
-    "release-brake": Verb(
-        module="jobs.verbs.release_brake", summary="go on after many brokers vanished at once"
+    "policy": Verb(
+        module="jobs.verbs.policy", summary="isolation policies, and groups that are kept apart"
     ),
-    "resume": Verb(module="jobs.verbs.resume", summary="end a pause"),
+    "resume": Verb(module="jobs.verbs.sending", summary="end a pause, or the brake"),
     "run-agent": Verb(
         module="jobs.run_agent", summary="run a broker's agent around a service in Python"
     ),
@@ -107,22 +93,8 @@ VERBS = {
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
-    "tenant": Verb(module="jobs.verbs.tenant", summary="create, update, delete tenants"),
-    "top": Verb(
-        module="jobs.verbs.top", summary="watch a running cluster in the terminal, by keyboard"
-    ),
-    "topic": Verb(module="jobs.verbs.topic", summary="create, update, delete topics"),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
-    "tour": Verb(
-        module="jobs.tour.verb", summary="a hot spot, a crash, a split, a stuck move: what is said"
-    ),
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
-    ),
-    "tune": Verb(
-        module="jobs.verbs.tune", summary="the settings that recorded load would have wanted"
-    ),
-    "version": Verb(
-        module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
     ),
 }

@@ -34,7 +34,7 @@ _PROGRESS_S = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which cluster, for how long, and where the page goes."""
+    """Add the options: cluster, duration, and destination of the page."""
     parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument(
         "--for",
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _not_whole(report: Report) -> str:
-    """Why the exit code is not 0 though there is a report."""
+    """Return the reason for an exit code other than 0 in spite of a report."""
     if not report.unread:
         return "no broker's load was read: nothing in this report says that there is no risk"
     what, why = next(iter(report.unread.items()))

@@ -38,7 +38,7 @@ _LOOK_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which cluster, what may be done, and where it is kept."""
+    """Add the options: cluster, permitted actions, and where the state is kept."""
     parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
     parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
@@ -179,7 +179,7 @@ class _View:
             note(f"first picture of {self._seen.name} after {took}")
 
     def _outlook(self, reader: TableReader) -> list[str]:
-        """What it would do next, or why that is not known yet."""
+        """Return the next actions, or the reason why they are not known yet."""
         try:
             return list(look_ahead(reader, self._config, "", WhatIf()).lines())
         except CommandError as error:

@@ -42,7 +42,7 @@ _SETTING_MS = 600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which cluster."""
+    """Add the actions and the options of the cluster."""
     doing = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     run_words = doing.add_parser("pulsar", help="observe a Pulsar cluster, or act on it with --act")
     _add_admin(run_words)

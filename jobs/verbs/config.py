@@ -38,7 +38,7 @@ from jobs.console import (
     printable,
 )
 from jobs.local.layout import CLUSTER
-from jobs.operating.command_words import add_commands, command_actions
+from jobs.operating.command_words import add_commands, command_actions, commands_of
 from jobs.operating.commanding import run_command
 from jobs.operating.job_settings import FROM_FILES, started_with
 from jobs.whole_file import write_whole
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose rules; by default those of the release that the file's keys are of",
     )
     importing.add_argument("--output", type=Path, metavar="FILE", help="write it there")
-    add_commands(actions, "config")
+    add_commands(actions, commands_of("config"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -189,7 +189,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _started(args: argparse.Namespace, reader: TableReader, config: Config) -> Config:
-    """What the job was started with, but for what is named on this command line."""
+    """Return the config the job was started with, overridden by this command line."""
     own = config.for_cluster(args.cluster)
     named = read_layers(args.conf or (), args.set).for_cluster(args.cluster)
     found = started_with(reader, own, kept=named_keys(named))
@@ -251,7 +251,10 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _whose_rules(found: ImportedConfig) -> str:
-    """Whose rules were taken, and by what; the shipped files of two releases are near alike."""
+    """Return a note on the release whose rules were taken, and the evidence.
+
+    The shipped files of two releases are nearly alike.
+    """
     if found.ruled_by:
         return f"rules of {RULES_4_2}: the file has {found.ruled_by}, which {RULES_4_0} has not"
     return f"rules of {RULES_4_0}: no key is of a later release; --rules {RULES_4_2} takes those"

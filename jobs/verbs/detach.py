@@ -16,7 +16,7 @@ from lbcore.bridge.guard import SHEDDING
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run's cluster, and how to be let in."""
+    """Add the options: run, cluster, and credentials."""
     parser.add_argument(
         "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )

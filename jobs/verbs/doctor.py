@@ -16,7 +16,7 @@ from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to look."""
+    """Add the options: place of the stack to examine."""
     parser.add_argument("--no-kafka", action="store_true", help="leave Kafka out")
     parser.epilog = "example: ballast doctor --conf production --tables /srv/ballast/tables"
     add_stack_arguments(parser)

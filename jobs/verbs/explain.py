@@ -14,7 +14,7 @@ from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What, and when."""
+    """Add the options: subject and time."""
     parser.add_argument("kind", choices=KINDS, help="what is asked about")
     parser.add_argument(
         "name", nargs="?", default="", metavar="NAME", help="its name or id; none for the cluster"

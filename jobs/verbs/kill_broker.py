@@ -13,7 +13,7 @@ from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which broker of which run."""
+    """Add the options: broker and run."""
     parser.add_argument("broker", help="its name, such as broker-3")
     parser.add_argument("--start", action="store_true", help="start it again instead")
     parser.add_argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)

@@ -1,7 +1,7 @@
-"""Who owns what: now, at an earlier time or table version, and what changed between two of them.
+"""Show ownership now or at an earlier time or table version, or its changes.
 
-From ownership_events alone. A moment is an ISO time (UTC without a zone), so long ago (5m, 2h), or
-a version of that table, a whole number.
+Changes are those between two moments. Read from ownership_events alone. A moment is an ISO time
+(UTC without a zone), a time before now (5m, 2h), or a version of that table, a whole number.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _SHOWN = ("namespace", "bundle", "state", "source", "destination", "version_id",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which bundles, and when."""
+    """Add the options: bundles and moment."""
     parser.add_argument("--namespace", default="", metavar="NAME", help="only of this namespace")
     parser.add_argument(
         "--broker", default="", metavar="NAME", help="only what this broker has, gives or gets"

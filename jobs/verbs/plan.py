@@ -1,9 +1,9 @@
-"""What the next cycles would do (--dry-run), and the plans that wait for a person.
+"""Forecast the next cycles (--dry-run), and manage plans that await approval.
 
 A dry run is the balancer's own code on what the tables say, before and after; nothing is sent. Each
-decision says after how many more hits it comes. What the tables don't know (hits and averages of
-most strategies, load of the last moments) ends the answer. Under cluster.approval=ask a cycle's
-moves wait as a plan: list, show, approve or reject it, propose one, undo what was done.
+decision says after how many more hits it comes. The forecast ends at data that the tables don't
+have (hits and averages of most strategies, load of the last moments). Under cluster.approval=ask a
+cycle's moves wait as a plan: list, show, approve or reject it, propose one, undo what was done.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from jobs.operating.command_words import (
     add_commands,
     add_sending,
     arguments_of,
+    commands_of,
 )
 from jobs.operating.commanding import run_command, send_command
 from jobs.operating.durations import parse_duration_ms
@@ -29,7 +30,7 @@ from lbcore.model.times import duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What would be otherwise."""
+    """Add the options of a hypothetical change and the actions on plans."""
     parser.add_argument("--dry-run", action="store_true", help="say what the next cycles would do")
     parser.add_argument(
         "--strategy", default="", metavar="S", help=f"as if it were {', '.join(STRATEGIES)}"
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             one.add_argument("plan", help="its name")
         add_json_option(one, default=argparse.SUPPRESS)
         add_stack_arguments(one, with_kafka=False)
-    add_commands(actions, "plan")
+    add_commands(actions, commands_of("plan"))
     _add_undo(actions)
 
 

@@ -2,7 +2,8 @@
 
 A scenario's file says what the cluster is, what it carries and goes through, and what must come of
 it (docs/simulator.md has the grammar; conf/scenarios has examples). Fails when an expectation is
-not met, or when what is recorded below the file's ---- is not what came out.
+not met, or when what is recorded below the file's ---- is not what came out. --compare shows
+several strategies of a scenario in one table, in which a failed expectation is marked with !.
 """
 
 import argparse
@@ -29,12 +30,14 @@ from jobs.operating.simulations import (
     with_seed,
     write_text,
 )
+from jobs.whole_file import read_text_file
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, run_with_load_map
+from lbcore.sim.reports.comparison import compared_row, compared_strategies, render_comparison
 from lbcore.sim.reports.report import judge_all, render, to_row
 from lbcore.sim.scenario.model import Scenario
-from lbcore.sim.scenario.parse import with_recorded
+from lbcore.sim.scenario.parse import with_compared, with_recorded
 
 if TYPE_CHECKING:
     from jobs.operating.drawing import DrawnRun
@@ -48,20 +51,21 @@ class _Task:
     scenario: Scenario
     strategy: str
     settings: Sequence[str]
+    is_compared: bool = False
 
     def config(self) -> Config:
-        """What it is run with; a strategy of the user's own is loaded where it runs."""
+        """Return the configuration of the run; a custom strategy is loaded where it runs."""
         return config_of(self.scenario, self.strategy, self.settings)
 
     @property
     def head(self) -> str:
-        """What people call it."""
+        """Display name of the scenario."""
         return self.scenario.title or self.one.path.stem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What came of the task of this number."""
+    """Result of the task of this number."""
 
     at: int
     row: dict[str, Any]
@@ -80,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"defaults; {', '.join(RECOMMENDED)} as documents recommend them",
     )
     parser.add_argument(
+        "--compare", default="", metavar="A,B", help="the same, in one table a scenario"
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -91,7 +98,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot", type=Path, metavar="DIR", help="write pictures there, as SVG and PNG"
     )
     parser.add_argument(
-        "--rewrite", action="store_true", help="record the output in the file, below ----"
+        "--rewrite",
+        action="store_true",
+        help="record the output in the file, below ----; with --compare the table, and without it "
+        "a table that is there as well",
     )
     add_workers_argument(parser)
 
@@ -106,35 +116,62 @@ def run(args: argparse.Namespace) -> int:
             why="--rewrite keeps what the file says by itself, without --strategy, --set, --seed",
             next_step="leave them out, or write the change into the file",
         )
-    strategies = args.strategy.split(",")
-    tasks = [
-        _Task(
-            one=one, scenario=with_seed(one.scenario, args.seed), strategy=name, settings=args.set
+    if args.strategy and args.compare:
+        raise MisuseError(
+            "--strategy and --compare can't be used together",
+            why="each names the strategies to run, --compare those of one table",
+            next_step="leave one of them out",
         )
-        for one in loaded
-        for name in strategies
-    ]
+    tasks = [task for one in loaded for task in _tasks_of(args, one)]
     runs = ManyRuns(partial(_played, args.plot), args.workers)
     weights = [weight_of(task.scenario, task.config()) for task in tasks]
-    numbered, came = list(enumerate(tasks)), list[_Outcome]()
-    for one in runs.results(numbered, weights):
-        _tell(args, tasks[one.at], one)
+    came = list[_Outcome]()
+    for one in runs.results(list(enumerate(tasks)), weights):
+        if not tasks[one.at].is_compared:
+            _tell(args, tasks[one.at], one)
         came.append(one)
+    _tell_compared(
+        args, [(tasks[one.at].one, one.row) for one in came if tasks[one.at].is_compared]
+    )
     rows = [one.row for one in came]
-    if args.plot is not None and len(strategies) > 1:
+    single = [one.row for one in came if not tasks[one.at].is_compared]
+    if args.plot is not None and len(tasks) > len(loaded):
         _draw_side_by_side(args.plot, [(tasks[one.at], one.drawn) for one in came])
     if args.json:
         answer(args, rows, "")
-    elif len(tasks) > 1:
-        met = sum(row["is_met"] for row in rows)
-        answer(args, rows, f"{met} of {len(rows)} runs are as expected")
+    elif len(single) > 1 or not rows:
+        met = sum(row["is_met"] for row in single)
+        answer(args, rows, f"{met} of {len(single)} runs are as expected")
     if runs.is_cut:
         return Exit.CUT
-    return Exit.DONE if all(row["is_met"] for row in rows) else Exit.FAILED
+    return Exit.DONE if all(row["is_met"] for row in single) else Exit.FAILED
+
+
+def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
+    """Yield what is run of a scenario; a rewrite renews the table that the file has, too."""
+    make = partial(_Task, one=one, scenario=with_seed(one.scenario, args.seed), settings=args.set)
+    if not args.compare:
+        yield from (make(strategy=name) for name in args.strategy.split(","))
+    names = args.compare.split(",") if args.compare else compared_strategies(one.scenario.compared)
+    if args.compare or args.rewrite:
+        yield from (make(strategy=name, is_compared=True) for name in names)
+
+
+def _tell_compared(args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]]) -> None:
+    """Write the table of each scenario, and record it when asked to."""
+    by_path: dict[Path, list[dict[str, Any]]] = {}
+    for one, row in came:
+        by_path.setdefault(one.path, []).append(row["compared"])
+    for path, rows in by_path.items():
+        text = render_comparison(rows)
+        if args.rewrite:
+            write_text(path, with_compared(read_text_file(path), text))
+        if not args.json:
+            answer(args, rows, [str(path), *text.split("\n")])
 
 
 def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome | None:
-    """What came out of a task; None where it was given up."""
+    """Run a task and return its result; None if it was cancelled."""
     at, task = item
     drawn = None
     if plot is None:
@@ -145,9 +182,10 @@ def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome 
         return None
     judged = judge_all(note_wrong(done))
     head = {"file": str(task.one.path), "strategy": task.strategy}
-    return _Outcome(
-        at=at, row={**head, **to_row(done, judged)}, text=render(done, judged), drawn=drawn
-    )
+    row = {**head, **to_row(done, judged)}
+    if task.is_compared:
+        row["compared"] = compared_row(task.strategy, done)
+    return _Outcome(at=at, row=row, text=render(done, judged), drawn=drawn)
 
 
 def _tell(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
@@ -191,7 +229,10 @@ def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]
 
 @contextmanager
 def _drawing(plot: Path) -> Iterator[types.ModuleType]:
-    """What draws; raises CommandError where it is not installed, or nothing can be written."""
+    """Yield the drawing module.
+
+    Raises CommandError if it is not installed, or the file can't be written.
+    """
     try:
         yield importlib.import_module("jobs.operating.drawing")  # needs matplotlib
     except ModuleNotFoundError as cause:
@@ -209,7 +250,7 @@ def _drawing(plot: Path) -> Iterator[types.ModuleType]:
 
 
 def _is_recorded(one: Loaded, text: str) -> bool:
-    """Whether the file has this output; says what differs."""
+    """True if the file records this output; prints the differences."""
     if one.scenario.recorded == text:
         return True
     note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")

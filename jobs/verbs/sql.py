@@ -27,7 +27,7 @@ _SHOWN_ROWS = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is asked."""
+    """Add the options: query and form of output."""
     parser.add_argument(
         "query", nargs="?", default="", metavar="QUERY", help="a ready query's name, or a SELECT"
     )
@@ -63,7 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def spark_statements(tables: TablePlace) -> Iterable[str]:
-    """What gives a Spark session with Delta the tables by name, and the views."""
+    """Return the SQL that registers the tables and views in a Spark session.
+
+    The session needs Delta.
+    """
     yield "SET spark.sql.session.timeZone = UTC"
     for table in TABLES:
         path = table_path(tables, table.name)

@@ -1,28 +1,43 @@
-"""How the cluster is: off, ready, late, in progress or stalled; what moves; what is wrong.
+"""Show the cluster's state, moves in progress, and problems.
 
-From the tables, so it answers while the job and Kafka are away; Kafka is asked whether it answers
-where its address is known. The exit code is 1 when the cluster is stalled.
+The state is off, ready, late, in progress or stalled. It comes from the tables, so it is available
+while the job and Kafka are down. Kafka is asked whether it answers where its address is known. The
+exit code is 1 if the cluster is stalled. With --watch it is redrawn until Ctrl-C; read errors are
+shown, and the read is repeated.
 """
 
 import argparse
+import sys
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.rollout_file import STATE_FILE, rollout_words
-from jobs.console import Exit, answer
-from jobs.operating.durations import format_instant
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.console import CommandError, Exit, MisuseError, answer
+from jobs.local.terminal import live_lines
+from jobs.operating.durations import format_instant, parse_duration_ms
+from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.explain.shadow_words import shadow_words
+from lbcore.config.tree import Config
 from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
 from lbcore.model.times import duration
 
 _SHOWN, _GAPS_SHOWN = 10, 3
+_EVERY_MS = 2_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the cluster is."""
+    """Add the options: location of the cluster."""
+    parser.add_argument("--watch", action="store_true", help="draw it again and again")
+    parser.add_argument(
+        "--every",
+        type=parse_duration_ms,
+        default=_EVERY_MS,
+        metavar="TIME",
+        dest="every_ms",
+        help="--watch: between two looks (2s)",
+    )
     add_stack_arguments(parser, with_kafka=False)
     parser.epilog = "example: ballast status --json | jq .alarms"
 
@@ -30,15 +45,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write it; failed when it is stalled: --json has `phase` and `alarms` for programs."""
     where = whereabouts(args)
-    config = where.started()
+    if args.watch:
+        return _watch(args, where)
+    status, restart, lines = _look(where, where.started())
+    answer(args, {**status.to_json(), "rolling_restart": restart}, lines)
+    return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
+
+
+def _look(where: Whereabouts, config: Config) -> tuple[ClusterStatus, str, list[str]]:
+    """The status, how a rolling restart is ("" = none), and both as lines."""
     now_ms = wall_ms()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, where.around())
     status = make_status(where.cluster, rows, config, now_ms)
     restart = rollout_words(where.layout.root / STATE_FILE, now_ms)
     lines = list(status_lines(status))
     lines[1:1] = [f"  rolling restart: {restart}"] if restart else []
-    answer(args, {**status.to_json(), "rolling_restart": restart}, lines)
-    return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
+    return status, restart, lines
+
+
+def _watch(args: argparse.Namespace, where: Whereabouts) -> int:
+    """Draw the status until Ctrl-C. Raises MisuseError without a terminal."""
+    if args.json or not sys.stdout.isatty():
+        raise MisuseError(
+            "`status --watch` needs a terminal",
+            why="--json was given" if args.json else "standard output is none",
+            next_step="leave out --watch: `ballast status` writes one look",
+        )
+    config = where.started()
+    _look(where, config)  # what can't be read at all is said before the screen is cleared
+    last: list[str] = []
+    with live_lines() as draw:
+        while True:
+            try:
+                _, _, last = _look(where, config)
+                draw([*last, "", f"as of {format_instant(wall_ms())}; Ctrl-C ends it"])
+            except CommandError as error:
+                draw([*error.lines(), "", "as of the last look:", *last])
+            time.sleep(args.every_ms / 1_000)
 
 
 def status_lines(status: ClusterStatus) -> Iterable[str]:
@@ -57,7 +100,6 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     if status.imbalance is not None:
         uneven = f"{status.imbalance:.2f} (message rates of live brokers, highest over mean)"
         yield f"  imbalance {uneven}"
-    yield from (f"  shadow  {shadow_words(one)}" for one in status.shadows)
     yield from _mirror(status)
     yield from _rules(status)
     yield from _broker_table(status)

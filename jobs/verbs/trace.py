@@ -1,7 +1,7 @@
 """Real load: make a recording of a table of series, or give away what a cluster has recorded.
 
 import: CSV (also .gz) or Parquet, entity x time x resources, long or wide, becomes a recording that
-`simulate`, `league` and `backtest` replay; entities are folded into bundles by the hash of their
+`simulate` and `backtest` replay; entities are folded into bundles by the hash of their
 names. Nothing is written of a file that has a flaw; each is told with its line. export: what
 load_history has, names replaced by keyed hashes. docs/traces.md says more.
 """

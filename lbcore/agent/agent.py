@@ -1,9 +1,9 @@
 """The agent: a broker's side of the protocol, for any sharded service.
 
-Decides which callback runs when, and what is said to the balancer and when. Does not serve, open
-or close anything, nor read or write Kafka: a shell (a real service's, or the simulated fleet's)
-carries out the effects and brings their results back as events. Source: ours; see `holding` for
-one bundle's protocol and `agent_reporting` for reports.
+Decides which callback runs when, and what is said to the balancer and when. Does not serve, open or
+close anything, nor read or write Kafka: a shell (a real service's, or the simulated fleet's)
+carries out the effects and brings their results back as events. See `holding` for one bundle's
+protocol and `agent_reporting` for reports.
 
 The shell's part: give it, in order, each record of the ownership topic (at least those that name
 the broker, and every later one of a bundle that did once); run at most what Call asks; send each
@@ -243,7 +243,10 @@ class AgentMachine:
 
 
 def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
-    """What is still this broker's by the records, or still open; not what it refused to open."""
+    """Return the bundles that the records still assign here, or that are still open.
+
+    Those that the broker refused to open are left out.
+    """
     return tuple(
         name
         for name, holding in sorted(holdings.items())

@@ -2,7 +2,7 @@
 
 Decides when the Machine is stepped, again and again until it wants nothing more at once, when its
 wake-up must be put down anew, and what waits meanwhile. What the agent asks is done by a shell: the
-simulator's, the fleet's and the tests' brokers differ in nothing else. Source: ours.
+simulator's, the fleet's and the tests' brokers differ in nothing else.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class RunningAgent:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it has said its last word."""
+        """True if the agent has stopped and sends nothing more."""
         return self.state.is_stopped
 
     @property
@@ -53,14 +53,17 @@ class RunningAgent:
 
 
 class Shell(Protocol):
-    """What the process around a host can do; of the host it may call `end` and `put` only."""
+    """Operations of the process around a host.
+
+    Of the host it may call `end` and `put` only.
+    """
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out an effect; returns what it answers at once, in order."""
         ...
 
     def call_ms(self, call: Call) -> int:
-        """How long a callback that begins now will take, at least 0."""
+        """Return how long a callback that begins now will take, at least 0."""
         ...
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
@@ -73,7 +76,10 @@ class Shell(Protocol):
 
 
 class Pace(str, Enum):
-    """How a host's process goes on. HANGING: but no callback returns; FROZEN: nothing happens."""
+    """Pace of a host's process.
+
+    HANGING: it goes on, but no callback returns. FROZEN: nothing happens.
+    """
 
     FREE = "free"
     HANGING = "hanging"
@@ -109,9 +115,10 @@ class Host:
             self._run(events, now_ms)
 
     def come_due(self, due: Sequence[tuple[int, Call | None]], now_ms: int) -> None:
-        """What was scheduled, each with the time that it was scheduled for; together one step.
+        """Take what was scheduled, together as one step.
 
-        Of wake-ups only the one scheduled last counts: the Machine has replaced the others.
+        due: each with the time that it was scheduled for. Of wake-ups only the one scheduled last
+        counts: the Machine has replaced the others.
         """
         calls = [call for _, call in due if call is not None]
         is_woken = any(call is None and at_ms == self._scheduled_ms for at_ms, call in due)

@@ -1,11 +1,10 @@
 """An agent's lease: how long it may serve on what Kafka has confirmed, by its own clock.
 
 Decides until when; the service asks at every use, so that a process that was frozen, or whose
-network is cut, finds out by itself. Does not say what is served (`agent.usable`). Two
-confirmations carry the lease: Kafka has acknowledged a report, so the balancer has no reason to
-take the broker for dead before broker_timeout_ms after it was sent; and the topic ownership was
-read to its end, so that no record was missed. Part of `agent`. Source: ours; leases as in
-Gray and Cheriton, 1989.
+network is cut, finds out by itself. Does not say what is served (`agent.usable`). Two confirmations
+carry the lease: Kafka has acknowledged a report, so the balancer has no reason to take the broker
+for dead before broker_timeout_ms after it was sent; and the topic ownership was read to its end, so
+that no record was missed. Part of `agent`. Leases as in Gray and Cheriton, 1989.
 """
 
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ Confirmation: TypeAlias = ReportConfirmed | EndConfirmed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What is confirmed.
+    """Confirmed times of a lease.
 
     reported_ms, read_ms: the newest sent_ms and asked_ms. returned_ms: when a confirmation came
     after the lease had run out the last time; NEVER_MS = it never has.

@@ -1,6 +1,6 @@
 """An agent's state as bytes, and back.
 
-Decides nothing; `agent` offers it as the Machine's pack and unpack. Source: ours.
+`agent` offers it as the Machine's pack and unpack.
 """
 
 import json

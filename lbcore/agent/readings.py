@@ -1,8 +1,8 @@
-"""What a service says of its load, checked before an agent believes it.
+"""Validation of the load that a service reports, before an agent uses it.
 
 Decides what of an answer can be reported: all, or all but some bundles, or nothing. The rules are
-those of the parser that will read the report (`lbcore.wire`): a number that it refuses would cost
-the whole message, and a wrong shape the agent's own thread. Source: ours.
+those of the parser that will read the report (`lbcore.wire`). A number that it refuses would cost
+the whole message, and a wrong shape the agent's own thread.
 """
 
 from collections.abc import Sequence, Sized
@@ -36,9 +36,10 @@ _NO_NUMBER = "numbers must be finite and within [0, 1e18]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked(Generic[Read]):
-    """What of an answer can be reported (None = nothing), and what is wrong with it ("" = nothing).
+    """Reportable part of an answer, and its fault.
 
-    A fault beside something to report: bundles or topics were left out.
+    read: None = nothing can be reported. fault: what is wrong, "" = nothing. A fault beside
+    something to report: bundles or topics were left out.
     """
 
     read: Read | None
@@ -66,7 +67,10 @@ def check_topics(answer: object) -> Checked[TopicsRead]:
 
 
 def identity_fault(identity: Identity) -> str:
-    """Why no report can be sent under this identity; "" = it can. Asks the parser itself."""
+    """Return why no report can be sent under this identity; "" = it can.
+
+    Asks the parser itself.
+    """
     nothing = LoadRead(
         usage=np.zeros(len(WIRE_NAMES)),
         limit=np.full(len(WIRE_NAMES), -1.0),
@@ -98,6 +102,7 @@ def _load(answer: object) -> Checked[LoadRead]:
     whole = stats.copy()
     whole[:, _COUNTS] = np.floor(whole[:, _COUNTS])
     kept, fault = _kept(names, whole, "bundle")
+    offered, fault_of_offered = _offered(answer.offered_msg_rate, float(traffic[:2].sum()))
     read = LoadRead(
         usage=usage,
         limit=limit,
@@ -107,7 +112,9 @@ def _load(answer: object) -> Checked[LoadRead]:
         topic_count=_count("topic_count", answer.topic_count),
         consumer_count=_count("consumer_count", answer.consumer_count),
         producer_count=_count("producer_count", answer.producer_count),
+        offered_msg_rate=offered,
     )
+    fault = "; ".join(filter(None, (fault, fault_of_offered)))
     return Checked(read=read, fault=fault and f"load() {fault}")
 
 
@@ -127,8 +134,26 @@ def _topics(answer: object) -> Checked[TopicsRead]:
     return Checked(read=read, fault=fault and f"topics() of {answer.bundle} {fault}")
 
 
+def _offered(value: Any, served: float) -> tuple[float | None, str]:
+    """The offered load that can be reported, and why what was given can't be."""
+    if value is None:
+        return None, ""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, bool
+    )
+    if is_number and served <= value <= MAX_NUMBER:
+        return float(value), ""
+    return None, (
+        "reports no offered_msg_rate; it must be a finite number from what is served"
+        f" ({served:g} msg/s), got {shown(value)}"
+    )
+
+
 def shown_type(value: object) -> str:
-    """What a value is, for a message; its words are its own, its type's name is harmless."""
+    """Return the name of a value's type, for a message.
+
+    The value's own text may hold anything; its type's name is harmless.
+    """
     return type(value).__name__
 
 

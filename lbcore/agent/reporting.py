@@ -1,9 +1,8 @@
-"""When an agent reports what: heartbeats, its load when it has changed, its bundles' topics.
+"""Schedule of an agent's reports: heartbeats, its changed load, bundles' topics.
 
-Decides that a message is due, by `signals.report_trigger`, and makes it; what the load is, the
-service says. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter and
-TopBundleLoadDataReporter; heartbeats are ours (there a session of the metadata store says who
-lives).
+Decides that a message is due, by `signals.report_trigger`, and makes it; the service provides the
+load. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter and TopBundleLoadDataReporter.
+Heartbeats are ours: in Pulsar a session of the metadata store shows who is alive.
 """
 
 import math
@@ -17,6 +16,7 @@ from lbcore.model.resources import COUNT
 from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import (
+    NOT_REPORTED,
     Ack,
     BrokerLoad,
     BundleLoad,
@@ -61,6 +61,8 @@ class LoadRead:
 
     usage, limit: float64[resources] in their order; traffic: float64[4] in the order of TRAFFIC;
     bundles: the names of what is served, stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
+    offered_msg_rate: msg/s in and out that clients ask for: what is served, rejected and queued;
+    None = not known.
     """
 
     usage: Floats
@@ -71,6 +73,7 @@ class LoadRead:
     topic_count: int = 0
     consumer_count: int = 0
     producer_count: int = 0
+    offered_msg_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ class TopicsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsReported:
-    """What was last reported of a bundle's topics."""
+    """Last report of a bundle's topics."""
 
     topics: tuple[str, ...]
     load: ReportedLoad
@@ -93,12 +96,12 @@ class TopicsReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
-    """What an agent has reported so far.
+    """Reports that an agent has sent so far.
 
-    seqs: the last seq of each topic. heard_at_ms: the last message of broker-load, asked_at_ms: the
-    last ReadLoad, reported_at_ms: the last load, bundles_reported_at_ms: the last of its bundles'.
-    topics: what was said of bundles that are served.
-    is_draining: the broker wants to be emptied.
+    seqs: the last seq of each topic. Times are of the last one of their kind. heard_at_ms: message
+    of broker-load; asked_at_ms: ReadLoad; reported_at_ms: load; bundles_reported_at_ms: load of its
+    bundles. topics: what was reported of bundles that are served. is_draining: the broker wants to
+    be emptied.
     """
 
     seqs: Mapping[str, int] = field(default_factory=dict)
@@ -156,6 +159,7 @@ def report_load(
         failure_domain=identity.failure_domain,
         capacity=identity.capacity,
         is_draining=reporting.is_draining,
+        offered_msg_rate=NOT_REPORTED if read.offered_msg_rate is None else read.offered_msg_rate,
     )
     served = {name: counted.topics[name] for name in read.bundles if name in counted.topics}
     reported = replace(
@@ -210,7 +214,7 @@ def report_topics(
 def are_due(
     reporting: Reporting, read: LoadRead, config: SignalsConfig, now_ms: int
 ) -> tuple[bool, bool]:
-    """Whether the broker's load is reported now, and whether its bundles' are.
+    """Return whether the broker's load is due now, and whether its bundles' is.
 
     Its load: the first time, when it must be, or when the trigger says so. Its bundles' at an
     interval of their own where they have one, else with the broker's.

@@ -1,7 +1,4 @@
-"""What an agent's Machine takes in, wants done and remembers: its events, effects and state.
-
-Decides nothing; `agent` does. Source: ours.
-"""
+"""Events, effects and state of an agent's Machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -86,10 +83,10 @@ STUCK = "an earlier callback of this hash range has not returned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
-    """What an agent knows.
+    """State of an agent.
 
-    versions: the newest version read of each bundle. holdings: the bundles it has to do with;
-    pending: those of them that something may be due for. busy: where callbacks run; blocked: the
+    versions: the newest version read of each bundle. holdings: the bundles that it has to do with;
+    pending: those of them for which something may be due. busy: where callbacks run; blocked: the
     bundles whose callback waits for one of an overlapping bundle; stuck: those whose callback was
     given up and has not returned. stopping_at_ms: when it was told to stop. lease: what Kafka has
     confirmed.
@@ -210,7 +207,7 @@ class AgentWork:
             self.advance(self.holdings[bundle])
 
     def _is_stuck(self, bundle: str) -> bool:
-        """Whether a callback is stuck in the bundle's range. O(those that are stuck)."""
+        """True if a callback is stuck in the bundle's range. O(stuck callbacks)."""
         ranges = BusyRanges({})
         for stuck in self._stuck:
             ranges.take(stuck)

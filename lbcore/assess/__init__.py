@@ -1,1 +1,1 @@
-"""What is found out about a cluster by looking at it for some minutes, as values."""
+"""Findings about a cluster from some minutes of observation, as values."""

@@ -1,8 +1,7 @@
 """Load over time, imbalance and its floor, and the hottest bundles, from rows of load_history.
 
-Decides what each number means; nothing about how it is shown. The floor is
-a proven lower bound (`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
-Source: ours.
+Decides what each number means; nothing about how it is shown. The floor is a proven lower bound
+(`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
 """
 
 import math
@@ -130,7 +129,10 @@ def _rates(row: Row) -> list[float]:
 
 
 def _packing(rows: Sequence[Row]) -> tuple[Floats, Brokers]:
-    """What must lie somewhere, and where: brokers alike, without foreign load."""
+    """Return the weights to be placed, and the brokers to place them on.
+
+    The brokers are alike, without foreign load.
+    """
     weights = np.array([rate for row in rows for rate in _rates(row)], dtype=np.float64)
     return weights, Brokers(capacity=np.ones(len(rows)), foreign=np.zeros(len(rows)))
 

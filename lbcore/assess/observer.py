@@ -2,7 +2,7 @@
 
 Decides only the order of a batch: what brokers reported, what the mirror found, then the Machines,
 in time that the caller gives. Messages stay values and nothing leaves the process. The same scorers
-and balancer as the streaming job's, so the same decisions. Source: ours.
+and balancer as the streaming job's, so the same decisions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class Observer:
         return commands
 
     def rehearsal_rows(self) -> RehearsalRows:
-        """What a foresight goes by. O(rows)."""
+        """Return the rows that a forecast is based on. O(rows)."""
         committed = self._job.committed
         return RehearsalRows(
             tables=newest_rows(committed.ownership.values(), committed.rows),

@@ -1,6 +1,6 @@
 """The report: one value with everything that was found, from which every rendering is made.
 
-Decides what is in it and how its parts are named; nothing about its looks. Source: ours.
+Decides what is in it and how its parts are named; nothing about its looks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from lbcore.assess.risks import (
     HotTopic,
     Risk,
     broker_risks,
+    churn_by_isolation,
     crowded_partitions,
     few_bundles,
     stuck,
@@ -32,11 +33,11 @@ _NAMED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCluster:
-    """What was read of the cluster beside the Machines' input.
+    """Data read from the cluster beside the Machines' input.
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
-    parts: what could not be read, brokers included → why. unreported: broker → field of its load
-    that can't be used → why.
+    parts: what could not be read, brokers included → reason. unreported: broker → field of its load
+    that can't be used → reason.
     """
 
     sightings: Sightings
@@ -123,7 +124,7 @@ def make_report(
         topics=tuple(seen.hot_topics)[:HOTTEST_TOPICS],
         moves=_moves(seen),
         harms=tuple(harms_of(seen.settings)),
-        risks=_risks(seen, loads, bundles, brokers),
+        risks=(*_risks(seen, loads, bundles, brokers), *_churn(observer, seen)),
         decisions=len({row["bundle"] for row in decided}),
         foresight=found,
         versions=seen.versions,
@@ -145,6 +146,16 @@ def _risks(
         *crowded_partitions(seen.topics, len(brokers)),
         *few_bundles(seen.look.namespaces, len(brokers)),
     )
+
+
+def _churn(observer: Observer, seen: SeenCluster) -> list[Risk]:
+    """The risk of AvgShedder where isolation policies stand."""
+    is_set = {row["name"]: row["is_set"] for row in observer.rows["policies"] if _isolates(row)}
+    return churn_by_isolation(seen.settings, [name for name, found in is_set.items() if found])
+
+
+def _isolates(row: Mapping[str, Any]) -> bool:
+    return bool(row["kind"] == "isolation")
 
 
 def _moves(seen: SeenCluster) -> tuple[Moved, ...]:
@@ -172,7 +183,7 @@ def _next_moves(observer: Observer, now_ms: int) -> tuple[Foresight | None, list
 
 
 def _untold(seen: SeenCluster) -> list[str]:
-    """What could not be read, and what of brokers' loads counts as not reported."""
+    """Return what could not be read, and which load fields count as not reported."""
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
     notes = [f"settings of {', '.join(silent)} were not told (a super user may read them)"]
     parts = [f"{what}: {why}" for what, why in sorted(seen.parts.items())]

@@ -2,7 +2,7 @@
 
 Decides what counts as one: a bundle that is too hot for any broker, a hot bundle of one hot topic,
 partitions that share few brokers, namespaces of fewer bundles than brokers, ownership that is
-stuck, brokers that don't answer or are of other versions. Source: ours.
+stuck, brokers that don't answer or are of other versions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.sightings import STUCK_LOOKS, Sightings
+from lbcore.config.strategies import CHURN_BY_ISOLATION, SHEDDING, short_name
 from lbcore.model.names import parts_word, whole_topic
 from lbcore.model.spread import are_on_too_few
 
@@ -32,7 +33,10 @@ class HotTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What may go wrong. kind: a label; next_step: what to do about it."""
+    """Risk: what may go wrong.
+
+    kind: a label. next_step: what to do about it.
+    """
 
     kind: str
     subject: str
@@ -111,6 +115,31 @@ def few_bundles(namespaces: Mapping[str, tuple[int, ...]], brokers: int) -> list
     return found[:_LISTED]
 
 
+_AVG_SHEDDER = "AvgShedder"
+
+
+def churn_by_isolation(
+    settings: Mapping[str, Mapping[str, str] | None], policies: Sequence[str]
+) -> list[Risk]:
+    """AvgShedder beside isolation policies. settings: broker → its own, None = unknown."""
+    key = "loadBalancerLoadSheddingStrategy"
+    brokers = [name for name, told in settings.items() if told and _is_avg(told.get(key, ""))]
+    if not policies or not brokers:
+        return []
+    return [
+        Risk(
+            kind="churn_by_isolation",
+            subject=", ".join(sorted(policies)[:_LISTED]),
+            text=CHURN_BY_ISOLATION,
+            next_step=f"let Ballast balance with its default, or set {key} to ThresholdShedder",
+        )
+    ]
+
+
+def _is_avg(strategy: str) -> bool:
+    return SHEDDING.get(short_name(strategy, SHEDDING)) == _AVG_SHEDDER
+
+
 def stuck(seen: Sightings) -> list[Risk]:
     """Bundles that two brokers claim, or that lost their owner, look after look."""
     found = []
@@ -128,7 +157,10 @@ def stuck(seen: Sightings) -> list[Risk]:
 
 
 def unread_risks(parts: Mapping[str, str]) -> list[Risk]:
-    """What could not be read but brokers, which have risks of their own. parts: what → why."""
+    """Return risks for what could not be read, except brokers.
+
+    Brokers have risks of their own. parts: what could not be read → reason.
+    """
     named = [what for what in sorted(parts) if not what.startswith(_OF_BROKERS)]
     return [
         Risk(

@@ -137,9 +137,10 @@ _ABOUT_BALANCING = ("loadBalance", "loadManager", "defaultNumberOfNamespaceBundl
 
 
 def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
-    """What hurts, over brokers (None: it did not tell). O(brokers × rules).
+    """Return the harmful settings over all brokers. O(brokers × rules).
 
-    Dynamic and static settings alike; one that brokers have differently is a harm of its own.
+    settings: by broker, None = it did not report them. Covers dynamic and static settings alike.
+    One that brokers have differently is a harm of its own.
     """
     told = {name: found for name, found in sorted(settings.items()) if found is not None}
     found = [_harm(rule, told) for rule in _RULES]
@@ -147,7 +148,7 @@ def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
 
 
 def is_shedding(settings: Mapping[str, Settings | None]) -> bool | None:
-    """Whether any broker sheds by itself; None when none told."""
+    """True if any broker sheds by itself; None if none reported its settings."""
     told = [found for found in settings.values() if found is not None]
     if not told:
         return None

@@ -1,9 +1,9 @@
-"""What moved while somebody watched, and who moved it, as far as that can be told.
+"""Moves during an observation, and who made them, as far as that is known.
 
-Decides that a bundle has moved when a later look has it at another broker, and whose doing that
-was: its broker's end, Pulsar's shedder by its own counter, or otherwise a person or a tool. The
-counters say how many, not which: where both were at work, so is said. Source: ours; counters of
-Pulsar 4.0.8, pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
+Decides that a bundle has moved when a later look has it at another broker, and the cause. This is
+its broker's end, Pulsar's shedder by its own counter, or otherwise a person or a tool. The counters
+say how many, not which: where both were at work, the report says so. Counters of Pulsar 4.0.8,
+pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
 """
 
 from collections.abc import Mapping
@@ -95,7 +95,7 @@ def unloads_of(page: str) -> Unloads:
 
 
 def who_moved(moves: int, before: Unloads, after: Unloads, *, is_shedding: bool | None) -> str:
-    """Who is behind moves between living brokers, by what the counters rose.
+    """Return who made moves between living brokers, by the counters' increase.
 
     is_shedding: whether any broker sheds by itself, None = not known.
     """
@@ -112,7 +112,10 @@ def _counted(before: Mapping[str, int], names: list[str]) -> dict[str, int]:
 
 
 def _exists(bundle: str, look: Look) -> bool:
-    """Whether the bundle's range is still one: a split bundle has no owner by right."""
+    """True if the bundle's range still exists.
+
+    A split bundle has no owner by right.
+    """
     namespace, _, key = bundle.rpartition("/")
     edges = look.namespaces.get(namespace, ())
     try:

@@ -1,9 +1,9 @@
 """ClusterBalancer: the one place where a cluster's ownership changes.
 
 Decides what `phases` lists, in that order a batch: commands, acks, reports, who is dead or stuck,
-who gets what is free, and, when a cycle is due, what to shed and split.
-Comes after the scorers; its effects are rows for the tables and records for the brokers.
-Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one writer.
+who gets what is free, and, when a cycle is due, what to shed and split. Comes after the scorers;
+its effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
+extensible load manager with one writer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,31 +11,38 @@ from dataclasses import asdict
 from typing import Any
 
 from lbcore import packing
-from lbcore.balancer.checking import check_transitions
-from lbcore.balancer.faults import tell_faults
+from lbcore.balancer.faults import check_transitions, tell_faults
 from lbcore.balancer.intake.intake import count_updates
 from lbcore.balancer.phases import Batch, run_phases
 from lbcore.balancer.report import bare_report, make_report, write_brokers
-from lbcore.balancer.state.balancer_state import BalancerState, Times
-from lbcore.balancer.state.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
-from lbcore.balancer.state.catalogue import Catalogue
+from lbcore.balancer.state.balancer_state import (
+    BalancerState,
+    Times,
+    effects_from_plain,
+    effects_to_plain,
+)
+from lbcore.balancer.state.chunks import (
+    pack_book,
+    pack_brokers,
+    pack_plan,
+    remembered,
+    unpack_book,
+    unpack_brokers,
+    unpack_plan,
+)
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.memo import remembered
-from lbcore.balancer.state.other_shards import pack_others, unpack_others
 from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
-from lbcore.balancer.state.pending_effects import effects_from_plain, effects_to_plain
-from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.shadows import pack_shadows, unpack_shadows
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.balancer.state.work import Work
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.machine import Care, Step, UnknownStateSchemaError
+from lbcore.fault_isolation import FaultIsolator, summarize_faults
+from lbcore.machine import IsolationLevel, Step, UnknownStateSchemaError
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Guarded, told
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
 STATE_SCHEMA = 4
@@ -63,12 +70,12 @@ class ClusterBalancer:
         tell_faults(work, batch.faults)
         return _closed(work, make_report(work))
 
-    def step_apart(
+    def step_isolated(
         self,
         state: BalancerState | None,
         events: Sequence[GroupUpdate],
         now_ms: int,
-        care: Care,
+        level: IsolationLevel,
         error: Exception,
     ) -> Step[BalancerState, Effect]:
         """The same micro-batch, without what raises in it."""
@@ -77,17 +84,17 @@ class ClusterBalancer:
 
         def check(saved: Mapping[str, Any]) -> None:
             check_transitions(work, since=len(saved["transitions"]))
-            if care is Care.PACKED:
+            if level is IsolationLevel.PACKED:
                 self._check_packs(work, batch)
 
-        refused = error if care is Care.ALL else None
-        work.guard = guard = Guarded(opened=work, check=check, refused=refused)
+        refused = error if level is IsolationLevel.ALL else None
+        work.guard = guard = FaultIsolator(opened=work, check=check, refused=refused)
         run_phases(work, batch)
-        tell_faults(work, [*batch.faults, *told(guard.faults)])
+        tell_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
         guard.faults.clear()
         guard.run("make_report", lambda: reports.append(make_report(work)))
-        tell_faults(work, told(guard.faults))
+        tell_faults(work, summarize_faults(guard.faults))
         return _closed(work, reports[0] if reports else bare_report(work))
 
     def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
@@ -119,12 +126,10 @@ class ClusterBalancer:
             **pack_brokers(state.brokers, state.packed),
             "liveness": packing.pack(state.liveness.to_plain(), {}),
             **pack_plan(state.plan, state.packed),
-            **pack_shadows(state.shadows, state.packed),
-            **pack_others(state.others),
             "rules": remembered(
                 state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
             ),
-            "catalogue": state.catalogue.blob,
+            "records": state.records.pack(),
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
@@ -152,14 +157,12 @@ class ClusterBalancer:
             ledger=Ledger.unpack(chunks),
             liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
             plan=unpack_plan(chunks),
-            shadows=unpack_shadows(chunks),
-            others=unpack_others(chunks),
             brokers=unpack_brokers(chunks),
             namespaces=namespaces,
             commands=commands,
             settings=settings,
             rules=ClusterRules.from_plain(rules) if rules else ClusterRules(),
-            catalogue=Catalogue.unpack(chunks.get("catalogue")),
+            records=Records.unpack(chunks["records"]) if "records" in chunks else Records(),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},

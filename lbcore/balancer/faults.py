@@ -1,8 +1,7 @@
-"""What becomes of what is put aside: outcomes of commands, rows of messages, an alarm and a row.
+"""Faults of a batch: outcomes of commands, rows of messages, an alarm and a row in `decisions`.
 
-Decides how a fault is told; `put_aside` says what is left out. What goes into tables is the same
-whenever the batch is repeated; what an error says in its own words goes into the log alone.
-Part of `balancer`. Source: ours.
+Table rows are the same whenever the batch is repeated; the error's own text goes into the log
+alone. Transitions are checked for the invariants of ownership before rows are made of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,38 @@ from lbcore.balancer.state.outcome import FAILED, Outcome
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import write_outcome
 from lbcore.balancer.transitions.replies import BrokerAnswer
-from lbcore.put_aside import ALARM, Fault
+from lbcore.fault_isolation import ALARM, Fault
+from lbcore.ownership.changes import Change
+from lbcore.ownership.invariants import violations_of_changes
 from lbcore.scorer.group_update import Placed
 from lbcore.wire.messages import Command
+
+_SHOWN = 3
+
+
+class BrokenInvariantError(AssertionError):
+    """The balancer was about to write records that must never be."""
+
+
+def check_transitions(work: Work, since: int = 0) -> None:
+    """Raise BrokenInvariantError when the batch's transitions break what must always hold.
+
+    since: the number of those that are known to hold.
+    """
+    new = work.transitions[since:]
+    changes = [Change(before=before, after=after) for before, after in new]
+    ledger = work.ledger
+    found = violations_of_changes(
+        changes, lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace))
+    )
+    if found:
+        sentences = "; ".join(violation.sentence for violation in found[:_SHOWN])
+        message = (
+            f"{len(found)} violations of ownership in one batch, nothing of it was written: "
+            f"{sentences}; this is a bug: keep the state folder and report it"
+        )
+        raise BrokenInvariantError(message)
+
 
 ROWS_EVERY_MS = 60_000
 """A fault that comes with each batch is written down once in this time; the metric counts all."""
@@ -55,7 +83,7 @@ def put_message_aside(work: Work, item: Placed, fault: Fault) -> str:
 def tell_faults(work: Work, faults: Sequence[Mapping[str, Any]]) -> None:
     """Count what was put aside, raise the alarm, and write each cause down now and then.
 
-    faults: as `put_aside.told` says them.
+    faults: as `fault_isolation.summarize_faults` says them.
     """
     if not faults:
         return

@@ -1,24 +1,25 @@
-"""What the balancer does with a batch, phase by phase, in this order: a newcomer reads it first.
+"""Phases of a batch, in order of execution; newcomers start reading here.
 
-Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
-own. A phase over items that don't need each other is worked on item by item when it raises, any
-other is left out as a whole for the batch; see `put_aside`. Part of `balancer`. Source: ours.
+Decides the order, and the handling of an item that is set aside; each phase has a file of its own.
+A phase over independent items is retried item by item when it raises. Any other phase is left out
+as a whole for the batch; see `fault_isolation`. Part of `balancer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lbcore.balancer.checking import check_transitions
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
 from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.move_effects import observe_moves
-from lbcore.balancer.decisions.shadows import think_along
-from lbcore.balancer.decisions.shards import take_shards, tell_shards
-from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
-from lbcore.balancer.history import write_history
+from lbcore.balancer.faults import (
+    check_transitions,
+    put_answer_aside,
+    put_command_aside,
+    put_message_aside,
+)
 from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     count_not_kept,
@@ -32,30 +33,33 @@ from lbcore.balancer.intake.intake import (
     write_refused,
 )
 from lbcore.balancer.intake.topics import take_topics
-from lbcore.balancer.planning_memory import write_memory
-from lbcore.balancer.report import write_brokers
+from lbcore.balancer.report import write_brokers, write_history, write_memory, write_settings
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.creations import drive_creations
+from lbcore.balancer.tasks.creations import (
+    drive_creations,
+    drop_unrecorded,
+    keep_pace,
+    reserve_bundles,
+)
 from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired
-from lbcore.balancer.tasks.drains import drive_drains
+from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
 from lbcore.balancer.tasks.forgetting import forget_what_is_over
-from lbcore.balancer.tasks.pace import keep_pace
-from lbcore.balancer.tasks.pins import end_pins, follow_pins
-from lbcore.balancer.tasks.reserving import drop_unrecorded, reserve_bundles
 from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
-from lbcore.balancer.telling_settings import write_settings
 from lbcore.balancer.transitions.reconcile import reconcile
 from lbcore.balancer.transitions.repairs import repair_ownership
 from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
-from lbcore.put_aside import Fault
+from lbcore.fault_isolation import Fault
 from lbcore.scorer.group_update import GroupUpdate, Placed
-from lbcore.wire.messages import Acks, AuditEntry, Command, ShardLoad, TopicLoad
+from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a batch brings. updates: by group; placed: their messages in the order of the log."""
+    """Input of a batch.
+
+    updates: by group. placed: their messages in the order of the log.
+    """
 
     before: BalancerState
     updates: Sequence[GroupUpdate]
@@ -63,7 +67,7 @@ class Batch:
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
-        """What the scorers, and a rebuild before it, left out, as `put_aside.told` says it."""
+        """Items left out by the scorers and by a preceding rebuild, by cause."""
         found = [fault for update in self.updates for fault in update.faults]
         return [*self.before.unread, *found]
 
@@ -205,12 +209,6 @@ PHASES: dict[str, Phase] = {
         do=lambda work, items: take_audit(work, _messages(items)),
         aside=put_message_aside,
     ),
-    # what other shards of the cluster carry, and have decided
-    "take_shards": ByItem(
-        items=lambda _, batch: batch.of(ShardLoad),
-        do=lambda work, items: take_shards(work, _messages(items)),
-        aside=put_message_aside,
-    ),
     # reserved names that no command has used
     "drop_unrecorded": Whole(do=lambda work, _: drop_unrecorded(work)),
     # who is alive, silent or dead, now that all reports are in
@@ -231,14 +229,10 @@ PHASES: dict[str, Phase] = {
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
     # plans that a person has approved, some steps further
     "drive_proposals": Whole(do=lambda work, _: drive_proposals(work)),
-    # what other strategies would have done, if any think along
-    "think_along": Whole(do=lambda work, _: think_along(work)),
     # brokers that are being emptied: how far, and whether it is over
     "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
     # pinned bundles that are elsewhere
     "follow_pins": Whole(do=lambda work, _: follow_pins(work)),
-    # what the other shards are to know of this one
-    "tell_shards": Whole(do=lambda work, _: tell_shards(work)),
     # commands that have come to their end with all of the above
     "settle_commands": ByItem(
         items=lambda work, _: list(work.waiting), do=settle_commands, aside=fail_waiting
@@ -278,7 +272,6 @@ INNER_PHASES = (
     "forget_silent",
     "make_report",
     "repair",
-    "shadow",
     "smooth_loads",
     "take_messages",
     "unload",

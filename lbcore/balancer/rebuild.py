@@ -1,10 +1,4 @@
-"""Rebuild: the balancer's state from the tables, when there is no checkpoint to go on from.
-
-Decides what stands for a row that can't be read, nothing else. Ownership, brokers, namespaces,
-rules and changed settings come back exactly, and hits and averages of planning as they were; load
-averages begin anew with the next reports, and liveness watches every broker from now on. Source:
-ours.
-"""
+"""Rebuild of the state from the tables, where there is no checkpoint, and its repair before use."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +7,7 @@ from typing import Any, TypeVar
 
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.phases import REBUILD
-from lbcore.balancer.planning_memory import remembered_plan
+from lbcore.balancer.report import remembered_plan
 from lbcore.balancer.state.balancer_state import BalancerState, Times
 from lbcore.balancer.state.book import (
     DRAINING,
@@ -22,14 +16,16 @@ from lbcore.balancer.state.book import (
     TEXTS,
     BrokerEntry,
     NamespaceEntry,
+    namespace_row,
 )
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
-from lbcore.balancer.tasks.identity import identity_of, remember
+from lbcore.balancer.tasks.waiting import identity_of, remember
 from lbcore.config.told import newest_told, told_digest
+from lbcore.fault_isolation import Fault, fault_of, summarize_faults
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import parse_bundle
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
@@ -42,17 +38,51 @@ from lbcore.model.tables import (
     NAMESPACES,
     PINS,
     POLICIES,
-    TENANTS,
-    TOPICS,
+    RECORDS,
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Fault, fault_of, told
 from lbcore.wire.messages import Command
 
 Row = Mapping[str, Any]
+
+
+def lifted_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[str, Any]]:
+    """An event for each current record, as batch 0 of a query of its own.
+
+    now_ms, the time in ms since 1970, is the version: no bundle changes a thousand times a second,
+    so that it is above all that came before, be it after an earlier restore. epoch: the writer's.
+    """
+    return [_lifted(row, number, now_ms, epoch) for number, row in enumerate(current)]
+
+
+def lifted_namespaces(
+    namespaces: Iterable[Row], clusters: Iterable[str], now_ms: int
+) -> list[dict[str, Any]]:
+    """The rows of `namespaces`, and each cluster's version floor, with versions from now_ms on.
+
+    clusters: all that the tables know.
+    """
+    floor = namespace_row(FLOOR, NamespaceEntry(hash="", is_deleted=True))
+    rows: list[dict[str, Any]] = [{**floor, "cluster": cluster} for cluster in sorted({*clusters})]
+    known = {(row["cluster"], row["namespace"]): row for row in rows}
+    known |= {(row["cluster"], row["namespace"]): dict(row) for row in namespaces}
+    stamp = {"at_ms": now_ms, "batch_id": 0}
+    return [
+        {**row, **stamp, "highest_version": max(row["highest_version"], now_ms)}
+        for row in known.values()
+    ]
+
+
+def _lifted(row: Row, number: int, now_ms: int, epoch: int) -> dict[str, Any]:
+    before = {f"{name}_before": row[name] for name in ("state", "source", "destination")}
+    lifted = {"version_id": max(row["version_id"] + 1, now_ms), "is_forced": True}
+    why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "seq_in_batch": number}
+    return {**row, **before, **lifted, **why, "at_ms": now_ms, "batch_id": 0}
+
+
 Value = TypeVar("Value")
 
 
@@ -64,8 +94,7 @@ class TableRows:
     brokers: Iterable[Row]
     namespaces: Iterable[Row]
     commands: Iterable[Row]
-    tenants: Iterable[Row]
-    topics: Iterable[Row]
+    records: Iterable[Row]
     policies: Iterable[Row] = ()
     pins: Iterable[Row] = ()
     config_versions: Iterable[Row] = ()
@@ -79,8 +108,7 @@ _TABLES = (
     BROKERS,
     NAMESPACES,
     COMMANDS,
-    TENANTS,
-    TOPICS,
+    RECORDS,
     POLICIES,
     PINS,
     CONFIG_VERSIONS,
@@ -120,9 +148,10 @@ class RowReading:
         read: Callable[[Row], Value],
         instead: Callable[[Row], Value | None] = lambda _: None,
     ) -> list[Value]:
-        """What the rows hold, in their order. instead: stands for one that can't be read, if any.
+        """Return the values of the rows, in order.
 
-        A row of which that raises as well is left out.
+        instead: makes the substitute for a row that can't be read, if any. A row for which that
+        raises too is left out.
         """
         found: list[Value] = []
         for row in rows:
@@ -197,13 +226,12 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
         settings=settings[-1] if settings else {},
         rules=rules,
-        catalogue=Catalogue.from_rows(
-            reading.readable(TENANTS, rows.tenants, lambda row: Catalogue.from_rows([row], ())),
-            reading.readable(TOPICS, rows.topics, lambda row: Catalogue.from_rows((), [row])),
+        records=Records.from_rows(
+            reading.readable(RECORDS, rows.records, lambda row: Records.from_rows([row]))
         ),
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),
-        unread=tuple(told(reading.faults)),
+        unread=tuple(summarize_faults(reading.faults)),
         told=told_digest(newest_told(rows.settings_in_force)),
     )
 
@@ -331,10 +359,10 @@ def record_from_row(row: Row, writer_epoch: int = 0) -> OwnershipRecord:
 
 
 def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
-    """What stands for a record that can't be read: never nothing, which would close the bundle.
+    """Return a substitute for an unreadable record, so that its bundle is not closed.
 
-    Where its state can be read and needs no children, that. Otherwise it is being released by
-    whoever may have it: who has it closes it, and who is silent keeps it.
+    The record's own state, where that can be read and needs no children. Otherwise the bundle is
+    being released by its possible owner: an owner that has it closes it, and a silent one keeps it.
     """
     parse_bundle(row["bundle"])
     state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)

@@ -1,25 +1,315 @@
-"""The batch's report, and the rows that only show brokers.
+"""Rows and figures that a batch writes besides decisions.
 
-Decides nothing. Last phase of `balancer`. Source: ours.
+The batch's report with its gauges; rows of brokers, load history, settings in force, and what
+planning remembers.
 """
 
+import json
+import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.gauges import make_gauges
+from lbcore import packing
+from lbcore.balancer.decisions.held_words import is_believed
 from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry
+from lbcore.balancer.state.chunks import remembered
 from lbcore.balancer.state.effects import to_json
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import STATE_CODE, STATES
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, STATES
 from lbcore.balancer.state.work import Work
-from lbcore.model.tables import BROKERS
+from lbcore.config.told import told_digest, told_rows
+from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.resources import COUNT
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State
+from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.signals.shown_load import usages_of
+from lbcore.plan.decision import Hot, PlanState
+from lbcore.plan.hourly import hourly_from_json
+from lbcore.plan.pending import Unseen
+from lbcore.plan.place.request import PlacementState
+from lbcore.plan.registry import shedding_strategy
+from lbcore.plan.shed.common import ShedState
+from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.snapshot import Ints
+from lbcore.plan.split.decision import SplitState
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.shown_load import usage_of, usages_of
+from lbcore.signals.usage import max_usage_reported
+
+
+def write_settings(work: Work) -> None:
+    """A row for each setting, if any is not as it was told. O(settings), once for each change."""
+    started, present = work.base_config, work.config
+
+    def made() -> tuple[list[dict[str, str]], str]:
+        rows = told_rows(started, present, work.config_version)
+        return rows, told_digest(rows)
+
+    of = (started, present, started.origins, present.origins)
+    rows, digest = remembered(work.packed, "told", of, made)
+    if digest != work.told:
+        work.told = digest
+        for row in rows:
+            work.add_row(SETTINGS_IN_FORCE.name, dict(row))
+
+
+_MEMORY_PARTS: Mapping[str, tuple[str, ...]] = {
+    "shedding": ("strategy", "shed", "transfer", "own"),
+    "placement": ("placement",),
+    "split": ("split",),
+    "unseen": ("unseen",),
+    "hot": ("hot",),
+    "hourly": ("hourly",),
+}
+"""Part → fields of `PlanState`. A part is written when one of them changes."""
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "strategy": str,
+    "shed": lambda plain: ShedState(**plain),
+    "transfer": TransferState.from_json,
+    "own": dict,
+    "placement": PlacementState.from_json,
+    "split": SplitState.from_row,
+    "unseen": lambda plain: {name: Unseen.from_row(one) for name, one in plain.items()},
+    "hot": lambda plain: {name: Hot(**one) for name, one in plain.items()},
+    "hourly": hourly_from_json,
+}
+
+
+def write_memory(work: Work, before: PlanState) -> None:
+    """A row for each part that this batch has changed. O(brokers), where it has."""
+    if work.plan is before:
+        return
+    for part, names in _MEMORY_PARTS.items():
+        if any(_told(work.plan, name) != _told(before, name) for name in names):
+            memory = {name: _plain(_told(work.plan, name)) for name in names}
+            row = {"part": part, "strategy": work.plan.strategy, "memory": to_json(memory)}
+            work.add_row(PLANNING_MEMORY.name, row)
+
+
+def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
+    """Return the plan's memory from its rows, one per part; missing parts are empty.
+
+    Raises KeyError, TypeError, ValueError for a row that another version wrote.
+    """
+    found: dict[str, Any] = {}
+    for row in rows:
+        plain = json.loads(row["memory"])
+        found |= {name: _READERS[name](plain[name]) for name in _MEMORY_PARTS[row["part"]]}
+    return replace(PlanState(), **found)
+
+
+def _told(plan: PlanState, name: str) -> Any:
+    """A field, without what only counts cycles: it would be written in each of them."""
+    value = getattr(plan, name)
+    return replace(value, counter={}) if isinstance(value, TransferState) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ShedState):
+        return packing.fields_of(value)
+    if isinstance(value, TransferState | PlacementState):
+        return value.to_json()
+    if isinstance(value, SplitState):
+        return value.to_row()
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return value.to_row() if isinstance(value, Unseen | Hot) else value
+
+
+_WHOLE_MAX = 100_000
+"""Bundles of which a batch writes all."""
+_PARTS = 8
+"""Of more, as large a part."""
+
+
+def write_history(work: Work) -> None:
+    """A row of `load_history` a broker and interval, of the newest load and averages.
+
+    None of a silent broker: its load is not known. A batch with a cycle leaves them to the next
+    one, so that the decisions need not wait for them, unless they are late: by a whole cycle those
+    that come first, by half an interval the others. Once the interval is over, all that are left
+    come at once, and none after another. O(bundles), in numpy; O(bundles written).
+    """
+    pipeline, times = work.config.pipeline, work.times
+    interval_ms, late_ms = pipeline.load_history_interval_ms, pipeline.decision_interval_ms
+    start_ms, after = times.history_ms, times.history_after
+    if work.now_ms >= start_ms + 2 * interval_ms:
+        after = ""  # what is left of it is as it was then, and nobody knows how
+    if after:
+        late_ms = max(late_ms, interval_ms // 2)
+    else:
+        start_ms = work.now_ms - work.now_ms % interval_ms
+        if start_ms <= times.history_ms:
+            return
+    if times.cycle_ms == work.now_ms and work.now_ms < start_ms + late_ms:
+        return
+    rows_of = _rows_by_broker(work)
+    left = sorted(
+        name
+        for name, entry in work.brokers.items()
+        if name > after and entry.reported_ms and not entry.is_silent
+    )
+    names: Sequence[str] = left
+    if len(work.ledger) > _WHOLE_MAX and work.now_ms < start_ms + interval_ms:
+        names = _a_part(left, [len(rows_of[name]) for name in left], len(work.ledger))
+    work.note(history_ms=start_ms, history_after=names[-1] if len(names) < len(left) else "")
+    for name in names:
+        work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows_of[name]))
+
+
+def _a_part(names: Sequence[str], bundles: Sequence[int], all_bundles: int) -> Sequence[str]:
+    """The first of the brokers, until there are enough bundles for a batch."""
+    room = -(-all_bundles // _PARTS)
+    enough = int(np.searchsorted(np.cumsum(bundles), room)) + 1
+    return names[:enough]
+
+
+def _rows_by_broker(work: Work) -> dict[str, Ints]:
+    """Broker → rows of the ledger, ascending; none of a broker that has none."""
+    instances, holders = work.ledger.instances, work.ledger.holders()
+    order = np.argsort(holders, kind="stable")
+    ids, starts = np.unique(holders[order], return_index=True)
+    found: dict[str, Ints] = defaultdict(_no_rows)
+    for instance, rows in zip(ids.tolist(), np.split(order, starts)[1:], strict=True):
+        if instance != NOBODY:
+            name = instances.of(instance)[0]
+            found[name] = np.sort(np.concatenate([found[name], rows]))
+    return found
+
+
+def _no_rows() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _history_row(work: Work, name: str, start_ms: int, rows: Ints) -> dict[str, Any]:
+    entry, ledger = work.brokers[name], work.ledger
+    short = ledger.short[rows]
+    return {
+        "broker": name,
+        "minute_ms": start_ms,
+        "score": entry.weighted_max_ema,
+        "percent": list(entry.percent),
+        "traffic": list(entry.traffic),
+        "bundles": [ledger.names[row] for row in rows.tolist()],
+        "msg_rate_in": short[:, 0].tolist(),
+        "msg_rate_out": short[:, 1].tolist(),
+        "msg_throughput_in": short[:, 2].tolist(),
+        "msg_throughput_out": short[:, 3].tolist(),
+        "topics": ledger.topics[rows].astype(float).tolist(),
+        "sessions": ledger.sessions[rows].astype(float).tolist(),
+        "reported_ms": entry.reported_ms,
+        "usage": usage_of(entry.percent, work.config.signals),
+    }
+
+
+LOW, HIGH = "low", "high"
+_STATES_SHOWN = sorted({*IN_FLIGHT, State.FREE}, key=lambda state: state.value)
+
+
+def make_gauges(work: Work) -> dict[str, Any]:
+    """Numbers for the metrics, by subject: brokers, states, balance, hits. O(bundles).
+
+    brokers: columns of equal length, in name order; percent: a number a
+    resource; max_usage: Pulsar's, unweighted; ages in ms, None = never. states:
+    state → how many, the oldest's age, how many are stuck. topics: of how many bundles, and how
+    many of them, are known.
+    """
+    return {
+        "brokers": _brokers(work),
+        "states": {state.value: _ages(work, state) for state in _STATES_SHOWN},
+        "balance": _balance(work),
+        "hits_needed": _hits_needed(work),
+        "held": {
+            name: {"reason": hot.rule, "for_ms": work.now_ms - hot.since_ms}
+            for name, hot in work.plan.hot.items()
+            if name and hot.told_ms and is_believed(hot.told_ms, work.now_ms)
+        },
+        "transfer_hits": work.plan.transfer.hits,
+        "split_hits": len(work.plan.split.hits),
+        "unsplittable": len(work.plan.split.unsplittable),
+        "is_catching_up": work.is_catching_up,
+        "is_quiet": work.config.cluster.quiet_until_ms(work.now_ms) > 0,
+        "topics": {"bundles": work.topics.bundles, "topics": work.topics.count},
+    }
+
+
+def _brokers(work: Work) -> dict[str, Any]:
+    names = sorted(work.brokers)
+    entries = [work.brokers[name] for name in names]
+    hits = work.plan.shed
+    percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, COUNT)
+    return {
+        "name": names,
+        "is_up": [not entry.is_silent for entry in entries],
+        "percent": [list(entry.percent) for entry in entries],
+        "max_usage": max_usage_reported(percent).tolist(),
+        "throughput": [entry.traffic[2] + entry.traffic[3] for entry in entries],
+        "topics": [entry.topic_count for entry in entries],
+        "report_age_ms": [
+            max(0, work.now_ms - entry.reported_ms) if entry.reported_ms else None
+            for entry in entries
+        ],
+        LOW: [abs(hits.hits_low.get(name, 0)) for name in names],
+        HIGH: [abs(hits.hits_high.get(name, 0)) for name in names],
+    }
+
+
+def _ages(work: Work, state: State) -> dict[str, int]:
+    ledger = work.ledger
+    ages_ms = work.now_ms - ledger.at_ms[ledger.state == STATE_CODE[state]]
+    is_stuck = (
+        ages_ms > stuck_after_ms(work.config.ownership) if state in IN_FLIGHT else ages_ms < 0
+    )
+    return {
+        "count": len(ages_ms),
+        "oldest_ms": int(ages_ms.max(initial=0)),
+        "stuck": int(is_stuck.sum()),
+    }
+
+
+def _balance(work: Work) -> dict[str, float | None]:
+    """Return the balance of live brokers' message rates and scores; None = no load."""
+    live = [
+        entry
+        for _, entry in sorted(work.brokers.items())
+        if entry.reported_ms and not entry.is_silent
+    ]
+    rates = [entry.traffic[0] + entry.traffic[1] for entry in live]
+    scores = [entry.weighted_max_ema for entry in live]
+    hottest = min(_hottest(work), max(rates, default=0.0))  # averages may lag behind brokers
+    mean = math.fsum(scores) / len(scores) if scores else None
+    return {
+        "imbalance": imbalance(rates),
+        "floor_adjusted": floor_adjusted_imbalance(rates, hottest),
+        "score_mean": mean,
+        "score_std": None if mean is None else _deviation(scores, mean),
+    }
+
+
+def _deviation(values: list[float], mean: float) -> float:
+    """The standard deviation of all of them."""
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _hottest(work: Work) -> float:
+    """msg/s in plus out of the busiest bundle that somebody has and has reported."""
+    ledger = work.ledger
+    is_known = (ledger.short_count > 0) & (ledger.holders() != NOBODY)
+    rates = np.where(is_known, ledger.short[:, 0] + ledger.short[:, 1], 0.0)
+    return float(rates.max(initial=0.0))
+
+
+def _hits_needed(work: Work) -> dict[str, int]:
+    low, high = shedding_strategy(work.config).hits_needed(work.config)
+    return {LOW: low, HIGH: high}
+
 
 FAULTS = "faults"
 """In a report: what was put aside and why; there only when something was."""
@@ -67,7 +357,10 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
 
 
 def make_report(work: Work) -> dict[str, Any]:
-    """What the sink logs and keeps of the batch: counts, brokers, moves, states, ends."""
+    """Return the report of the batch for the sink to log and keep.
+
+    Counts, brokers, moves, states, ends.
+    """
     ledger = work.ledger
     codes, counts = np.unique(ledger.state, return_counts=True)
     by_state = {
@@ -103,7 +396,10 @@ def make_report(work: Work) -> dict[str, Any]:
 
 
 def _silence(work: Work) -> dict[str, Any]:
-    """Who was suspected, found dead or heard again in this batch; there only when somebody was."""
+    """Return the brokers suspected, found dead or heard again in this batch.
+
+    Empty if there are none.
+    """
     rows = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
     names = ("decision_id", "kind", "reason", "source", "inputs")
     return {SILENCE: [{name: row[name] for name in names} for row in rows]} if rows else {}
@@ -131,7 +427,7 @@ def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
 
 
 def bare_report(work: Work) -> dict[str, Any]:
-    """What the sink can't do without."""
+    """Return the minimal report that the sink requires."""
     return {
         "cluster": work.cluster,
         "now_ms": work.now_ms,
@@ -183,7 +479,7 @@ def _moves(work: Work) -> list[dict[str, Any]]:
 
 
 def _rules(work: Work) -> dict[str, Any]:
-    """What operators have set, as far as a line of the log needs it."""
+    """Return the rules set by operators, as far as a log line needs them."""
     rules = work.rules
     return {
         "paused": sorted(rules.paused),

@@ -1,1 +1,1 @@
-"""What was possible: bounds that no balancer can beat, whatever it knows and however it moves."""
+"""Bounds that no balancer can beat, whatever it knows and however it moves."""

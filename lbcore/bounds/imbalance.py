@@ -43,7 +43,10 @@ class Brokers:
 
     @property
     def is_alike(self) -> bool:
-        """Whether all have the same capacity: then every assignment has the same mean."""
+        """True if all brokers have the same capacity.
+
+        Then every assignment has the same mean.
+        """
         return bool((self.capacity == self.capacity[0]).all())
 
     def most_mean(self, total: float) -> float:
@@ -77,7 +80,7 @@ def least_imbalance(weights: Floats, brokers: Brokers) -> float:
 
 
 def _level(total: float, brokers: Brokers) -> float:
-    """Where load that could be divided at will would stand, on top of the foreign load."""
+    """Return the level of freely divisible load, on top of the foreign load."""
     order = np.argsort(brokers.foreign, kind="stable")
     foreign, room = brokers.foreign[order], np.cumsum(brokers.capacity[order])
     filled = np.cumsum(brokers.capacity[order] * foreign)

@@ -1,7 +1,7 @@
 """The fewest moves that keep a cluster under a bar, from the owners that it began with.
 
 Decides a lower bound for a balancer that knows the future, and a plan for one that knows what was
-reported. Moves cost nothing here and take no time; no policy is in it. Source: ours.
+reported. Moves cost nothing here and take no time; no policy is in it.
 
 The bound (`least_moves`). A plan must have every broker at or below its limit at each moment that
 counts, and no bundle on a broker that is gone. Let B be the bundles that broker b had at first. If
@@ -62,18 +62,11 @@ def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
 
     counts: bool[times]; leave out those at which nobody can be. O(times × bundles log bundles).
     """
-    needed = _leaving(course, counts)
+    needed = leaving(course, counts)
     return int(needed.max(axis=0).sum()) if len(needed) else 0
 
 
-def worst_times(course: Course, counts: NDArray[np.bool_]) -> list[int]:
-    """The times that `least_moves` counts at: the first of the worst of each broker, ascending."""
-    needed = _leaving(course, counts)
-    brokers = np.flatnonzero(needed.any(axis=0)).tolist()
-    return sorted({int(np.argmax(needed[:, broker])) for broker in brokers})
-
-
-def _leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
+def leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
     """int64[times, brokers]: how many of its first bundles must be elsewhere."""
     limits = course.limits()
     found = np.zeros(course.is_there.shape, dtype=np.int64)
@@ -95,7 +88,10 @@ def _leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What one can do who knows the report before. moves: so many; imbalance: float64[times]."""
+    """Best result of a balancer that knows only the report before.
+
+    moves: number of moves. imbalance: float64[times].
+    """
 
     moves: int
     imbalance: Floats
@@ -122,26 +118,6 @@ def moves_by_report(course: Course, lag: int) -> Reported:
     return Reported(moves=moves, imbalance=found)
 
 
-def evenest_by_report(course: Course, lag: int) -> Floats:
-    """float64[times]: the imbalance if, at any price, the last report had been laid out evenly.
-
-    Bundles are laid from the heaviest to the lightest on the broker that is then the least loaded
-    (Graham's rule, at most 4/3 of the best), by the report, and judged by what came. Before the
-    first report: the first owners.
-    """
-    found = np.ones(len(course.weights))
-    for at in range(len(found)):
-        there = np.flatnonzero(course.is_there[at])
-        if not len(there):
-            continue
-        known = course.weights[at - lag] if at >= lag else None
-        owners = course.first if known is None else _laid_out(course, known, there)
-        loads = _loads(course, owners, course.weights[at])[there]
-        mean = float(np.cumsum(loads)[-1]) / len(loads)
-        found[at] = float(loads.max()) / mean if mean > 0.0 else 1.0
-    return found
-
-
 def _loads(course: Course, owners: NDArray[np.int64], weights: Floats) -> Floats:
     """float64[brokers], percent."""
     is_owned = owners != NOBODY
@@ -149,16 +125,6 @@ def _loads(course: Course, owners: NDArray[np.int64], weights: Floats) -> Floats
     points = np.bincount(owners[is_owned], weights=weights[is_owned], minlength=count)
     loads: Floats = points / course.capacity + course.foreign
     return loads
-
-
-def _laid_out(course: Course, weights: Floats, there: NDArray[np.intp]) -> NDArray[np.int64]:
-    owners = np.full(len(weights), NOBODY, dtype=np.int64)
-    loads, capacity = course.foreign[there].copy(), course.capacity[there]
-    for bundle in np.argsort(-weights, kind="stable").tolist():
-        target = int(np.argmin(loads + weights[bundle] / capacity))
-        loads[target] += weights[bundle] / capacity[target]
-        owners[bundle] = there[target]
-    return owners
 
 
 def _replace_gone(course: Course, owners: NDArray[np.int64], at: int) -> int:

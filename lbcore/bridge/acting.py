@@ -1,9 +1,9 @@
 """Acting: what a record in flight needs next from Pulsar, and what is answered for its brokers.
 
-Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar
-for it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is
-what a new look shows. What has gone another way is left to the mirror. Source: ours; Pulsar 4.0.8
-unloads within namespaceBundleUnloadingTimeoutMs, 60 s.
+Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar for
+it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is what a
+new look shows. What has gone another way is left to the mirror. Pulsar 4.0.8 unloads within
+namespaceBundleUnloadingTimeoutMs, 60 s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _NOT_MEASURED = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenInPulsar:
-    """What Pulsar says now. owner: NOBODY, or None when it is not clear.
+    """State of a bundle in Pulsar now.
 
-    incarnations: of the active brokers, "" of one that has not been measured yet. boundaries: of
-    the bundle's namespace, () = not known.
+    owner: NOBODY, or None when it is not clear. incarnations: of the active brokers, "" of one that
+    has not been measured yet. boundaries: of the bundle's namespace, () = not known.
     """
 
     owner: str | None
@@ -33,10 +33,11 @@ class SeenInPulsar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What has been done for the record so far.
+    """Attempts for the record so far.
 
-    asked: unloads or splits sent; refused: Pulsar's last refusal, ""; waited_ms: since the work on
-    this record began; is_old: it was written before we could have carried it out.
+    asked: number of unloads or splits sent. refused: Pulsar's last refusal, "" = none. waited_ms:
+    time since the work on this record began. is_old: it was written before we could have carried it
+    out.
     """
 
     asked: int = 0
@@ -47,7 +48,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How hard to try. forbidden: why nothing may be asked of Pulsar now, "" = it may."""
+    """Limits of the attempts.
+
+    forbidden: why nothing may be asked of Pulsar now, "" = it may.
+    """
 
     attempts: int = 3
     patience_ms: int = 90_000
@@ -102,7 +106,7 @@ Action: TypeAlias = Unload | Split | Lookup | LookAgain | RecordAnswer | Leave
 def next_action(
     record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort
 ) -> Action:
-    """What to do now for a record; `Leave` for one that is not in flight."""
+    """Return the next action for a record; `Leave` for one that is not in flight."""
     doer = record.destination if record.state is State.ASSIGNING else record.source
     if seen.incarnations.get(doer) == _NOT_MEASURED:
         return _patiently(record, tried, bounds, f"{doer} has not been measured yet")

@@ -1,8 +1,8 @@
-"""What Pulsar's admin interface answers, as values.
+"""Answers of Pulsar's admin interface, as values.
 
-Decides which bundles are mirrored (not those that brokers keep for themselves, and none of the
-tenant `pulsar`, whose topics the load manager itself needs) and what an answer must be like; a
-proxy's error page or half an answer is Unreadable, never an exception.
+Decides which bundles are mirrored, and the required form of an answer. Not mirrored are bundles
+that brokers keep for themselves, and those of the tenant `pulsar`. The load manager itself needs
+the topics of that tenant. A proxy's error page or half an answer is Unreadable, never an exception.
 Source: Pulsar 4.0.8, BrokersBase, NamespacesBase, BrokerStatsBase and its Prometheus page; the
 exchanges in tests/recordings.
 """
@@ -53,10 +53,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What a broker's Prometheus page says of the process.
+    """Values about the process on a broker's Prometheus page.
 
-    percent: float64[resources] in their order, NaN where it is not told. started_ms: of the
-    process, 1970. host: the broker's own, "" = not told. unreported: field → why not.
+    percent: float64[resources] in their order, NaN where it is not reported. started_ms: start of
+    the process, in ms since 1970. host: the broker's own, "" = not reported. unreported: field →
+    reason.
     """
 
     percent: Floats
@@ -90,7 +91,7 @@ class TopicTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a broker says that it owns, and which of these it has closed already."""
+    """Bundles that a broker says it owns, and those of them it has closed already."""
 
     owned: frozenset[str]
     closing: frozenset[str] = frozenset()
@@ -106,7 +107,7 @@ def is_html(kind: str, content: bytes) -> bool:
 
 
 def is_mirrored(namespace: str) -> bool:
-    """Whether the bridge looks after a namespace."""
+    """True if the bridge mirrors the namespace."""
     return tenant_of(namespace) not in _OWN_TENANTS and not is_monitoring_namespace(namespace)
 
 

@@ -1,10 +1,11 @@
-"""What a broker's clients feel, as far as Pulsar tells it: time to publish, and to load a topic.
+"""Latency for a broker's clients: time to publish, and to load a topic.
 
-Decides the first from what has been added to the sums of a broker's Prometheus page between two
-looks: the quantiles beside them are of the past minutes, which would hold a pace back long after.
-The second is a page's own mean, for Pulsar begins its sums anew. What clients wait while they look
-for a topic's new broker is not among it. Source: Pulsar 4.0.8, AbstractTopic
-(pulsar_broker_publish_latency) and BrokerOperabilityMetrics (pulsar_topic_load_times), both in ms.
+It is known only as far as Pulsar reports it. Decides the first from the growth of the sums on a
+broker's Prometheus page between two looks. The quantiles beside them are of the past minutes, which
+would hold a pace back long after. The second is a page's own mean, because Pulsar begins its sums
+anew. The time that clients wait while they look for a topic's new broker is not included. Source:
+Pulsar 4.0.8, AbstractTopic (pulsar_broker_publish_latency) and BrokerOperabilityMetrics
+(pulsar_topic_load_times), both in ms.
 """
 
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,10 @@ _TRUE = "true"
 
 
 def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
-    """Why nothing may be moved, by broker's settings (None: no answer); "" = it may."""
+    """Return why nothing may be moved; "" = it may.
+
+    settings: by broker, None = no answer.
+    """
     if not settings:
         return "no active broker is known"
     for broker, found in sorted(settings.items()):
@@ -27,5 +30,8 @@ def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
 
 
 def splits_by_itself(settings: Mapping[str, Settings | None]) -> bool:
-    """Whether some broker splits bundles by itself: harmless, and taken over like all it does."""
+    """True if some broker splits bundles by itself.
+
+    This is harmless, and taken over like all it does.
+    """
     return any(found is not None and found.get(SPLITTING) == _TRUE for found in settings.values())

@@ -3,8 +3,8 @@
 Decides which sights last too long to be a move, and what the admin interface may be asked to mend.
 A sight is made by one round of questions; it is a finding once it was the same in every round for
 `confirm_ms` (a broker of its that does not answer keeps it as it is). Each finding is mended once,
-and quarantined when that has not helped. Sights are `lbcore.bridge.sights`'. Source: ours; the
-holding back of a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
+and quarantined when that has not helped. Sights are `lbcore.bridge.sights`'. The holding back of a
+bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ _PATIENT = (
 
 
 class FindingStage(Enum):
-    """How far a finding is."""
+    """Stage of a finding."""
 
     TOLD = "told"
     MENDING = "mending"
@@ -34,13 +34,13 @@ class FindingStage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long what may last, ms, and how much is asked of Pulsar.
+    """Time limits in ms, and limits of what is asked of Pulsar.
 
-    confirm_ms: a move is over by then; stuck_ms: of a bundle on its way; mend_ms: a mend has helped
-    by then; again_ms: until the same is asked for again. poison_ms: deaths count together so long.
-    narrow_ms: of partitions on few brokers. unresponsive_ms: of a broker that is listed, as a dead
-    one is no more by then. crowd: where more bundles than these have died with
-    their brokers, none has killed them.
+    confirm_ms: a move is over by then. stuck_ms: for a bundle in transit. mend_ms: a repair has
+    helped by then. again_ms: until the same is asked for again. poison_ms: deaths within this time
+    count together. narrow_ms: for partitions on few brokers. unresponsive_ms: for a broker that is
+    listed; a dead one is no longer listed by then. crowd: where more bundles than these have died
+    with their brokers, none has killed them.
     """
 
     confirm_ms: int = 3_000
@@ -54,7 +54,10 @@ class Patience:
     mends_per_minute: int = 4
 
     def of(self, trouble: Trouble) -> int:
-        """How long a sight must last to be a finding; 0 for what has been waited for already."""
+        """Return how long a sight must last to be a finding.
+
+        0 for what has been waited for already.
+        """
         own = {
             Trouble.EXPIRING: 0,
             Trouble.EXPIRING_SOON: 0,
@@ -68,11 +71,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong.
+    """Trouble that the guardian found.
 
-    subject: a bundle, a topic (NARROW), a broker (UNLISTED, MISREPORTING, UNRESPONSIVE), whose
-    certificate ends (EXPIRING, EXPIRING_SOON), what can't be read (UNREAD). since_ms: of the first
-    sight.
+    subject: a bundle, a topic (NARROW), or a broker (UNLISTED, MISREPORTING, UNRESPONSIVE); the
+    holder of a certificate that expires (EXPIRING, EXPIRING_SOON); or what can't be read (UNREAD).
+    since_ms: time of the first sight.
     """
 
     trouble: Trouble
@@ -93,9 +96,10 @@ class _LastingSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
-    """What the guardian knows between rounds. mended_ms: when Pulsar was asked for what, of late.
+    """State of the guardian between rounds.
 
-    It outlasts the sight: a mend may give the bundle another owner, beside whom it is wrong again.
+    mended_ms: recent times at which Pulsar was asked for each repair. They outlast the sight: a
+    repair may give the bundle another owner, with whom it is wrong again.
     """
 
     memory: Memory = field(default_factory=Memory)

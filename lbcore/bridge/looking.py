@@ -2,7 +2,7 @@
 
 Decides, for a bundle of which no topic is known, a name that nobody uses and whose hash lies in the
 bundle's range: looking it up makes Pulsar's modular manager give the bundle an owner, and makes no
-topic. Source: ours; the path is Pulsar 4.0.8's and 5.0.0-M1's, TopicLookup.
+topic. The path is Pulsar 4.0.8's and 5.0.0-M1's, TopicLookup.
 """
 
 from urllib.parse import quote
@@ -25,10 +25,10 @@ def topic_within(bundle: str) -> str:
 
 
 def lookup_path(topic: str) -> str:
-    """Where a broker answers a lookup of a topic's full name.
+    """Return the path at which a broker answers a lookup of a topic's full name.
 
-    A segment's local name has a "/" (segment://t/ns/orders/0000-7fff-0), which is no step of the
-    path: unquoted, Pulsar answers 404.
+    A segment's local name has a "/" (segment://t/ns/orders/0000-7fff-0), which does not separate
+    steps of the path: unquoted, Pulsar answers 404.
     """
     domain, _, rest = topic.partition("://")
     parts = rest.split("/", 2) if domain in _SCALABLE else rest.split("/")

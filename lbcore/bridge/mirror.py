@@ -3,7 +3,7 @@
 Decides which differences are real. Brokers are asked one after the other, so a bundle on its way
 may be seen at two of them or at none: only what two looks in a row agree on is taken over, nothing
 of a broker that did not answer, and nothing of a bundle whose unload or split is under way. Pulsar
-is right in every case. Source: ours.
+is right in every case.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Look:
         return not self.unread.isdisjoint((ALL, namespace, tenant_of(namespace)))
 
     def owner(self, bundle: str) -> str | None:
-        """Who owns a bundle; NOBODY when nobody does, None when that is not clear."""
+        """Return the owner of a bundle; NOBODY = none, None = not clear."""
         found = [broker for broker, owned in self.owned.items() if owned and bundle in owned]
         if len(found) == 1:
             return found[0]
@@ -66,11 +66,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What Pulsar has otherwise than our records.
+    """Differences of Pulsar from our records.
 
-    brokers: all active ones, () when they are those that were told last. namespaces: namespace →
-    its boundaries, () for one that is gone. owners: bundle → (the record's version, the owner,
-    its incarnation). findings: what is wrong there, whatever we have recorded.
+    brokers: all active ones, () = those that were reported last. namespaces: namespace → its
+    boundaries, () for one that is gone. owners: bundle → (the record's version, the owner, its
+    incarnation). findings: what is wrong in Pulsar, whatever we have recorded.
     """
 
     brokers: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Difference:
 
     @property
     def count(self) -> int:
-        """How many bundles and namespaces."""
+        """Number of bundles and namespaces that differ."""
         return len(self.namespaces) + len(self.owners)
 
 
@@ -91,9 +91,9 @@ def compare(
     told_brokers: Sequence[str],
     busy: frozenset[str],
 ) -> Difference:
-    """What differs, and was the same at the look before. O(bundles).
+    """Return the differences that the look before showed, too. O(bundles).
 
-    records: the newest of every bundle. busy: bundles that the actuator is at work on, or was when
+    records: the newest of every bundle. busy: bundles that the actuator is working on, or was when
     the look `now` began.
     """
     brokers = tuple(sorted(now.owned))
@@ -195,7 +195,7 @@ def _owners(
 
 
 def _agrees(record: OwnershipRecord, owner: str, incarnation: str) -> bool:
-    """Whether a record says what was seen, or is about to.
+    """True if a record says what was seen, or is about to.
 
     One in flight is left to the actuator as long as one of its two brokers has the bundle.
     """

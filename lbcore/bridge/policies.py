@@ -1,9 +1,10 @@
-"""Where Pulsar's policies let namespaces live: its answers, and the command that tells of them.
+"""Pulsar's policies for placing namespaces, and the command that reports them.
 
-Decides how its three kinds become rules of ours: isolation policies and anti-affinity groups as
-they are, a failure domain as the domain of each of its brokers. Whether a regular expression can
-be used is for the balancer to say, which names the policies that it left out. Source: Pulsar 4.0.8,
-ClustersBase and NamespacesBase; NamespaceIsolationData, AutoFailoverPolicyData, FailureDomain.
+Decides how its three kinds become rules of ours. Isolation policies and anti-affinity groups stay
+as they are; a failure domain becomes the domain of each of its brokers. The balancer decides
+whether a regular expression can be used, and names the policies that it left out. Source: Pulsar
+4.0.8, ClustersBase and NamespacesBase; NamespaceIsolationData, AutoFailoverPolicyData,
+FailureDomain.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +38,10 @@ class PulsarPolicies:
     groups: Mapping[str, str] = field(default_factory=dict)
 
     def command(self) -> ObservePolicies:
-        """What the balancer is told; the domains go with each broker's load."""
+        """Return the command for the balancer.
+
+        The domains go with each broker's load.
+        """
         return ObservePolicies(isolation=self.isolation, anti_affinity=self.groups)
 
 

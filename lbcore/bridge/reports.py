@@ -3,7 +3,7 @@
 Decides what is worth a report: what Pulsar has measured anew, or, when nothing changes, one in
 report_max_interval_ms; between them the broker's load alone when its usage has changed by more than
 report_change_percent; a heartbeat otherwise. Loads that say nothing new must not count as hits.
-`jobs.bridge.collector` reads the answers and sends what comes out. Source: ours.
+`jobs.bridge.collector` reads the answers and sends what comes out.
 """
 
 from collections import Counter
@@ -64,10 +64,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was last sent of one broker.
+    """Last messages sent about one broker.
 
-    incarnation: of the start that it was of; seq: of the last message of any kind. fingerprint,
-    reported_ms: of the last report with bundles; load: the last of the broker's own.
+    incarnation: of the start that they were about. seq: of the last message of any kind.
+    fingerprint, reported_ms: of the last report with bundles. load: the last of the broker's own.
     """
 
     incarnation: str = ""

@@ -2,7 +2,6 @@
 
 Decides the form, the order of the brokers, and how it reads in a file from which it goes on after a
 cut. What comes next is `lbcore.bridge.rolling`'s, what is wrong `lbcore.bridge.rollout_faults`'.
-Source: ours.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,10 @@ _BUNDLES_FOR_ONE, _AT_ONCE_MOST = 20, 16
 
 
 class RestartStage(str, Enum):
-    """What is waited for with the broker in hand; the value stands in the file.
+    """Stage of the current broker: what is waited for; the value is in the file.
 
-    EASING: clients have felt the moves, none is begun until they don't. DONE: every broker is.
+    EASING: clients have felt the moves; none is begun until they no longer do. DONE: every broker
+    is done.
     """
 
     WAITING = "waiting"
@@ -40,14 +40,14 @@ AWAY = (RestartStage.RESTARTING, RestartStage.RETURNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartBounds:
-    """How long what may take, ms, and how much at once.
+    """Time limits of a rolling restart in ms, and limits of concurrency.
 
-    ready_ms: until all is well before a drain; empty_ms: until Pulsar shows nothing on a broker
-    that is drained; command_ms: of the command; restart_ms: from its end until another process is
-    seen, or the old one gone; return_ms: until it is back; settle_ms: it must stay so long;
-    calm_ms: clients must feel nothing so long. unowned_ms: a bundle may be nobody's. at_once:
-    bundles on their way, 0 = as `pace_of` says. felt_ms: what clients may feel. room: usage of the
-    others while one is gone, 1.0 = 100 %. even: busiest over mean.
+    ready_ms: until all is well before a drain. empty_ms: until Pulsar shows nothing on a drained
+    broker. command_ms: of the command. restart_ms: from the command's end until another process is
+    seen, or the old one is gone. return_ms: until it is back. settle_ms: it must stay for so long.
+    calm_ms: clients must feel nothing for so long. unowned_ms: a bundle may have no owner for so
+    long. at_once: bundles in transit, 0 = as `pace_of` says. felt_ms: latency that clients may
+    feel. room: usage of the others while one is gone, 1.0 = 100 %. even: busiest over mean.
     """
 
     ready_ms: int = 120_000
@@ -71,17 +71,18 @@ class RestartBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """How far a rolling restart is. Times in ms since 1970.
+    """Progress of a rolling restart. Times in ms since 1970.
 
     run: its own name, part of the ids of its commands. by: who asked. command: "" = a person
-    restarts. order: the brokers to restart, at: the one in hand; brokers: all that there were.
+    restarts. order: the brokers to restart; at: the current one; brokers: all that there were.
     settings, imbalance: as it began. turn: counts drains and plans, so that each has an id of its
     own. incarnation: of the process to be restarted; returned, returned_ms: of the one that came,
-    and since when. homes: the bundles that the broker had, served: those of them with topics.
+    and since when. homes: the bundles that the broker had; served: those of them with topics.
     was_drained: its drain has been seen.
-    back: where EASING leads. calm_since_ms: since when nothing is felt, 0 = it is. at_once: bundles
-    on their way. tries: of filling. doubts: what is wrong, since when. stopped: why, "" = it goes
-    on.
+
+    back: the stage after EASING. calm_since_ms: since when nothing is felt, 0 = it is. at_once:
+    bundles in transit. tries: of filling. doubts: what is wrong, since when. stopped: why, "" = it
+    goes on.
     """
 
     run: str
@@ -125,12 +126,12 @@ class Rollout:
         return self.back if self.stage is RestartStage.EASING else self.stage
 
     def is_other(self, incarnation: str) -> bool:
-        """Whether a process that answers is not the one that was to be restarted."""
+        """True if the process that answers is not the one that was to be restarted."""
         return bool(incarnation) and incarnation != self.incarnation
 
     @property
     def plan_prefix(self) -> str:
-        """How the names of its plans begin."""
+        """Prefix of the names of its plans."""
         return f"rolling-{self.run}-"
 
     @property
@@ -161,7 +162,10 @@ class Rollout:
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> "Rollout":
-        """What `to_json` made. Raises KeyError, TypeError or ValueError for anything else."""
+        """Parse the output of `to_json`.
+
+        Raises KeyError, TypeError or ValueError for anything else.
+        """
         known = {one.name for one in fields(Rollout)}
         if not isinstance(found, Mapping):
             raise TypeError(f"it must be an object, got {type(found).__name__}")
@@ -204,7 +208,10 @@ class CommandSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """What is wrong. key: the same as long as it is the same; patience_ms: it may last so long."""
+    """Problem of a rolling restart.
+
+    key: the same as long as the problem is the same. patience_ms: it may last so long.
+    """
 
     key: str
     why: str
@@ -214,16 +221,18 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartSight:
-    """What is seen at one moment.
+    """Observation of the cluster at one moment.
 
-    listed: the brokers that Pulsar lists. owners: bundle → broker, of what is at rest; freed:
-    bundle → since when it is nobody's, of those that had an owner; moving: those on their way,
-    oldest_move_ms: for how long the oldest is. plans: name → station of ours that are open.
-    incarnation: of the broker in hand, "" = it does not answer. loaded: its bundles with topics
-    before it is drained, held: once it is; None = not asked. command: None = none of ours. refused:
-    why the last command was, "" = it was not. others_usage: what the others would have without it;
-    imbalance: busiest over mean; felt_ms: to publish, load_ms: to load a topic, on the mean of late
-    at the slowest broker; None = not known.
+    listed: the brokers that Pulsar lists. owners: bundle → broker, of bundles at rest. freed:
+    bundle → since when it has no owner, of those that had one. moving: bundles in transit;
+    oldest_move_ms: for how long the oldest is. plans: name → station of our open plans.
+    incarnation: of the current broker, "" = it does not answer. loaded: its bundles with topics
+    before it is drained; held: once it is; None = not asked. command: None = none of ours. refused:
+    why the last command was, "" = it was not.
+
+    others_usage: usage that the others would have without it. imbalance: busiest over mean.
+    felt_ms: time to publish, load_ms: time to load a topic, on the recent mean at the slowest
+    broker. None = not known.
     """
 
     now_ms: int
@@ -305,10 +314,11 @@ Deed: TypeAlias = DrainIt | ReopenIt | RestartIt | FillIt | ApproveIt | DropIt |
 
 
 def pace_of(bundles: int) -> int:
-    """How many may be on their way at once, of so many that have an owner.
+    """Return how many bundles may be in transit at once.
 
-    A topic that is moved keeps its clients waiting for about a second in four. One in twenty: then
-    99 of 100 messages don't wait for half a second.
+    bundles: number of those that have an owner. A moved topic keeps its clients waiting for about
+    one second in four. With one in twenty in transit, 99 of 100 messages don't wait for half
+    a second.
     """
     return min(max(1, bundles // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
 

@@ -1,7 +1,7 @@
-"""What is wrong with a rolling restart, by what is seen of the cluster.
+"""Faults of a rolling restart, by what is seen of the cluster.
 
-Decides which sight is a fault at which stage, and how long it may last before all of it stops: a
-broker that is gone is a fault unless it is the one being restarted. Source: ours.
+Decides which sight is a fault at which stage, and how long it may last before the whole restart
+stops. A broker that is gone is a fault unless it is the one being restarted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ def complaints(
 
 
 def with_doubts(rollout: Rollout, wrong: Iterable[Complaint], now_ms: int) -> Rollout:
-    """What is wrong, with the time since which it is."""
+    """Return the rollout with its present problems and the start of each."""
     return replace(rollout, doubts={one.key: rollout.doubts.get(one.key, now_ms) for one in wrong})
 
 
@@ -146,5 +146,5 @@ def _no_room(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> It
 
 
 def _is_of_the_restart(rollout: Rollout, one: Complaint) -> bool:
-    """Whether it is said of the broker in hand while that is away, as it must be."""
+    """True if it concerns the current broker while that is away, as it must be."""
     return rollout.stage in AWAY and one.key.endswith(f" {rollout.broker}")

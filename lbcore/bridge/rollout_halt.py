@@ -1,7 +1,6 @@
-"""How a rolling restart ends before all is done: by a fault, by Ctrl-C, or for good.
+"""End of a rolling restart before all is done: by a fault, Ctrl-C, or for good.
 
-Decides what is undone of the broker in hand, and from where it would go on. Part of `rolling`.
-Source: ours.
+Decides what is undone for the current broker, and from where it would resume. Part of `rolling`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ class Advance:
 
     @property
     def stop(self) -> GiveUp | None:
-        """Why it goes no further."""
+        """Deed with the reason why it stops; None = it goes on."""
         return next((one for one in self.deeds if isinstance(one, GiveUp)), None)
 
 
@@ -43,10 +42,10 @@ def stopped(rollout: Rollout, sight: RestartSight, fault: Complaint) -> Advance:
 
 
 def halted(rollout: Rollout, sight: RestartSight, *, for_good: bool = False) -> Advance:
-    """What is undone when it is cut off, and from where it would go on.
+    """Undo what can be undone at a halt, and set the stage to resume from.
 
-    for_good: nobody will go on with it. A broker that is back, or was never touched, is opened; one
-    that may be in the middle of its restart stays closed, and that is said.
+    for_good: nobody will resume it. A broker that is back, or was never touched, is opened. One
+    that may be in the middle of its restart stays closed, and that is reported.
     """
     broker = rollout.broker
     deeds: list[Deed] = [DropIt(plan=name) for name in sorted(sight.plans)]
@@ -80,7 +79,10 @@ def _may_open(rollout: Rollout, sight: RestartSight, *, for_good: bool) -> bool:
 
 
 def missing_of(rollout: Rollout, sight: RestartSight) -> list[str]:
-    """What the broker had and somebody else has now; what is gone, as after a split, stays so."""
+    """Return the bundles that the broker had and another broker has now.
+
+    Bundles in transit count, too. What is gone, as after a split, is left out.
+    """
     elsewhere: Mapping[str, str] = sight.owners
     known = (one for one in rollout.homes if one in elsewhere or one in sight.moving)
     return [one for one in known if elsewhere.get(one) != rollout.broker]

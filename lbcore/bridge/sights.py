@@ -1,9 +1,10 @@
-"""What one round of questions to a Pulsar cluster shows that should not be.
+"""Sights of trouble in one round of questions to a Pulsar cluster.
 
-Decides what counts as a sight of trouble, by the brokers' own words and the lookups; whether it
-lasts is `lbcore.bridge.guardian`'s. Nothing is concluded of a broker that did not answer, but that
-its bundles are not served if it was the last to have them. Source: ours; apache/pulsar 24057
-(a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a restart).
+Decides what counts as a sight of trouble, by the brokers' own words and the lookups;
+`lbcore.bridge.guardian` decides whether it lasts. Nothing is concluded about a broker that did not
+answer, with one exception: its bundles are not served if it was the last to have them.
+Apache/pulsar 24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner
+after a restart).
 """
 
 from collections import Counter, defaultdict
@@ -34,7 +35,7 @@ FAILURES = (
 
 
 class Trouble(Enum):
-    """What is wrong; also the label of metrics."""
+    """Kind of trouble; also the label of metrics."""
 
     CIRCLING = "circling"
     DOUBLED = "doubled"
@@ -52,9 +53,10 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What a lookup of a topic said. named: the broker, "" = none; refused: in Pulsar's words.
+    """Answer to a lookup of a topic.
 
-    hops: the places that it went through, when it came to the same question twice.
+    named: the broker, "" = none. refused: in Pulsar's words. hops: the places that it went through,
+    when it came to the same question twice.
     """
 
     named: str = ""
@@ -88,7 +90,7 @@ class Inquiry:
     unreported: Mapping[str, str] = field(default_factory=dict)
 
     def is_unclear(self, sight: "Sight") -> bool:
-        """Whether some broker that the sight is of has not answered."""
+        """True if some broker that the sight concerns has not answered."""
         return any(one in self.owned and self.owned[one] is None for one in sight.witnesses)
 
     def silent(self) -> frozenset[str]:
@@ -124,10 +126,11 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What earlier rounds have shown.
+    """Memory of earlier rounds.
 
     homes: bundle → its last clear owner. silent_ms: broker → since when it has not answered though
-    it is listed; dead: those of them whose death has been counted. deaths: bundle → of its owners.
+    it is listed. dead: those of them whose death has been counted. deaths: bundle → deaths of its
+    owners.
     """
 
     homes: Mapping[str, str] = field(default_factory=dict)

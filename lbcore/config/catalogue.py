@@ -1,7 +1,7 @@
 """All settings in one list: section, name, type, default and declaration.
 
-Decides nothing. The loader, the readers of Pulsar's keys, `ballast config` and the documentation
-iterate over it, so a setting that is declared in a section is known to all of them. Source: ours.
+The loader, the readers of Pulsar's keys, `ballast config` and the documentation iterate over it, so
+a setting that is declared in a section is known to all of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,13 +53,15 @@ class Entry:
 
 
 def entries(sections: Mapping[str, type]) -> Iterator[Entry]:
-    """The settings of the sections, in the order of declaration.
+    """The settings of the sections, in the order of declaration; other fields are constants.
 
     Raises TypeError for a setting of a type that isn't in TYPES: a bug of its section.
     """
     for section, declaring in sections.items():
         types = get_type_hints(declaring)
         for field in fields(declaring):
+            if "setting" not in field.metadata:
+                continue  # a constant, with its reason beside it
             if types[field.name] not in TYPES:
                 message = f"{section}.{field.name} must be of a type in TYPES, got {field.type!r}"
                 raise TypeError(message)

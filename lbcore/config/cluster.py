@@ -1,7 +1,4 @@
-"""Settings of one cluster as a whole; each may differ from cluster to cluster under one job.
-
-Decides nothing. Source: ours.
-"""
+"""Settings of one cluster as a whole; each may differ from cluster to cluster under one job."""
 
 from dataclasses import dataclass
 
@@ -15,13 +12,12 @@ AUTO = "auto"
 ASK = "ask"
 ASK_ABOVE = "ask_above"
 
-SHADOWS_MAX = 4
 """Most strategies that plan beside the acting one: each takes its part of a cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """Who has the last word on a cluster's ownership."""
+    """Authority over a cluster's ownership."""
 
     authority: str = setting(
         BALLAST,
@@ -85,21 +81,7 @@ class ClusterConfig:
         " follow summer time.",
     )
 
-    shards: tuple[str, ...] = setting(
-        (),
-        doc="Clusters that are shards of one: the same brokers, each with an agent a shard, and"
-        " namespaces of their own. They plan in turn, and each counts what the others carry and"
-        " have decided. For a cluster that is not named it means nothing.",
-    )
-    shadow: tuple[str, ...] = setting(
-        (),
-        dynamic=True,
-        doc="Shedding strategies that plan in the job on the same reports and do nothing, up to"
-        f" {SHADOWS_MAX}; what each would have done stands in `shadow_decisions`, in the metrics"
-        " and under *Shadow*. Each takes up to a fifth of a cycle; none costs nothing.",
-    )
-
     def quiet_until_ms(self, now_ms: int) -> int:
-        """When the quiet hours that it is now are over; 0 = it is none."""
+        """Return the end of the current quiet hours; 0 = not in quiet hours."""
         windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]
         return quiet_until_ms(windows, self.quiet_offset_min, now_ms)

@@ -1,7 +1,7 @@
 """Settings of the filters: which brokers may take a bundle at all.
 
-Decides nothing. Read by `lbcore.plan.filter`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours
-where no Pulsar key is named.
+Read by `lbcore.plan.filter`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar
+key is named.
 """
 
 from dataclasses import dataclass

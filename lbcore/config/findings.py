@@ -1,7 +1,7 @@
-"""What a check says of settings: errors that stop a start, warnings that say what can't work.
+"""Findings of a check of settings: errors prevent a start, warnings do not.
 
-Decides nothing. Strategies' own checks and `lbcore.validation` make them; `ballast config check`
-shows them. Source: ours.
+Warnings name what can't work. Strategies' own checks and `lbcore.validation` make findings;
+`ballast config check` shows them.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from lbcore.config.values import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFinding:
-    """What doesn't suit. is_error: nothing starts with it. cluster: "" = all."""
+    """Fault in the settings. is_error: it prevents a start. cluster: "" = all."""
 
     problem: Problem
     is_error: bool

@@ -1,7 +1,7 @@
 """Settings of Kafka: where it is, how to be let in, and how the topics are made.
 
-Decides nothing. Passwords are no settings: they come from the environment or from files. Read by
-`jobs.adapters`. Source: ours; values of the topics are Kafka's own configuration keys.
+Passwords are no settings: they come from the environment or from files. Read by `jobs.adapters`.
+Values of the topics are Kafka's own configuration keys.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
-    """How Kafka is reached."""
+    """Connection to Kafka."""
 
     bootstrap_servers: tuple[str, ...] = setting(
         (),
@@ -48,7 +48,7 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsConfig:
-    """How the topics of the wire are made and what `ballast topics ensure` holds them against."""
+    """Creation of the wire topics, and the target of `ballast topics ensure`."""
 
     report_partitions: int = setting(
         2,
@@ -86,17 +86,7 @@ class TopicsConfig:
         maximum=8_760 * HOUR_MS,
         doc="How long reports and acks are kept: longer than the job may ever be away.",
     )
-    request_retention_ms: int = setting(
-        168 * HOUR_MS,
-        unit="ms",
-        minimum=HOUR_MS,
-        maximum=8_760 * HOUR_MS,
-        doc="How long commands and audit are kept.",
-    )
-    tombstone_retention_ms: int = setting(
-        24 * HOUR_MS,
-        unit="ms",
-        minimum=60_000,
-        maximum=8_760 * HOUR_MS,
-        doc="How long the end of a deleted bundle stays in ownership, for readers that are away.",
-    )
+    # a week, for people who read commands and audit in Kafka
+    request_retention_ms: int = 168 * HOUR_MS
+    # a day, for readers of ownership that are away; longer ones read the tables
+    tombstone_retention_ms: int = 24 * HOUR_MS

@@ -1,8 +1,7 @@
 """Limits of one tenant: what its administrators may make before they are refused.
 
-Decides nothing; the handlers of commands read it. Without limits one tenant could fill the state
-that every batch of everybody works on. Source: ours; Pulsar 4.0.8 has maxNamespacesPerTenant and
-maxTopicsPerNamespace.
+The handlers of commands read it. Without limits one tenant could fill the state that every batch of
+everybody works on. Pulsar 4.0.8 has maxNamespacesPerTenant and maxTopicsPerNamespace.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from lbcore.config.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """How much of everything one tenant may have, and how much of it one batch makes."""
+    """Quotas of one tenant, and the most bundles that one batch changes."""
 
     tenant_namespaces_max: int = setting(
         10_000,
@@ -38,7 +37,7 @@ class LimitsConfig:
         minimum=1,
         maximum=10_000_000,
         dynamic=True,
-        doc="Most topics of a tenant that create_topic keeps, a partitioned one counted once.",
+        doc="Most created topics of a tenant that are kept, a partitioned one counted once.",
     )
     tenant_partitions_max: int = setting(
         4_194_304,
@@ -46,8 +45,8 @@ class LimitsConfig:
         minimum=1,
         maximum=1_000_000_000,
         dynamic=True,
-        doc="Most partitions of all topics of a tenant together; create_topic and update_topic are"
-        " refused beyond it.",
+        doc="Most partitions of all topics of a tenant together; nothing more is"
+        " created beyond it.",
     )
     tenant_rules_max: int = setting(
         20_000,

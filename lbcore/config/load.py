@@ -2,7 +2,7 @@
 
 Decides which keys exist and how overlays lie upon each other: defaults, then base, then overlays,
 each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster. Reads no file: the
-mappings come from `jobs.adapters.processes.settings`. Source: ours.
+mappings come from `jobs.adapters.processes.settings`.
 """
 
 import hashlib
@@ -132,7 +132,10 @@ def digest(config: Config) -> str:
 
 
 def differences(config: Config, base: Config | None = None) -> tuple[SettingDifference, ...]:
-    """What differs from the base (the defaults when None), in the order of declaration."""
+    """Return the differences from the base, in the order of declaration.
+
+    base: None = the defaults.
+    """
     before = base or Config()
     found = list(_differing(config, before, ""))
     for cluster in sorted(config.per_cluster):
@@ -163,7 +166,10 @@ def plain_value(entry: Entry, value: Any) -> Any:
 def _own_values(
     cluster: str, sections: Mapping[str, Any], problems: list[Problem]
 ) -> Mapping[str, Any]:
-    """What a cluster has of its own: checked, and nothing that is one for all clusters."""
+    """Return a cluster's own values, checked.
+
+    A setting that is shared by all clusters is a problem.
+    """
     prefix = f"{CLUSTERS}.{cluster}."
     values = _values(sections, prefix, problems)
     problems += [

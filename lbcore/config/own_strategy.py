@@ -1,8 +1,7 @@
 """A strategy of the user's own, as the process that loaded it hands it to the configuration.
 
-Decides nothing, and imports nothing by name: `jobs.adapters.processes.own_strategies` loads,
-`lbcore.plan` calls. It travels in the configuration, so that whatever decides under it has it.
-Source: ours.
+And imports nothing by name: `jobs.adapters.processes.own_strategies` loads, `lbcore.plan` calls. It
+travels in the configuration, so that whatever decides under it has it.
 """
 
 from collections.abc import Callable
@@ -27,5 +26,5 @@ class OwnStrategy:
 
     @property
     def code(self) -> str:
-        """Which code it is, short enough for a row."""
+        """Identifier of the code, short enough for a row."""
         return f"{self.origin}@{self.digest[:12]}"

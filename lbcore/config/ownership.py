@@ -1,7 +1,7 @@
 """Settings of ownership: how long to wait for whom, and how brokers' agents report.
 
-Decides nothing. `OwnershipConfig` is read by the balancer's side, `AgentConfig`
-by `agent`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no key is named.
+`OwnershipConfig` is read by the balancer's side, `AgentConfig` by `agent`. Source: Pulsar 4.0.8's
+ServiceConfiguration, and ours where no key is named.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ FENCING_LEASE = "lease"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipConfig:
-    """How long the balancer waits for a broker, and how a broker that is cut off is fenced."""
+    """Timeouts for brokers, and the fencing of a broker that is cut off."""
 
     assign: str = setting(
         EAGER,
@@ -83,14 +83,8 @@ class OwnershipConfig:
         doc="The brake needs at least so many brokers to vanish at once; 0 = no brake.",
         dynamic=True,
     )
-    brake_percent: int = setting(
-        30,
-        unit="percent",
-        minimum=1,
-        maximum=100,
-        doc="And at least this part of all: then nothing is shed, split or drained any more.",
-        dynamic=True,
-    )
+    # the least part of all brokers, beside brake_brokers, whose loss stops shedding
+    brake_percent: int = 30
     brake_window_ms: int = setting(
         15_000,
         unit="ms",
@@ -130,7 +124,7 @@ class OwnershipConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """How an agent speaks and how long it holds on; when it reports load: SignalsConfig."""
+    """Heartbeats, timeouts and lease of agents; for load reports: SignalsConfig."""
 
     heartbeat_interval_ms: int = setting(
         3_000,
@@ -139,13 +133,8 @@ class AgentConfig:
         maximum=60_000,
         doc="Time between two heartbeats; a third of broker_timeout_ms or less.",
     )
-    bundles_per_part: int = setting(
-        2_000,
-        unit="bundles",
-        minimum=1,
-        maximum=5_000,
-        doc="Most bundles in one part of a bundle-load; at most max_bundles_per_message.",
-    )
+    # at most max_bundles_per_message, which leaves room for other agents
+    bundles_per_part: int = 2_000
     ack_repeat_ms: int = setting(
         3_000,
         unit="ms",

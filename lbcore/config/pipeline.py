@@ -1,12 +1,11 @@
 """Settings of the streaming job: what it serves, and how often it does what.
 
-Decides nothing; `balancer` and the job read it. Source: ours, with Pulsar's intervals as
-aliases.
+`balancer` and the job read it. With Pulsar's intervals as aliases.
 """
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import correction, setting
 from lbcore.model.names import check_cluster
 
 MINUTE_MS = 60_000
@@ -15,7 +14,7 @@ KEPT, ARCHIVED, DROPPED = "keep", "archive", "drop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What the job serves, and the rhythm of its work."""
+    """Clusters that the job serves, and the intervals of its work."""
 
     clusters: tuple[str, ...] = setting(
         ("local",),
@@ -51,23 +50,10 @@ class Pipeline:
         maximum=10_000_000,
         doc="Most messages of one micro-batch; bounds the memory and time of catching up.",
     )
-    max_bytes_per_trigger: int = setting(
-        67_108_864,
-        unit="bytes",
-        minimum=1_048_576,
-        maximum=1_073_741_824,
-        doc="Most bytes of one micro-batch, not compressed. It may have one batch of Kafka"
-        " beyond that.",
-    )
-    rejected_bytes_per_day: int = setting(
-        104_857_600,
-        unit="bytes",
-        minimum=1_048_576,
-        maximum=1_099_511_627_776,
-        dynamic=True,
-        doc="Most bytes of rejected messages that a cluster keeps a day, a 24th of it at once."
-        " Those beyond are counted. Of one message 16 kB are kept.",
-    )
+    # bytes of a micro-batch, not compressed: bounds its memory whatever a record's size
+    max_bytes_per_trigger: int = 67_108_864
+    # of a cluster, a 24th of it at once: 6,400 messages of 16 kB; others are counted
+    rejected_bytes_per_day: int = 104_857_600
     decision_interval_ms: int = setting(
         10_000,
         unit="ms",
@@ -116,21 +102,10 @@ class Pipeline:
         maximum=3_600_000,
         doc="Time between two rows of a broker in load_history.",
     )
-    upkeep_interval_ms: int = setting(
-        30_000,
-        unit="ms",
-        minimum=0,
-        maximum=3_600_000,
-        doc="Between two batches this often, one table is looked after: small files joined, the log"
-        " cut, what is past its retention removed. 0 = never; then commits get slower by the hour.",
-    )
-    upkeep_files_max: int = setting(
-        40,
-        unit="files",
-        minimum=2,
-        maximum=100_000,
-        doc="A table with more data files below 32 MB has them joined in its turn.",
-    )
+    # a table's small files are joined before they slow its commits
+    upkeep_interval_ms: int = 30_000
+    # a table with more data files below 32 MB has them joined in its turn
+    upkeep_files_max: int = 40
     history: str = setting(
         ARCHIVED,
         choices=(KEPT, ARCHIVED, DROPPED),
@@ -167,16 +142,8 @@ class Pipeline:
         doc="Free bundles are placed when no broker has joined for this long (five times as long"
         " at most), so that the first broker up does not get all of them.",
     )
-    report_age_max_ms: int = setting(
-        180_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=86_400_000,
-        pulsar_default=2_700_000,
-        dynamic=True,
-        doc="A broker's load report older than this is stale; several times"
-        " signals.report_max_interval_ms.",
-    )
+    # older load of a broker counts as unknown
+    report_age_max_ms: int = correction(180_000, pulsar=2_700_000)
     restart_settle_ms: int = setting(
         30_000,
         unit="ms",
@@ -186,29 +153,8 @@ class Pipeline:
         dynamic=True,
         doc="A broker that restarted, or came back from silence, is unsettled for this long.",
     )
-    unsettled_max_percent: int = setting(
-        50,
-        unit="percent",
-        minimum=0,
-        maximum=100,
-        pulsar_default=100,
-        dynamic=True,
-        doc="Nothing is shed or split while more of the brokers are unsettled, or have stale"
-        " reports.",
-    )
-    topics_kept_max: int = setting(
-        500_000,
-        unit="topics",
-        minimum=0,
-        maximum=10_000_000,
-        dynamic=True,
-        doc="Most topics whose hashes and rates are kept to cut bundles between them, 16 bytes"
-        " each; bundles whose topics don't fit are cut as if nothing were known of them.",
-    )
-    plan_lag_max_ms: int = setting(
-        10_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=600_000,
-        doc="No plan is made while the newest tick read is older than this: reports are old, too.",
-    )
+    # no plan while more brokers than this are silent or new
+    unsettled_max_percent: int = correction(50, pulsar=100)
+    # 16 bytes each; bundles of other topics are cut as if nothing were known of them
+    topics_kept_max: int = 500_000
+    plan_lag_max_ms: int = 10_000  # no plan while the newest tick is older: reports are old, too

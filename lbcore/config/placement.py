@@ -1,35 +1,29 @@
 """Settings of placement: which broker an unowned or unloaded bundle goes to.
 
-Decides nothing. Read by `lbcore.plan.place`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours
-where no Pulsar key is named.
+Read by `lbcore.plan.place`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar
+key is named.
 """
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
-from lbcore.config.strategies import AVG, LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.config.setting import correction, setting
+from lbcore.config.strategies import BALLAST, LEAST_LONG_TERM_MESSAGE_RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig:
-    """How a broker is chosen for a bundle."""
+    """Choice of a broker for a bundle."""
 
     strategy: str = setting(
-        AVG,
+        BALLAST,
         doc="Which rule places, by short name or Pulsar's class name. avg takes the shedder's "
         "planned destination; a bundle without one goes by least long-term message rate when "
-        "count_planned is on, else anywhere.",
+        "is_pulsar_exact is off, else anywhere.",
         pulsar="loadBalancerLoadPlacementStrategy",
         pulsar_default=LEAST_LONG_TERM_MESSAGE_RATE,
         dynamic=True,
     )
-    seed: int = setting(
-        0,
-        doc="Seed of the hash that chooses among equally good brokers; clusters that share "
-        "namespaces' names may differ in it.",
-        minimum=0,
-        maximum=2**32 - 1,
-    )
+    seed: int = 0  # chooses among equally good brokers; any number does, as long as it stays
     overloaded_threshold_percent: float = setting(
         85.0,
         doc="A broker whose weighted usage is above this is the last resort of placement.",
@@ -48,34 +42,11 @@ class PlacementConfig:
         pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
         dynamic=True,
     )
-    count_planned: bool = setting(
-        default=True,
-        doc="Count what the same plan has already unloaded to a broker, so that the coldest does "
-        "not get every bundle. Bundles that have no owner are always counted, as in Pulsar.",
-        pulsar_default=False,
-        dynamic=True,
-    )
-    heaviest_first: bool = setting(
-        default=True,
-        doc="Place the bundle with the highest long-term message rate first: it spreads better.",
-        pulsar_default=False,
-        dynamic=True,
-    )
-    planned_rate_floor_msg_per_s: float = setting(
-        100.0,
-        doc="A placed bundle counts at least this much, else every idle bundle would go to one "
-        "broker; one whose load nobody knows at least as much as the mean of those that are known, "
-        "where that is more, and a known one where it is less. Pulsar's default statistics of an "
-        "unknown bundle are 50 msg/s in and 50 out.",
-        unit="msg/s",
-        minimum=0,
-        pulsar_default=0.0,
-        dynamic=True,
-    )
-    smooth_once_per_plan: bool = setting(
-        default=True,
-        doc="least_resource_usage_with_weight: one step of the average a plan, for brokers with a "
-        "new report, instead of one for every bundle that is placed.",
-        pulsar_default=False,
-        dynamic=True,
-    )
+    # what the plan has placed counts as the broker's load
+    count_planned: bool = correction(default=True, pulsar=False)
+    # the largest bundle chooses first
+    heaviest_first: bool = correction(default=True, pulsar=False)
+    # a placed bundle counts this much at least, Pulsar's default of an unknown one
+    planned_rate_floor_msg_per_s: float = correction(100.0, pulsar=0.0)
+    # a plan of many bundles smooths the usage once
+    smooth_once_per_plan: bool = correction(default=True, pulsar=False)

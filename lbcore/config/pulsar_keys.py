@@ -162,12 +162,13 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
 
 
 def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What follows from the load manager that the keys name, whatever else they say.
+    """Return the settings implied by the load manager that the keys name.
 
-    The extensible one falls back on TransferShedder, which alone it can load, knows one placement,
-    splits by the last statistics, and reports a broker's bundles apart from its load; the modular
-    one reports both together by the weighted usage, and splits at the first hit, however many.
-    Source: UnloadScheduler, ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
+    They hold whatever else the keys say. The extensible one falls back on TransferShedder, which
+    alone it can load, and knows one placement. It splits by the last statistics, and reports a
+    broker's bundles apart from its load. The modular one reports both together by the weighted
+    usage, and splits at the first hit, however many. Source: UnloadScheduler,
+    ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
     """
     manager = values.get("filters.pipeline")
     if manager == EXTENSIBLE:
@@ -188,9 +189,9 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
-    """What one Pulsar key sets here: "section.name" → value, empty for a key without meaning.
+    """Return the settings of one Pulsar key, "section.name" → value.
 
-    Raises ConfigError for a value that can't be used.
+    Empty for a key without meaning. Raises ConfigError for a value that can't be used.
     """
     problems: list[Problem] = []
     keys = {pulsar_key: value}
@@ -205,10 +206,10 @@ def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
 
 
 def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a command asks to change, by "section.name".
+    """Return the settings that a command asks to change, by "section.name".
 
     values: by our keys or Pulsar's, typed or as text. Of a Pulsar key's settings those that may
-    change while running are taken, all when none may. A key that nobody knows stays as it is;
+    change at runtime are taken, all when none may. A key that nobody knows stays as it is;
     `config.load.with_dynamic` refuses it. Raises ConfigError, for a key of AT_START as well.
     """
     changes: dict[str, Any] = {}
@@ -236,7 +237,7 @@ def named_by(key: str) -> tuple[str, ...]:
 
 
 def is_about_balancing(pulsar_key: str) -> bool:
-    """Whether an unknown key looks as if it should have had an effect."""
+    """True if an unknown key looks as if it should have had an effect."""
     return _BALANCING.search(pulsar_key) is not None and pulsar_key not in WITHOUT_EFFECT
 
 

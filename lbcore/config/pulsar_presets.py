@@ -24,7 +24,7 @@ class Preset:
     manager: str
 
     def config(self) -> Config:
-        """What a cluster of this release does with a broker.conf that sets nothing else."""
+        """Return the config of this release under a broker.conf without other settings."""
         config, _ = from_pulsar_keys({"loadManagerClassName": self.manager})
         return changed(config, {"shedding.rules": self.rules})
 

@@ -2,7 +2,7 @@
 
 Decides the written form of conf/*.toml and of docs/configuration.md. conf/base.toml and the page
 are these texts of the defaults, and tests hold them equal; `ballast config show` and `import` write
-through here. Source: ours.
+through here.
 """
 
 import json
@@ -61,7 +61,10 @@ def render_page() -> str:
 
 
 def render_differences(found: Iterable[SettingDifference], head: str) -> str:
-    """What differs, as an overlay that makes the difference; head: comment lines before it."""
+    """Render differences as an overlay that makes them.
+
+    head: comment lines before it.
+    """
     tables: dict[str, list[str]] = {}
     for item in found:
         entry = SETTINGS[item.key]

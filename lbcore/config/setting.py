@@ -1,8 +1,8 @@
-"""How one setting is declared: default, unit, range, reason, and the Pulsar key it mirrors.
+"""Declaration of a setting: default, unit, range, reason and Pulsar key.
 
 A section of the configuration is a frozen dataclass whose fields are made by `setting`. The loader,
-`ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration,
-so nothing about a setting is written twice. Source: ours.
+`ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration.
+So nothing about a setting is written twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ UNSET: Any = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is declared of one setting beside its name, type and default."""
+    """Declaration of one setting beside its name, type and default."""
 
     doc: str
     unit: str = ""
@@ -42,9 +42,16 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
     return field(default=default, metadata={"setting": Setting(pulsar=aliases, **declared)})
 
 
+def correction(default: Any, *, pulsar: Any) -> Any:
+    """A constant by which Ballast corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
+    about = Setting(doc="", pulsar_default=pulsar, dynamic=True)  # by shedding.is_pulsar_exact
+    return field(default=default, metadata={"correction": about})
+
+
 def declared(section_field: "Field[Any]") -> Setting:
-    """The declaration of a section's field."""
-    found: Setting = section_field.metadata["setting"]
+    """The declaration of a section's field; an empty one for a constant."""
+    about = section_field.metadata
+    found: Setting = about.get("setting") or about.get("correction") or Setting(doc="")
     return found
 
 

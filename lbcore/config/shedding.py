@@ -1,13 +1,12 @@
-"""When and how bundles are taken from loaded brokers: the settings of `lbcore.plan.shed`.
+"""Settings of `lbcore.plan.shed`, which takes bundles from loaded brokers.
 
-Decides nothing. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
-Ballast's own default is avg with half of the difference, as Pulsar's since September 2026.
+Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 """
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
-from lbcore.config.strategies import AVG, THRESHOLD
+from lbcore.config.setting import correction, setting
+from lbcore.config.strategies import BALLAST, THRESHOLD
 from lbcore.model.names import check_namespace
 
 MINUTE_MS = 60_000
@@ -26,7 +25,7 @@ class SheddingConfig:
         default=True, pulsar="loadBalancerSheddingEnabled", doc="shed at all", dynamic=True
     )
     strategy: str = setting(
-        AVG,
+        BALLAST,
         pulsar="loadBalancerLoadSheddingStrategy",
         pulsar_default=THRESHOLD,
         doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
@@ -39,11 +38,26 @@ class SheddingConfig:
         "bytes/s) above what is left of the budget, 4.2 only one that fits",
         dynamic=True,
     )
+    by_group: bool = setting(
+        default=True,
+        pulsar_default=False,
+        doc="avg, threshold, overload, uniform: judge a broker against the brokers that isolation "
+        "policies let share its bundles; off, as in Pulsar, against the whole cluster",
+        dynamic=True,
+    )
+    is_pulsar_exact: bool = setting(
+        default=False,
+        pulsar_default=True,
+        doc="as Pulsar does it, without Ballast's corrections of its algorithms"
+        " (docs/differences.md lists them)",
+        dynamic=True,
+    )
     grace_period_ms: int = setting(
         30 * MINUTE_MS,
         pulsar="loadBalancerSheddingGracePeriodMinutes",
         pulsar_factor=MINUTE_MS,
-        doc="a bundle that was shed is not shed again for this long",
+        doc="a bundle that was shed is not shed again for this long; under ballast for two report "
+        "intervals, then at a price that falls to the usual within this time",
         unit="ms",
         minimum=0,
         dynamic=True,
@@ -192,34 +206,14 @@ class SheddingConfig:
         minimum=1,
         dynamic=True,
     )
-    fresh_hits: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="a broker's hits and averages advance only on a report newer than the one judged last, "
-        "and at most once in hit_period_ms",
-        dynamic=True,
-    )
-    adjust_load: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="count moves that are decided and not yet visible in reports",
-        dynamic=True,
-    )
-    adjust_keep: float = setting(
-        0.5,
-        doc="what is left of a change that reports never showed, after each report of a broker "
-        "without moves under way",
-        minimum=0,
-        maximum=1,
-        dynamic=True,
-    )
-    adjust_max_ms: int = setting(
-        300_000,
-        doc="a decided move is forgotten after this time, whatever became of it",
-        unit="ms",
-        minimum=1_000,
-        dynamic=True,
-    )
+    # one report is judged once, however often cycles come
+    fresh_hits: bool = correction(default=True, pulsar=False)
+    # what is decided and not reported yet counts as done
+    adjust_load: bool = correction(default=True, pulsar=False)
+    # what is left of a change that reports never showed, after each report at rest
+    adjust_keep: float = 0.5
+    # a decided move is forgotten after this time, whatever became of it
+    adjust_max_ms: int = 300_000
     max_moves_per_cycle: int = setting(
         1_000,
         pulsar_default=-1,
@@ -236,13 +230,7 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_moves_per_namespace: int = setting(
-        -1,
-        doc="bundles of one namespace moved at most in a cycle; -1 = no cap",
-        unit="bundles",
-        minimum=-1,
-        dynamic=True,
-    )
+    max_moves_per_namespace: int = -1  # -1 = no limit: those of a cycle and of a broker hold
     max_moves_per_hour: int = setting(
         -1,
         doc="bundles that cycles may move within any hour, drains and pins apart; -1 = no cap",
@@ -296,10 +284,5 @@ class SheddingConfig:
         minimum=1,
         dynamic=True,
     )
-    keep_destination: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="avg: the destination it chose is kept unless a policy forbids it; otherwise even "
-        "distribution may take it away",
-        dynamic=True,
-    )
+    # even distribution does not undo what avg has planned
+    keep_destination: bool = correction(default=True, pulsar=False)

@@ -1,6 +1,6 @@
-"""How load becomes scores, and when a broker reports: the settings of `lbcore.signals`.
+"""Settings of `lbcore.signals`: scoring of load, and the times of reports.
 
-Decides nothing. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
+Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
 """
 
 from dataclasses import dataclass
@@ -134,12 +134,12 @@ class SignalsConfig:
 
     @property
     def longest_silence_ms(self) -> int:
-        """How long nothing is heard, at most, of a broker's load or of its bundles."""
+        """Longest silence, ms, about a broker's load or its bundles."""
         return max(self.report_max_interval_ms, self.bundle_report_interval_ms)
 
     @property
     def usage_lag_ms(self) -> int:
-        """How long after a change a report shows all of it in the usages.
+        """Delay, ms, from a change until a report shows all of it in the usages.
 
         Worked: means over 60 s, taken every 60 s. A move lands at 0:01; the mean taken at 1:00 has
         a second of the old load in it, and is repeated until 2:00.

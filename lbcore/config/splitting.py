@@ -1,12 +1,12 @@
 """Settings of bundles and their splits: how many to begin with, when one is split, and where.
 
-Decides nothing. Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's
-split command. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
+Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's split command. Source:
+Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
 """
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import correction, setting
 
 MEBIBYTE = 1_048_576
 
@@ -26,7 +26,7 @@ LONG_TERM = "long"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splitting:
-    """When a bundle is split, into how many, and where."""
+    """Conditions of a bundle split, its number of parts and its boundaries."""
 
     default_bundles: int = setting(
         4,
@@ -52,15 +52,8 @@ class Splitting:
         pulsar="supportedNamespaceBundleSplitAlgorithms",
         dynamic=True,
     )
-    automatic_algorithm: str = setting(
-        BY_REASON,
-        doc="Where an automatic split cuts: 'by_reason' takes flow_or_qps_equally_divide for a "
-        "bundle over a rate limit and topic_count_equally_divide for one over a count limit "
-        "(range_equally_divide while its topics are unknown); 'default' takes `algorithm`.",
-        choices=(BY_REASON, DEFAULT_ALGORITHM),
-        pulsar_default=DEFAULT_ALGORITHM,
-        dynamic=True,
-    )
+    # where the reason of a split says, instead of the default algorithm
+    automatic_algorithm: str = correction(BY_REASON, pulsar="default")
     flow_or_qps_tolerance_percent: float = setting(
         10.0,
         doc="flow_or_qps_equally_divide leaves a bundle alone while both its rates are less than "
@@ -152,16 +145,8 @@ class Splitting:
         pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
         dynamic=True,
     )
-    max_children: int = setting(
-        8,
-        doc="Most children of one automatic split; a bundle at five times its limit is cut in "
-        "five at once. 2 = Pulsar's halves.",
-        unit="bundles",
-        minimum=2,
-        maximum=1_024,
-        pulsar_default=2,
-        dynamic=True,
-    )
+    # of one split
+    max_children: int = correction(8, pulsar=2)
     max_empty_children: int = setting(
         2,
         doc="A split command of which more children than this would have no known topic needs "
@@ -171,10 +156,5 @@ class Splitting:
         maximum=1_024,
         dynamic=True,
     )
-    require_division: bool = setting(
-        default=True,
-        doc="Never decide a split that leaves all known topics in one child: a bundle with one "
-        "hot topic is reported as unsplittable instead of being halved again and again.",
-        pulsar_default=False,
-        dynamic=True,
-    )
+    # no split that leaves all load in one child
+    require_division: bool = correction(default=True, pulsar=False)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from lbcore.config.filters import EXTENSIBLE, MODULAR
 
 AVG = "avg"
+BALLAST = "ballast"
 THRESHOLD = "threshold"
 OVERLOAD = "overload"
 UNIFORM = "uniform"
@@ -49,6 +50,14 @@ _OF_EXTENSIONS: Mapping[str, str] = {
     "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
 }
 _OF_BOTH = ("LeastResourceUsageWithWeight",)
+
+
+CHURN_BY_ISOLATION = (
+    "AvgShedder pairs brokers of different isolation groups, whose bundles come back: six "
+    "balanced brokers beside two idle reserved ones made 188 moves in 90 minutes without end "
+    "(ballast: none), a busy group beside an idle one 120 (ballast: 8)"
+)
+"""A warning where isolation policies meet AvgShedder under Pulsar's rules."""
 
 
 def java_class(simple: str) -> str:

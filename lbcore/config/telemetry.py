@@ -1,7 +1,6 @@
 """Settings of what the processes say of themselves: metrics and logs.
 
-Decides nothing, and nothing that is decided depends on it. Source: ours, with Pulsar's switch for
-metrics of bundles as an alias.
+And nothing that is decided depends on it. With Pulsar's switch for metrics of bundles as an alias.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from lbcore.config.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """Where metrics are given out, and how much is said."""
+    """Address of the metrics endpoint, and the level of detail."""
 
     host: str = setting(
         "127.0.0.1",

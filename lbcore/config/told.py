@@ -1,8 +1,8 @@
-"""What a job tells of its settings: a row each, and what others make of the rows.
+"""Settings that a job tells, a row each, and the use of the rows by others.
 
-Decides which settings are told: those that decisions depend on, which the configuration's version
-is made of. How Kafka is reached, who may ask, and what agents do is each process's own, and is not
-told: so no path of a secret and no user's name gets into a table. Source: ours.
+Decides which settings are told: those that decisions depend on, from which the configuration's
+version is made. Access to Kafka, permissions and agents' behaviour belong to each process and are
+not told. So no path of a secret and no user's name gets into a table.
 """
 
 import hashlib

@@ -1,16 +1,16 @@
 """Settings of the transfer shedder (Pulsar's TransferShedder).
 
-Decides nothing. Read by `lbcore.plan.shed.transfer`. Source: Pulsar 4.0.8's ServiceConfiguration.
+Read by `lbcore.plan.shed.transfer`. Source: Pulsar 4.0.8's ServiceConfiguration.
 """
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import correction, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferConfig:
-    """When and how bundles move from the most to the least loaded broker."""
+    """Transfer of bundles from the most to the least loaded broker."""
 
     target_std: float = setting(
         0.25,
@@ -81,10 +81,5 @@ class TransferConfig:
         pulsar="loadBalancerDebugModeEnabled",
         pulsar_default=False,
     )
-    check_swapped_back: bool = setting(
-        default=True,
-        doc="Swap back only bundles that may move: not in flight, resting, pinned or excluded. "
-        "Pulsar does not look.",
-        pulsar_default=False,
-        dynamic=True,
-    )
+    # the prediction counts a bundle that is swapped back
+    check_swapped_back: bool = correction(default=True, pulsar=False)

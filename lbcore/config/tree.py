@@ -1,7 +1,7 @@
 """The whole configuration: one frozen tree, its sections as attributes.
 
-Decides nothing; `config.load` makes it from mappings. What holds for one cluster is a tree too,
-which `for_cluster` gives, so nothing that reads a section knows of clusters. Source: ours.
+`config.load` makes it from mappings. What holds for one cluster is a tree too, which `for_cluster`
+gives, so nothing that reads a section knows of clusters.
 """
 
 from collections.abc import Mapping
@@ -93,12 +93,26 @@ UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup", "telemetr
 """Sections that no decision depends on: they are not in the configuration's version."""
 
 
+PULSAR_EXACT = "shedding.is_pulsar_exact"
+_CORRECTIONS = tuple(
+    (section, one.name, one.default, one.metadata["correction"].pulsar_default)
+    for section, declaring in SECTIONS.items()
+    for one in fields(declaring)
+    if "correction" in one.metadata
+)
+"""Section, name, own value and Pulsar's of each `correction`."""
+
+
 def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Config:
     """The configuration with checked values, by "section.name". origin: who set them, if told."""
     changes: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         entry = SETTINGS[key]
         changes.setdefault(entry.section, {})[entry.name] = value
+    if PULSAR_EXACT in values:
+        is_exact = replace(config.shedding, **changes["shedding"]).is_pulsar_exact
+        for section, name, own, exact in _CORRECTIONS:
+            changes.setdefault(section, {})[name] = exact if is_exact else own
     sections = {name: replace(getattr(config, name), **new) for name, new in changes.items()}
     origins = {**config.origins, **dict.fromkeys(values, origin)} if origin else config.origins
     return replace(config, **sections, origins=origins)
@@ -110,7 +124,7 @@ def value_of(config: Config, entry: Entry) -> Any:
 
 
 def is_per_cluster(entry: Entry) -> bool:
-    """Whether a setting may differ from cluster to cluster."""
+    """Return True if a setting may differ from cluster to cluster."""
     if entry.section in ("pipeline", "telemetry"):
         return entry.about.dynamic
     return entry.section not in SHARED_SECTIONS

@@ -1,7 +1,7 @@
 """One value of one setting: checked against its declaration, or read from text.
 
 Decides whether a value has the type and lies in the range that its setting declares; not whether
-settings suit each other (`config.check`). Source: ours.
+settings suit each other (`config.check`).
 """
 
 import json
@@ -23,7 +23,7 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with one key: what, and what to do about it."""
+    """Problem with one key: the fault and the remedy."""
 
     key: str
     detail: str

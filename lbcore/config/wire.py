@@ -1,6 +1,6 @@
 """Settings of the wire: the largest sizes that a parser accepts.
 
-Decides nothing; `lbcore.wire.rules.Limits` says which of them a parser reads. Source: ours.
+`lbcore.wire.rules.Limits` says which of them a parser reads.
 """
 
 from dataclasses import dataclass
@@ -19,38 +19,8 @@ class Wire:
         maximum=16_777_216,
         doc="Longest value of a message; at most Kafka's message.max.bytes.",
     )
-    max_bundles_per_message: int = setting(
-        5_000,
-        unit="bundles",
-        minimum=1,
-        maximum=100_000,
-        doc="Most bundles in one part of a bundle-load, and most acks in one message.",
-    )
-    max_topics_per_message: int = setting(
-        10_000,
-        unit="topics",
-        minimum=1,
-        maximum=100_000,
-        doc="Most topics in one topic-load.",
-    )
-    max_parts: int = setting(
-        1_000,
-        unit="parts",
-        minimum=1,
-        maximum=10_000,
-        doc="Most parts of one bundle-load.",
-    )
-    max_name_chars: int = setting(
-        512,
-        unit="characters",
-        minimum=64,
-        maximum=4_096,
-        doc="Longest name of a cluster, broker, bundle, topic or command.",
-    )
-    max_text_chars: int = setting(
-        4_096,
-        unit="characters",
-        minimum=256,
-        maximum=65_536,
-        doc="Longest other text: URLs, reasons of failure, principals.",
-    )
+    max_bundles_per_message: int = 5_000  # of one part of a bundle-load, and acks of one message
+    max_topics_per_message: int = 10_000  # of one topic-load; max_message_bytes bounds it, too
+    max_parts: int = 1_000  # of one bundle-load: with 2,000 bundles each, two million a broker
+    max_name_chars: int = 512  # of a cluster, broker, bundle, topic or command
+    max_text_chars: int = 4_096  # of other texts: URLs, reasons of failure, principals

@@ -1,6 +1,6 @@
-"""Why a broker has what it has: what it gives or takes, and why a hot one is not relieved.
+"""Explanation of a broker: its moves, and why a hot one is not relieved.
 
-Decides nothing: rows of the tables in, sentences and numbers out. Source: ours.
+Takes rows of the tables; returns sentences and numbers.
 """
 
 import json
@@ -101,7 +101,7 @@ _OF_CYCLES = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 def newest_gauge(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
-    """How far the broker was from giving when it was judged last; None = it was not near."""
+    """Return the broker's last judged distance from shedding; None = not near."""
     cycle = _newest_shedding(rows)
     if not cycle:
         return None
@@ -121,7 +121,7 @@ def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:
 
 
 def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
-    """What would have to change for bundles to leave the broker."""
+    """Yield what would have to change for bundles to leave the broker."""
     cycle = _newest_shedding(rows)
     if not cycle:
         yield "no cycle is known: is the job running? `ballast status`"
@@ -151,7 +151,7 @@ def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 
 def newest_held(rows: ExplainRows, broker: str) -> Row | None:
-    """What the job said last of the broker as one that is hot and gives nothing, while it holds."""
+    """Return the newest row on a hot broker that sheds nothing, while it holds."""
     told = [row for row in rows.decisions if row["kind"] == HELD and row["source"] == broker]
     if not told or told[-1]["reason"] == OVER or not is_believed(told[-1]["at_ms"], rows.at_ms):
         return None
@@ -191,7 +191,7 @@ def _said(rows: ExplainRows, load: ShownLoad) -> str:
 
 
 def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
-    """What it gave and took within the window, and whether that helped."""
+    """Yield what the broker gave and took within the window, and whether that helped."""
     span = f"in the last {duration(rows.window_ms)}"
     since_ms = rows.at_ms - rows.window_ms
     moves = [
@@ -217,17 +217,20 @@ def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 
 def is_refused(decision: Row) -> bool:
-    """Whether nothing came of a decision, because `observe_only` or the bundle's record kept it."""
+    """True if the decision was not carried out.
+
+    The reason is `observe_only` or the bundle's record.
+    """
     return bool(json.loads(decision["inputs"]).get("refused"))
 
 
 def _bundles_of(decision: Row) -> int:
-    """How many bundles a decision is about: the one it names, or as many as it says."""
+    """Return the number of bundles of a decision: the named one, or its count."""
     return 1 if decision["bundle"] else int(json.loads(decision["inputs"]).get("bundles", 0))
 
 
 def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
-    """How many bundles, and by what."""
+    """Return the number of bundles, and the numbers by kind and reason as text."""
     kinds: Counter[tuple[str, str]] = Counter()
     for row, count in moves:
         if count:

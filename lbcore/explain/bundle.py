@@ -1,7 +1,7 @@
-"""Why a bundle is where it is, what was considered for it, and what would have to change.
+"""Explanation of a bundle's place, its alternatives, and the changes it needs.
 
-Decides nothing: rows of the tables in, sentences and numbers out. Source: ours; it answers what
-Pulsar's users ask in apache/pulsar issue 17860.
+Takes rows of the tables; returns sentences and numbers. It answers what Pulsar's users ask in
+apache/pulsar issue 17860.
 """
 
 import json
@@ -92,7 +92,10 @@ def _candidate_words(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str
 
 
 def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
-    """Where its decision placed more bundles than are told by name, and it is not among these."""
+    """Yield a note if the decision placed the bundle without naming it.
+
+    Such a decision placed more bundles than are listed by name.
+    """
     decision_id = _origin(rows, record)["decision_id"]
     of_it = [row for row in rows.candidates if decision_id and row["decision_id"] == decision_id]
     if any(row["subject"] == record["bundle"] for row in of_it):
@@ -107,7 +110,7 @@ def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
 
 
 def _last_number(row: Row) -> str:
-    """What the number was, with its unit as far as it is known."""
+    """Return the number in words, with its unit as far as it is known."""
     if row["hits_needed"]:
         limit = json.loads(row["detail"]).get("limit", "")
         return (
@@ -119,7 +122,7 @@ def _last_number(row: Row) -> str:
 
 
 def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
-    """What keeps the bundle from being moved by balancing now."""
+    """Yield what keeps balancing from moving the bundle now."""
     bundle, namespace = record["bundle"], record["bundle"].rpartition("/")[0]
     if record["state"] != "Owned":
         yield f"it is changing hands: {record['state']} ({bundles_of(record) or 'nobody'})"
@@ -139,7 +142,7 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
             about = ", ".join(filter(None, (value.get("by"), value.get("reason"))))
             yield f"balancing is paused for {where}" + (f" ({about})" if about else "")
     if rows.rules("brake"):
-        yield "the brake is on: nothing is balanced until `ballast release-brake`"
+        yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
     excluded = {*rows.rules("excluded"), *rows.config.shedding.excluded_namespaces}
     if namespace in excluded:
         yield f"namespace {namespace} is excluded from shedding"
@@ -148,7 +151,10 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
 
 
 def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
-    """Why a pinned bundle is elsewhere, and what brings it back; "" when it is at its pin."""
+    """Return why a pinned bundle is elsewhere, and what brings it back.
+
+    "" = it is at its pin.
+    """
     owner = owner_of(record)
     if owner == broker:
         return ""
@@ -162,7 +168,10 @@ def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
 
 
 def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
-    """Which brokers its policies leave it: the first isolation policy by name that matches it."""
+    """Yield which brokers the policies leave to the namespace.
+
+    The first isolation policy by name that matches it applies.
+    """
     for name, value in sorted(rows.rules("isolation").items()):
         policy = IsolationPolicy.from_json(name, value)
         if matches_any(policy.namespaces, namespace):
@@ -193,7 +202,7 @@ def _cool_downs(rows: ExplainRows) -> Iterable[str]:
 
 
 def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> Iterable[str]:
-    """What would make balancing move it."""
+    """Yield what would make balancing move the bundle."""
     if not is_free:
         yield "first of all, what holds it must end"
     if not owner:
@@ -217,7 +226,10 @@ def _without_owner(rows: ExplainRows, bundle: str) -> Iterable[str]:
 
 
 def _awaited(rows: ExplainRows, record: Row) -> str:
-    """Who has to act, and what happens when nobody does. Source: `lbcore.ownership.repair`."""
+    """Return who has to act, and what happens if nobody does.
+
+    Source: `lbcore.ownership.repair`.
+    """
     config, source = rows.config.ownership, record["source"]
     if record["state"] == "Assigning":
         until = instant(record["at_ms"] + config.in_flight_timeout_ms)
@@ -231,7 +243,7 @@ def _awaited(rows: ExplainRows, record: Row) -> str:
 
 
 def _split_words(rows: ExplainRows, bundle: str) -> str:
-    """Whether a split would help, by what the split phase last said."""
+    """Return whether a split would help, by the split phase's last verdict."""
     seen = [r for r in rows.candidates if r["subject"] == bundle and r["phase"] == "split"]
     if not seen:
         return "splitting it would help; it is not over a limit of splitting.max_* now"

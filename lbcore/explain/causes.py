@@ -1,14 +1,14 @@
-"""Why a bundle came to where it is: the decision or command behind a record, in sentences.
+"""Cause of a bundle's record: the decision or command behind it, in sentences.
 
-Decides nothing. Shared by the explanations beside it. Source: ours.
+Shared by the explanations beside it.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lbcore.balancer.decisions.carrying_out import OBSERVE_ONLY
 from lbcore.balancer.decisions.held_words import HELD, OVER, held_words
-from lbcore.balancer.decisions.restraint import OBSERVE_ONLY
 from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.noticed import silence_words
@@ -34,7 +34,7 @@ _OUTCOMES: Mapping[str, str] = {
 
 
 def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
-    """Why the record is as it is, and the decision behind it."""
+    """Yield the cause of the record, and the decision behind it."""
     decision = rows.decision(record["decision_id"])
     cause = record["cause"]
     if cause == "ack" and decision is not None and decision["kind"] == "split":
@@ -67,7 +67,7 @@ def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
 
 
 def refusal_words(refused: str) -> str:
-    """Why a decision was not carried out."""
+    """Return why a decision was not carried out."""
     if refused == OBSERVE_ONLY:
         return "cluster.observe_only is on"
     return f"the bundle's record refused it ({refused})"
@@ -89,7 +89,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         partner, score = _partner(inputs)
         yield (
             f"{decision['source']} had {number(inputs['score'])} and {partner} "
-            f"{number(score)}, the fair level is "
+            f"{number(score)}, the fair level{_group(inputs)} is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
             f"counted) or {number(inputs['hits_high_needed'])} hits "
@@ -122,15 +122,23 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
             "are needed"
         )
     if inputs.get("partner", decision["destination"]) != decision["destination"]:
+        used = inputs.get("destination_usage")
         yield (
             f"{inputs['partner']} may not take this bundle, or not now: placement chose "
             f"{decision['destination'] or 'another broker'}"
+            + (f", which used {percent(used)}" if used is not None else "")
         )
     yield from _origin(decision, inputs)
     if "bundles" in inputs:
         yield f"it concerned {count_of(int(inputs['bundles']), 'bundle')}"
     if decision["kind"] == "skip":
         yield skip_words(decision["reason"])
+
+
+def _group(inputs: Mapping[str, Any]) -> str:
+    """The size of the isolation group that a level is of; "" where the cluster is one group."""
+    size = inputs.get("group_brokers")
+    return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
 
 
 def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
@@ -142,7 +150,7 @@ def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
-    """What called for it where balancing did not, and what became of a split."""
+    """Yield the trigger of a decision outside balancing, and the result of a split."""
     if decision["kind"] == SILENCE:
         yield silence_words(decision, decision["at_ms"])
     if decision["kind"] in ("failover", "repair"):
@@ -168,7 +176,7 @@ def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:
 
 
 def effect_words(effect: Row) -> str:
-    """What became of a move."""
+    """Return the outcome of a move."""
     words = _OUTCOMES.get(effect["outcome"], effect["outcome"])
     if effect["outcome"] not in ("helped", "no_better"):
         return words

@@ -1,7 +1,7 @@
-"""What is said of certificates that end soon: the service's own, and those that a bridge told of.
+"""Alarms and warnings about certificates that expire soon.
 
-Decides which are an alarm and which a warning; how near is near is `lbcore.model.certificates`'.
-Part of the status. Source: ours.
+They are the service's own certificates, and those that a bridge reported. Decides which are an
+alarm and which a warning; `lbcore.model.certificates` decides how near is near. Part of the status.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
-"""What a cluster's balancing does, or why it does nothing; and one decision whole.
+"""Explanation of a cluster's balancing or inactivity, and of one whole decision.
 
-Decides nothing: rows of the tables in, sentences and numbers out. Source: ours.
+Takes rows of the tables; returns sentences and numbers.
 """
 
 import json
@@ -100,7 +100,7 @@ def _label(row: Row) -> tuple[str, str, str]:
 
 
 def _code_words(row: Row) -> Iterable[str]:
-    """Which code decided, when it is not Ballast's, and what it did wrong."""
+    """Yield which code decided, if it is not Ballast's, and what it did wrong."""
     inputs = json.loads(row["inputs"])
     if "strategy" in inputs.get("skipped", {}):
         yield str(inputs["skipped"]["strategy"])
@@ -132,7 +132,7 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
     yield from (one.words for one in held_status(told, rows.at_ms))
     yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
-        yield "the brake is on: nothing is balanced until `ballast release-brake`"
+        yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
     quiet_until_ms = rows.config.cluster.quiet_until_ms(rows.at_ms)
     if quiet_until_ms:
         yield f"quiet hours until {instant(quiet_until_ms)}: no cycle sheds or splits"
@@ -149,7 +149,10 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 
 def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:
-    """What else was considered: its own rows, and its cycle's about the same broker."""
+    """Yield the other candidates that were considered.
+
+    They are the decision's own rows, and its cycle's rows about the same broker.
+    """
     is_of_cycle = decision["kind"] in ("skip", "transfer", "unload") and not json.loads(
         decision["inputs"]
     ).get("command_id")

@@ -1,7 +1,7 @@
 """An explanation: what is so, why, what was considered, what blocks, what would have to change.
 
 Decides only how it reads. Made by the modules beside it from rows of the tables; shown by the verb
-`explain` and the service. Source: ours.
+`explain` and the service.
 """
 
 import json
@@ -29,10 +29,10 @@ _WHOLE_FROM = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGap:
-    """What a table doesn't tell of a moment.
+    """Gap in what a table tells of a moment.
 
-    reach_ms: from when on it tells. names: the keys of which it has only newer rows; none: nothing
-    from before `reach_ms` is kept.
+    reach_ms: time from which on it tells. names: the keys of which it has only newer rows; empty:
+    nothing from before `reach_ms` is kept.
     """
 
     table: str
@@ -73,7 +73,7 @@ class ExplainRows:
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=key)))
 
     def rules(self, kind: str) -> dict[str, Any]:
-        """What is set of a kind of policy: name → value."""
+        """Return the values set for a kind of policy: name → value."""
         rows = [row for row in self.policies if row["kind"] == kind and row["is_set"]]
         return {row["name"]: json.loads(row["value"]) for row in sorted(rows, key=_by_name)}
 
@@ -87,9 +87,10 @@ class ExplainRows:
         return found[0] if found else None
 
     def cycles(self) -> int:
-        """How many cycles there were within the window; each writes a decision or a skip.
+        """Return the number of cycles within the window.
 
-        What commands and repairs decide between cycles bears the number of the cycle before.
+        Each cycle writes a decision or a skip. Decisions of commands and repairs between cycles
+        have the number of the cycle before.
         """
         since_ms = self.at_ms - self.window_ms
         numbers = [r["cycle"] for r in self.decisions if r["cycle"] and r["at_ms"] >= since_ms]
@@ -199,12 +200,15 @@ def percent(usage: float) -> str:
 
 
 def bundles_of(record: Row) -> str:
-    """Who has part in a record: source → destination."""
+    """Return the brokers in a record as text: source → destination."""
     return " → ".join(name for name in (record["source"], record["destination"]) if name)
 
 
 def has_moved(record: Row) -> bool:
-    """Whether a record says that the bundle came from another owner, as the balancer counts it."""
+    """True if the record says that the bundle came from another owner.
+
+    The balancer counts it in the same way.
+    """
     return bool(record["state"] == "Owned" and record["source"])
 
 

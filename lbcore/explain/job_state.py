@@ -2,7 +2,6 @@
 
 Decides the words that status, page, `top`, the run's display and doctor show, and which gaps
 between cycles are told afterwards. Stands beside the balancer, which knows nothing of it.
-Source: ours.
 
 Words, the first that holds: *never started*; *away* (no commit for three heartbeats); *late* (none
 for a heartbeat and the slack); *without cycles* (it writes, but a cycle is overdue three times);
@@ -20,7 +19,7 @@ from lbcore.model.times import duration, instant
 
 NEVER_MS = -1
 SLACK_MS = 5_000
-"""How long a batch may take before what it writes is overdue."""
+"""Time that a batch may take before what it writes is overdue."""
 _HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
 _CYCLES_WRITTEN_PAST = 2
 """Commits after so many cycles that did not come show that it writes without them."""
@@ -29,7 +28,7 @@ _CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 class JobWord(str, Enum):
-    """How the job is; the value is shown everywhere."""
+    """State of the job in a word; the value is shown everywhere."""
 
     NEVER_STARTED = "never started"
     AWAY = "away"
@@ -59,10 +58,11 @@ class JobSurroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """How the job is. Ages in ms, -1 = never.
+    """State of the job. Ages in ms, -1 = never.
 
-    wrote_ago_ms: its newest commit; cycle_ago_ms: its newest cycle. heartbeat_ms: how often a
-    commit is due; cycle_ms: a cycle. hears_ticks: whether ticks come back on broker-load.
+    wrote_ago_ms: age of its newest commit; cycle_ago_ms: age of its newest cycle. heartbeat_ms:
+    interval at which a commit is due; cycle_ms: interval of cycles. hears_ticks: whether ticks come
+    back on broker-load.
     """
 
     word: JobWord
@@ -75,16 +75,16 @@ class JobState:
 
     @property
     def is_present(self) -> bool:
-        """Whether its newest rows are as old as a batch, so that they say what is so now."""
+        """True if its newest rows are at most a batch old, so that they are current."""
         return self.word in (JobWord.AT_WORK, JobWord.WITHOUT_CYCLES)
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing is decided now, though the job was started once."""
+        """True if nothing is decided now, though the job was started once."""
         return self.word in (JobWord.AWAY, JobWord.WITHOUT_CYCLES)
 
     def why(self) -> str:
-        """What is wrong in a sentence, "" = nothing."""
+        """Return what is wrong, in a sentence; "" = nothing."""
         if self.word is JobWord.NEVER_STARTED:
             never = "the streaming job has never written anything"
             return f"{self.around.kafka}: {never}" if self.around.kafka else never
@@ -155,7 +155,10 @@ def judge_job(
 
 
 def misses_ticks(decisions: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the newest word about ticks, in any order of rows, is that none come back."""
+    """True if the newest row about ticks says that none come back.
+
+    decisions: in any order.
+    """
     ticks = [row for row in decisions if row["kind"] == "ticks"]
     newest = max(ticks, key=lambda row: int(row["at_ms"]), default=None)
     return newest is not None and newest["reason"] == "Missing"
@@ -199,7 +202,10 @@ def _ago(age_ms: int) -> str:
 
 
 def job_alarms(job: JobState) -> Iterable[str]:
-    """What is wrong with the job, then what to do; first of all that Kafka does not answer."""
+    """Yield what is wrong with the job, then what to do.
+
+    An unreachable Kafka comes first.
+    """
     around = job.around
     if around.kafka:
         wrote = f"the job wrote {_ago(job.wrote_ago_ms)}"

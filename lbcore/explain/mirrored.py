@@ -1,6 +1,6 @@
-"""How the mirror of another authority is: when it was last told, and what still differs.
+"""State of the mirror of another authority: last report, remaining differences.
 
-Decides when a bridge counts as away. Part of the status. Source: ours.
+Decides when a bridge counts as away. Part of the status.
 """
 
 import json
@@ -58,11 +58,12 @@ ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStatus:
-    """What was told of late.
+    """Recent reports on the mirror.
 
-    heard_ago_ms: NEVER_MS when nothing was. differences: as told last, of bundles
-    and namespaces; taken_over: owners that were then, and in the last ten minutes. findings: what
-    the guardian told last: trouble, subject, since_ms, evidence, stage.
+    heard_ago_ms: age of the last one, NEVER_MS = there was none. differences: bundles and
+    namespaces that differ, as last reported. taken_over: owners taken over then; taken_over_lately:
+    in the last ten minutes. findings: those of the guardian as last reported: trouble, subject,
+    since_ms, evidence, stage.
     """
 
     heard_ago_ms: int
@@ -96,10 +97,11 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
 
 
 def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterable[str]:
-    """What is wrong with the mirror, then what to do; of certificates `certificates` tells.
+    """Yield what is wrong with the mirror, then what to do.
 
-    wrote_ago_ms: since the job's last commit, NEVER_MS = there was none. What a bridge tells is
-    known by the job alone: while that is away nothing is said of the bridge's silence.
+    `certificates` covers certificates. wrote_ago_ms: time since the job's last commit, NEVER_MS =
+    there was none. Only the job knows what a bridge reports. While the job is away, nothing is said
+    of the bridge's silence.
     """
     if mirror is None or wrote_ago_ms == NEVER_MS:
         return
@@ -122,7 +124,7 @@ def troubles_found(mirror: MirrorStatus | None) -> str:
 
 
 def finding_words(finding: Row) -> str:
-    """What the guardian found, since when, and what to do."""
+    """Return what the guardian found, its start, and what to do."""
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
     if trouble in _CERTIFICATES:
         return certificate_words(str(finding["subject"]), str(finding["evidence"]), trouble)
@@ -132,7 +134,10 @@ def finding_words(finding: Row) -> str:
 
 
 def certificate_words(whose: str, until: str, trouble: str) -> str:
-    """Whose certificate ends, and what to do. trouble: how near it is."""
+    """Return whose certificate expires, and what to do.
+
+    trouble: how near it is.
+    """
     return f"{whose}: {until}; {_advice(trouble)}"
 
 

@@ -1,6 +1,6 @@
-"""What the job itself has noticed of late, as rows of `decisions` and `rejected_reports` say it.
+"""Recent findings of the job, from rows of `decisions` and `rejected_reports`.
 
-Decides what of it is an alarm. Part of the status. Source: ours.
+Decides which of them is an alarm. Part of the status.
 """
 
 import json
@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
-from lbcore.balancer.decisions.unplaced import ISOLATION_POLICIES
+from lbcore.balancer.decisions.cycle import FULL
+from lbcore.balancer.decisions.held_words import OVER
+from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.balancer.state.rules import ISOLATION
@@ -20,16 +22,16 @@ from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.shed.own import FAULTS
 
 RECENT_MS = 600_000
-"""How far back alarms look for decisions and rejected reports."""
+"""Period in which alarms look for decisions and rejected reports."""
 _LATELY_MS = 60_000
-"""How far back a setting without candidates is told: its rows come once a cycle."""
+"""Period in which a setting without candidates is told: one row per cycle."""
 
 
 _ADVICE = {
-    "isolation policies": "`ballast isolation list` shows them; widen one with `ballast isolation"
-    " set`, or start a broker that it admits",
-    "anti-affinity groups": "`ballast anti-affinity list` shows them; take a namespace out with"
-    " `ballast anti-affinity delete`, or start more brokers",
+    "isolation policies": "`ballast policy list` shows them; widen one with `ballast policy"
+    " set-isolation`, or start a broker that it admits",
+    "anti-affinity groups": "`ballast policy list` shows them; take a namespace out with"
+    " `ballast policy delete-group`, or start more brokers",
     "silent brokers": "they wait until these are heard; start them, or mend their way to Kafka",
 }
 _ADVICE_OF_SETTINGS = (
@@ -115,9 +117,10 @@ def moved_words(failovers: Iterable[Mapping[str, Any]]) -> str:
 def decided_alarms(
     decisions: Iterable[Row], whole: Iterable[Row], written_ms: int
 ) -> Iterable[str]:
-    """What is wrong, then what to do. written_ms: of the job's last commit. O(decisions).
+    """Yield what is wrong, then what to do. O(decisions).
 
-    whole: those of kind NO_CANDIDATE, with their inputs, among others.
+    whole: rows that include those of kinds NO_CANDIDATE and FULL, with their inputs. written_ms:
+    time of the job's last commit.
     """
     recent = [row for row in decisions if row["at_ms"] >= written_ms - RECENT_MS]
     if any(row["kind"] == FAULT for row in recent):
@@ -133,12 +136,30 @@ def decided_alarms(
         yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
     without = [row for row in whole if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
     yield from sorted(set(map(_no_candidate, without)))
+    full = sorted((r for r in whole if r["kind"] == FULL), key=lambda r: int(r["at_ms"]))
+    if full and full[-1]["reason"] != OVER and full[-1]["at_ms"] > written_ms - RECENT_MS:
+        yield full_words(full[-1])
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
     for name in sorted(name for name, reason in words.items() if reason == "Apart"):
         yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def full_words(row: Row) -> str:
+    """A row of the kind `full`: how full the cluster is, and what would help."""
+    inputs = json.loads(row["inputs"])
+    missing, target = inputs["missing"], inputs["target"]
+    brokers = f"{missing} broker{'' if missing == 1 else 's'}"
+    of = ", ".join(inputs["of"])
+    of += ", ..." if inputs["brokers"] > len(inputs["of"]) else ""
+    return (
+        f"the cluster is full: the mean usage of {inputs['brokers']} brokers ({of}) is"
+        f" {inputs['mean']:.0f} %, and moves can't help; start at least {brokers} of the mean"
+        f" capacity, which brings it to {target:.0f} %; section BallastClusterFull of"
+        " docs/runbook.md"
+    )
 
 
 def _no_candidate(row: Row) -> str:
@@ -158,7 +179,8 @@ def _no_candidate(row: Row) -> str:
         )
     return (
         f"isolation policy {inputs['policy']} admits no broker for bundles of {whose}: start a"
-        " broker that it names, or `ballast isolation set` it with patterns that match brokers"
+        " broker that it names, or `ballast policy set-isolation` it with patterns that match"
+        " brokers"
     )
 
 
@@ -176,7 +198,10 @@ def policy_alarms(policies: Iterable[Row]) -> Iterable[str]:
 
 
 def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
-    """How many messages were rejected for which reason. rejected: rows of the last RECENT_MS."""
+    """Yield the number of rejected messages for each reason.
+
+    rejected: rows of the last RECENT_MS.
+    """
     reasons = Counter(row["reason"] for row in rejected)
     for reason, count in sorted(reasons.items()):
         yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"

@@ -1,7 +1,7 @@
-"""What a page or a terminal shows at one glance: how even the load is, and the last decisions.
+"""Overview for a page or terminal: how even the load is, and the last decisions.
 
-Decides which decisions are shown and in which words; the state of the cluster is
-`lbcore.explain.status`'s. Source: ours.
+Decides which decisions are shown and in which words; `lbcore.explain.status` has the state of the
+cluster.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Plans that wait for a person, in words: what somebody is asked, until when, and how to answer.
 
-Decides nothing. Part of the status. Source: ours.
+Part of the status.
 """
 
 import json
@@ -28,5 +28,5 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
 
 
 def _meanwhile(plan: PlanProposal) -> str:
-    """Who proposed it; what a cycle did holds all others up."""
+    """Return the proposer of the plan; one that a cycle made holds up all others."""
     return f", by {plan.by}" if plan.by else ", and no cycle moves anything meanwhile"

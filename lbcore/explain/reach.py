@@ -1,7 +1,7 @@
-"""What an answer about the past can't know, in sentences: how far back each table reaches.
+"""Limits of an answer about the past, in sentences: how far each table reaches.
 
-Decides only the words. Tables with one row a key hold the newest; what was before it is in their
-log for a while, then nowhere. Rows of other tables go after a time. Source: ours.
+Decides only the words. Tables with one row per key hold the newest one. Older ones stay in the
+table's log for a while, then nowhere. Rows of other tables expire after a time.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _TABLE_OF = {
     "broker": BROKERS.name,
     "decision": DECISIONS.name,
 }
-"""Where it is to be seen that there is such a thing."""
+"""Tables that show whether an entity exists."""
 
 
 def with_unknown(rows: ExplainRows, found: Explanation) -> Explanation:

@@ -1,7 +1,7 @@
 """The words for labels: why a cycle did nothing, why a candidate lost, how far a broker is.
 
-Decides nothing. Every label that the planner and the balancer write has its sentence here; one that
-is not known is shown as it is. Source: ours.
+Every label that the planner and the balancer write has its sentence here; one that is not known is
+shown as it is.
 """
 
 import json
@@ -24,7 +24,8 @@ SKIPS: Mapping[str, str] = {
     "Limit": "bundles were to move, but the limits on moves at once left no room",
     "NoLoadData": "no broker has reported its load",
     "Paused": "balancing is paused for the whole cluster; `ballast resume` ends it",
-    "Brake": "the brake is on because many brokers vanished at once; `ballast release-brake`",
+    "Brake": "the brake is on because many brokers vanished at once;"
+    " `ballast resume --release-brake`",
     "OutDatedData": "the job reads reports that are too old to decide on; it is behind",
     "StaleReports": "too many brokers' reports are old: nothing is shed or split on them",
     "JustRestarted": "too many brokers have just started: their load says little yet",
@@ -113,19 +114,19 @@ REPAIRS: Mapping[str, str] = {
 
 
 def cycle_words(rows: Iterable[Row]) -> str:
-    """What a cycle decided: `2 transfer (HitCount)`; several, by count."""
+    """Return the decisions of a cycle, such as `2 transfer (HitCount)`, by count."""
     counts = Counter((row["kind"], row["reason"]) for row in rows)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {kind} ({reason})" for (kind, reason), count in ordered)
 
 
 def skip_words(reason: str) -> str:
-    """Why a cycle did nothing."""
+    """Return why a cycle did nothing."""
     return SKIPS.get(reason, reason)
 
 
 def verdict_words(verdict: str) -> str:
-    """What a filter, limit or phase said of a candidate."""
+    """Return the verdict of a filter, limit or phase on a candidate, in words."""
     return VERDICTS.get(verdict, verdict)
 
 
@@ -144,9 +145,9 @@ def gauge_of(candidate: Row) -> dict[str, Any]:
 
 
 def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
-    """How far a broker is from giving: `120 ... now; needs 7 more hits at or above 15`.
+    """Return how far a broker is from shedding.
 
-    when: "then" for what was so.
+    Example: `120 ... now; needs 7 more hits at or above 15`. when: "then" for the past.
     """
     now, levels = float(gauge["number"]), gauge["levels"]
     partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
@@ -162,7 +163,7 @@ def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
 
 
 def _taker_words(gauge: Mapping[str, Any]) -> str:
-    """What the hits lead to where the broker that it is compared with can't take its bundles."""
+    """Return what the hits lead to if the compared broker can't take the bundles."""
     if "movable" not in gauge:  # of a version that did not write it
         return ""
     if not gauge["movable"]:
@@ -189,7 +190,7 @@ def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _read(text: str) -> float:
-    """What somebody takes a shown number for; NaN where none is shown."""
+    """Return the value that a shown number reads as; NaN where none is shown."""
     return math.nan if text == "-" else float(text.replace(",", ""))
 
 

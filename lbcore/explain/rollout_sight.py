@@ -1,7 +1,7 @@
-"""What the tables say that a rolling restart must know, as its state machine takes it.
+"""Input of a rolling restart's state machine, from the tables.
 
-Decides which sentence of a status is a complaint, and how long it may last: a bridge observes for a
-moment whenever a broker that restarts does not tell its configuration. Source: ours.
+Decides which sentence of a status is a complaint, and how long it may last. A bridge only observes
+for a moment whenever a restarting broker does not tell its configuration.
 """
 
 import json
@@ -101,7 +101,9 @@ def _complaints(status: ClusterStatus) -> Iterable[Complaint]:
         yield Complaint(key=f"pause {name}", why=who, next_step=f"`ballast resume`, {GO_ON}")
     if status.brake is not None:
         why = "the brake is on: many brokers had vanished at once"
-        yield Complaint(key="brake", why=why, next_step=f"`ballast release-brake`, {GO_ON}")
+        yield Complaint(
+            key="brake", why=why, next_step=f"`ballast resume --release-brake`, {GO_ON}"
+        )
 
 
 def _of_the_bridge(status: ClusterStatus) -> Iterable[Complaint]:

@@ -1,7 +1,7 @@
 """Status: how a cluster is, from the tables alone, in the words of an operator.
 
 Decides the phase, and what is wrong enough to be an alarm. Stands beside the balancer, which knows
-nothing of it; verbs and services show it. Source: ours.
+nothing of it; verbs and services show it.
 
 Phases, the first that holds: *stalled* (the job is away, makes no cycles, or bundles are in flight
 for longer than any timeout), *off* (never started, paused as a whole, or braked), *late* (the job's
@@ -17,6 +17,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
+from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
@@ -44,7 +45,6 @@ from lbcore.explain.noticed import (
 )
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
-from lbcore.explain.shadow_words import shadow_status
 from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
@@ -53,14 +53,14 @@ from lbcore.ownership.repair import stuck_after_ms
 from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
 
 HISTORY_MS = 3_600_000
-"""How far back times without cycles are told."""
+"""Period in which times without cycles are reported."""
 
 _DEATHS_SHOWN = 5
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
 
 class ClusterPhase(str, Enum):
-    """What the cluster is doing, on the whole."""
+    """Overall activity of the cluster."""
 
     OFF = "off"
     READY = "ready"
@@ -95,7 +95,6 @@ class StatusRows:
     rejected: Sequence[Row]
     held: Sequence[Row] = ()
     mirror_commands: Sequence[Row] = ()
-    shadows: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
     around: JobSurroundings = field(default_factory=JobSurroundings)
@@ -134,14 +133,14 @@ class DrainStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """How a cluster is. Silences and ages in ms, -1 = never; lists in name order.
+    """State of a cluster. Silences and ages in ms, -1 = never; lists in name order.
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
-    set_aside: changed settings that don't suit the files, by "section.name" → why not.
-    versions: how many active brokers run each, of those that tell.
-    job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
-    imbalance: of the message rates of the live brokers, None without load. held: hot brokers that
-    give nothing, and why. alarms: what somebody should do now; warnings: what can wait for days.
+    set_aside: changed settings that don't suit the files, by "section.name" → reason. versions:
+    number of active brokers that run each, of those that report it. job: one judgement, and its
+    words. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
+    rates of the live brokers, None without load. held: hot brokers that shed nothing, and why.
+    alarms: what somebody should do now. warnings: what can wait for days.
     """
 
     cluster: str
@@ -171,7 +170,6 @@ class ClusterStatus:
     alarms: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
-    shadows: tuple[Row, ...] = ()
     silence: Silence = field(default_factory=Silence)
 
     def to_json(self) -> dict[str, Any]:
@@ -183,7 +181,10 @@ class ClusterStatus:
 
 
 def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> ClusterStatus:
-    """How the cluster is at `now_ms`. config: of the cluster. O(rows)."""
+    """Return the state of the cluster at `now_ms`. O(rows).
+
+    config: of the cluster.
+    """
     policies = _policies(rows.policies)
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
@@ -220,7 +221,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         imbalance=imbalance_of(loads),
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
-        shadows=shadow_status(rows.shadows),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
     )
     phase, why = _phase(draft, config)
@@ -293,9 +293,12 @@ def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
 
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
-    """What the newest cycle decided; commands that came after it bear its number, too."""
+    """Return the decisions of the newest cycle.
+
+    Commands that came after it have its number, too.
+    """
     # by time: numbers begin at 1 again when the job's state is rebuilt
-    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] != HELD]
+    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, HELD)]
     cycles.sort(key=lambda row: (int(row["at_ms"]), int(row["cycle"])), reverse=True)
     newest = list(takewhile(lambda row: row["cycle"] == cycles[0]["cycle"], cycles))
     return [row for row in newest if row["at_ms"] == newest[-1]["at_ms"]]
@@ -368,7 +371,7 @@ def _bundles(count: int) -> str:
 
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
-    """What somebody should look at: what is wrong, then what to do."""
+    """Yield what needs attention: what is wrong, then what to do."""
     yield from job_alarms(status.job)
     yield from (as_of(status.job, words) for words in _told_alarms(status, rows, config))
     yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
@@ -377,7 +380,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
 
 
 def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
-    """What rows of the tables say: as old as the job's last commit."""
+    """Yield alarms from rows of the tables, as old as the job's last commit."""
     silence = status.silence
     if silence.many:
         yield (
@@ -394,7 +397,8 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
         yield f"silent: {', '.join(others)}; start them, or `ballast broker forget` them"
     if status.brake is not None:
         lost = ", ".join(status.brake.get("lost", ()))
-        yield f"the brake is on since {lost} vanished: `ballast release-brake` when that is right"
+        release = "`ballast resume --release-brake` when that is right"
+        yield f"the brake is on since {lost} vanished: {release}"
     for row in _stuck(status, config)[:5]:
         who = row["source"] or row["destination"]
         yield f"{row['bundle']} is {row['state']} for too long: read the log of {who}"
@@ -415,7 +419,7 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
 
 
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
-    """What can wait for days: what it is, then what to do."""
+    """Yield what can wait for days: what it is, then what to do."""
     several = several_versions(status.versions)
     if several:
         yield f"{several}: {ADVICE}"

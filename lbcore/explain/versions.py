@@ -1,7 +1,6 @@
-"""Which versions the brokers of a cluster run, as far as they tell.
+"""Versions that the brokers of a cluster run, as far as they report them.
 
-Decides that several at once, as in the middle of an upgrade, are worth a word. Part of the status.
-Source: ours.
+Decides that several at once, as in the middle of an upgrade, are worth a note. Part of the status.
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""What would happen: dry runs of cycles and of commands, by the balancer's own code."""
+"""Forecasts: dry runs of cycles and of commands, by the balancer's own code."""

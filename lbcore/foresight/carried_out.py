@@ -2,7 +2,6 @@
 
 Decides how a foreseen cycle is followed by the next: every broker answers at once, and what a
 bundle takes with it is what the balancer itself expects (`plan.pending`). Part of `foresee`.
-Source: ours.
 """
 
 from collections import defaultdict
@@ -12,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.transitions.replies import BrokerAnswer, take_answers
 from lbcore.ownership.records import OwnershipRecord, State
@@ -72,7 +71,7 @@ def report_landed(work: Work, before: Mapping[str, str], now_ms: int) -> None:
 
 
 def _answers(work: Work) -> list[BrokerAnswer]:
-    """What each live broker has to say about the records in flight, in name order."""
+    """Return the live brokers' answers to the records in flight, by broker name."""
     found: dict[str, list[Ack]] = defaultdict(list)
     for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
         record = work.ledger.record_at(row)
@@ -94,7 +93,10 @@ def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
 
 
 def _shifted(work: Work, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:
-    """What is added to each broker's line, float64[n, 11]; see `plan.pending`."""
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
     index = {name: at for at, name in enumerate(snapshot.brokers.names)}
     known = {**_parents(work, before), **before}
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)

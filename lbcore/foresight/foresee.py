@@ -2,8 +2,8 @@
 
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
 run on it under the same load, each on fresh reports, each move landed before the next cycle.
-Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what
-cannot be known is named in the answer. Beside `rehearse`. Source: ours.
+Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what cannot
+be known is named in the answer. Beside `rehearse`.
 """
 
 import json
@@ -50,10 +50,10 @@ _DONE_VERDICTS = frozenset({"taken", "split"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What would be otherwise than it is.
+    """Assumed differences from the current state.
 
-    settings: texts like "shedding.strategy=uniform", on top of what is in force. add_brokers: idle
-    ones, up to ADDED_MAX. remove_brokers: these are drained.
+    settings: texts like "shedding.strategy=uniform", on top of those in force. add_brokers: idle
+    brokers to add, up to ADDED_MAX. remove_brokers: brokers to drain.
     """
 
     settings: tuple[str, ...] = ()
@@ -87,17 +87,18 @@ class LoadMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """What would happen in `cycles` cycles, `cycle_ms` apart, the first one when it is due.
+    """Forecast of `cycles` cycles, `cycle_ms` apart, the first one when it is due.
 
-    decisions: in order, each with its cycle and `more_hits`, the fresh observations before it;
-    after_ms: when brokers report that often, latest_ms: when they report only as often as they
-    must.
-    skips: of cycles that would decide nothing. waiting: what the first cycle finds near: the number
-    against each threshold, hits and how many more are needed (None: the number is below it).
-    idle: brokers of which no load is known, taken for idle. held: why hot brokers would give
-    nothing, once they have the hits; broken_pins: bundles that a drain takes from their pins; hot:
-    brokers that end above the threshold of overload and did not begin there. unseen_moves: of late
-    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
+    decisions: in order, each with its cycle and `more_hits`, the fresh observations before it.
+    after_ms of a decision: its time if brokers report that often; latest_ms: if they report only as
+    often as they must. skips: of cycles that would decide nothing. waiting: what the first cycle
+    finds near. It has the number against each threshold, hits, and how many more are needed (None:
+    the number is below it).
+
+    idle: brokers without known load, taken for idle. held: why hot brokers would shed nothing, once
+    they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers that
+    end above the threshold of overload and did not begin there. unseen_moves: recent moves that
+    `before` does not show yet and the cycles count. unknown: what cannot be known here.
     """
 
     strategy: str
@@ -123,7 +124,7 @@ class Foresight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impossible:
-    """Why the question has no answer, in a sentence."""
+    """Reason why the question has no answer, in a sentence."""
 
     reason: str
 
@@ -165,7 +166,7 @@ def foresee(
 
 
 def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
-    """Who ends above the threshold of overload, and began below it."""
+    """Return the brokers that end above the overload threshold and began below it."""
     limit = config.placement.overloaded_threshold_percent / 100.0
     hot_before = {one.broker for one in found.before.brokers if one.usage > limit}
     after = (one.broker for one in found.after.brokers if one.usage > limit)
@@ -231,10 +232,9 @@ def _cycle_ms(config: Config) -> int:
 def _cycle(
     state: BalancerState, config: Config, now_ms: int, after_ms: int, step_ms: int
 ) -> tuple[Mapping[str, list[Row]], BalancerState]:
-    """What one cycle would write, and the state that the next one finds.
+    """Return the rows that one cycle would write, and the state after it.
 
-    after_ms: how long after now the cycle comes. What is broken is repaired first, as in
-    every batch.
+    after_ms: time from now until the cycle. Repairs come first, as in every batch.
     """
     work = Work.on(state, config, digest(config), now_ms + after_ms)
     work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)

@@ -1,11 +1,10 @@
 """Late reports: moves of late that a broker's newest load does not show yet, for dry runs.
 
 Decides whose load is from before its bundles came or went: the sum of what its bundles carry tells,
-for it differs from what the broker reported by what they carry. The running balancer remembers
-its own moves instead (`plan.pending`), also while usages lag behind (`signals.usage_window_ms`);
-where the tables have that memory, it counts: in full where the broker has not reported since its
-last move, and as planning itself doubts it, report by report, where it has. Part of `foresee`.
-Source: ours.
+for it differs from what the broker reported by what they carry. The running balancer remembers its
+own moves instead (`plan.pending`), also while usages lag behind (`signals.usage_window_ms`); where
+the tables have that memory, it counts: in full where the broker has not reported since its last
+move, and as planning itself doubts it, report by report, where it has. Part of `foresee`.
 
 Worked: a broker reported 100 msg/s, and owns bundles of 60 now; one of 40 left it a moment ago. 60
 is 40 below 100, as it is when the report is from before the move: it is taken to carry 60.
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.foresight.planning_memory import is_planned
 from lbcore.plan.pending import (
@@ -45,7 +44,7 @@ def count_moves(
 
     load: the newest row of each broker; decisions: rows in any order. What planning remembers as
     unseen is counted with it, and forgotten, but for what it doubts already: that is left to it.
-    Only where planning counts its moves (`shedding.adjust_load`).
+    Only where planning counts its moves (not under `shedding.is_pulsar_exact`).
     """
     if not work.config.shedding.adjust_load:
         return 0
@@ -140,14 +139,17 @@ def _moved(work: Work, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Left:
-    """What is left to count once planning's memory is. is_decided: bool[n], whose that is."""
+    """Moves that are left to count after planning's memory is applied.
+
+    is_decided: bool[n], True for the brokers of that memory.
+    """
 
     snapshot: Snapshot
     moved: list[_Moved]
     is_decided: Bools
 
     def counts(self, move: _Moved, broker: int) -> bool:
-        """Whether a move may be missing in a broker's load."""
+        """True if a move may be missing in a broker's load."""
         return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
 
     def is_late(self) -> Bools:
@@ -166,7 +168,10 @@ class _Left:
 
 
 def _added(work: Work, left: _Left, is_late: Bools) -> Floats:
-    """What is added to each broker's line, float64[n, 11]; see `plan.pending`."""
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
     snapshot = left.snapshot
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     added = np.zeros((len(snapshot.brokers.names), COLUMNS))

@@ -1,7 +1,7 @@
 """Planning's memory, as far as the tables know it, for rebuilds and dry runs; what they don't know.
 
-Decides nothing: rows of `decisions` become graces and roles; hits and averages are in the state
-already, which the table `planning_memory` brings back. Source: ours.
+Rows of `decisions` become graces and roles; hits and averages are in the state already, which the
+table `planning_memory` brings back.
 """
 
 import json
@@ -20,7 +20,7 @@ from lbcore.validation.dynamic import in_force
 
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
-"""How far back decisions are read for what planning remembers."""
+"""Period of the decisions that are read for what planning remembers."""
 _MOVES = frozenset({"transfer", "unload", "drain"})
 _BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
@@ -63,16 +63,19 @@ def recalled_plan(
 
 
 def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int) -> int:
-    """When the next cycle that sheds is due, by the last one; now where none is known.
+    """Return the time of the next cycle that sheds, by the last one.
 
-    turn_ms: as `turns.turn_of` has it.
+    This is now if none is known. turn_ms: as in `turns.turn_of`.
     """
     last_ms = max((int(row["at_ms"]) for row in decisions if _is_of_cycle(row)), default=0)
     return max(now_ms, next_on_grid_ms(min(last_ms, now_ms), interval_ms, turn_ms))
 
 
 def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ...]:
-    """What a dry run cannot know, in sentences. load_age_ms: of the newest load, -1 = none."""
+    """Return what a dry run cannot know, in sentences.
+
+    load_age_ms: age of the newest load, -1 = none.
+    """
     shedding, lag_ms = config.shedding, config.signals.usage_lag_ms
     strategy = shedding_name(shedding.strategy)
     hits = f"hits and averages begin at 0, {plan.strategy or 'those of no strategy'} has some"
@@ -101,7 +104,10 @@ def _at_ms(row: Row) -> int:
 
 
 def _is_of_cycle(row: Row) -> bool:
-    """Whether a cycle that sheds wrote it; each of them writes a move, a split or a skip."""
+    """True if a cycle that sheds wrote the row.
+
+    Each such cycle writes a move, a split or a skip.
+    """
     if row["kind"] == "skip":
         return row["reason"] not in _NO_CYCLE
     return row["kind"] in _MADE and row["reason"] not in _WISHED and not _is_commanded(row)
@@ -112,7 +118,7 @@ def _is_commanded(row: Row) -> bool:
 
 
 def is_planned(row: Row) -> bool:
-    """Whether a cycle moved a bundle, not a command."""
+    """True if a cycle moved a bundle, not a command."""
     if row["kind"] not in _MOVES or not row["bundle"]:
         return False
     return row["reason"] in _WISHED or not _is_commanded(row)

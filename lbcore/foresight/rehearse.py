@@ -2,7 +2,7 @@
 
 Decides nothing of its own: a state is rebuilt from the tables, the command is carried out on it,
 and what would be written is the answer. Load is what `load_history` says, so a placement by load
-may differ from the one that the balancer makes a moment later. Source: ours.
+may differ from the one that the balancer makes a moment later.
 """
 
 import json
@@ -20,7 +20,7 @@ from lbcore.balancer.state.effects import Row
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.outcome import ACCEPTED, DONE
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.model.resources import complete
@@ -65,9 +65,10 @@ class RehearsalRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What would become of a command.
+    """Predicted outcome of a command.
 
-    transitions: bundle, from and to, in their order. rows: by table, what else would be written.
+    transitions: bundle, from and to, in their order. rows: by table, the other rows that would be
+    written.
     """
 
     status: str
@@ -78,7 +79,7 @@ class Rehearsal:
 
     @property
     def is_possible(self) -> bool:
-        """Whether it would be begun."""
+        """True if the command would be begun."""
         return self.status in (ACCEPTED, DONE)
 
 

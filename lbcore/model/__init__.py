@@ -1,1 +1,1 @@
-"""What everything else speaks of: names, bundles, hashes, the tables' columns."""
+"""Shared terms of all packages: names, bundles, hashes, the tables' columns."""

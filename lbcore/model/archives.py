@@ -3,7 +3,7 @@
 Decides nothing about time. A row is in the table, in its archive, or for a while in both; it is the
 same row where all columns of `identity` are equal, without which the job lets none go. Readers take
 of each `key` the table's row first, so that a command that was carried out again under its old id
-has one row, as before. Source: ours.
+has one row, as before.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ class Archive:
 
     @property
     def live_name(self) -> str:
-        """What SQL calls the source alone, where its own name means both."""
+        """Name of the source alone in SQL, where its own name means both."""
         return f"{self.table.name}_live"
 
     @property
     def is_append_only(self) -> bool:
-        """Whether each row is a key of its own, so that none is ever replaced."""
+        """True if each row has a key of its own, so that none is ever replaced."""
         return self.key == self.identity
 
     @property

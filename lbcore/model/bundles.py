@@ -67,15 +67,15 @@ class BundleRange:
 
     @property
     def can_split(self) -> bool:
-        """Whether a boundary fits strictly between the two ends."""
+        """True if a boundary fits strictly between the two ends."""
         return self.upper - self.lower > 1
 
     def includes(self, topic_hash: int) -> bool:
-        """Whether the hash falls in the range."""
+        """Return True if the hash falls in the range."""
         return self.lower <= topic_hash < self.upper or topic_hash == self.upper == FULL_UPPER
 
     def overlaps(self, other: "BundleRange") -> bool:
-        """Whether some hash falls in both ranges."""
+        """Return True if some hash falls in both ranges."""
         low, high = max(self.lower, other.lower), min(self.upper, other.upper)
         return low < high or low == high == FULL_UPPER
 
@@ -102,7 +102,10 @@ class Bundle:
         return format_bundle(self.namespace, self.range.lower, self.range.upper)
 
     def includes_topic(self, topic: str, function: HashFunction = HashFunction.CRC32) -> bool:
-        """Whether the topic (full name) is in the bundle's namespace and its hash in the range."""
+        """Return True if the topic (full name) belongs to the bundle.
+
+        It does if it is in the bundle's namespace and its hash in the range.
+        """
         return namespace_of_topic(topic) == self.namespace and self.range.includes(
             hash_topic(function, topic)
         )

@@ -1,7 +1,7 @@
-"""How near the end of a certificate may come before somebody is told.
+"""Thresholds of the time to a certificate's expiry at which somebody is told.
 
-Decides the two distances, for whoever looks at one: the bridge, the status, the doctor, the alert
-rules. When one ends is read elsewhere. Source: ours.
+Decides the two thresholds for the bridge, the status, the doctor and the alert rules. Expiry times
+are read elsewhere.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ ALERTED_MS = 7 * DAY_MS
 
 
 class CertificateEnd(Enum):
-    """How near the end of a certificate is; over is the nearest."""
+    """Closeness of a certificate's expiry, up to expired."""
 
     FAR = "far"
     EXPIRING = "expiring"
@@ -30,5 +30,8 @@ def judge_end(ends_ms: int, now_ms: int) -> CertificateEnd:
 
 
 def end_words(ends_ms: int) -> str:
-    """When it ends, for a sentence; the same as long as the certificate is."""
+    """Return the expiry time as part of a sentence.
+
+    It stays the same as long as the certificate does.
+    """
     return f"its certificate is good until {instant(ends_ms)}"

@@ -1,4 +1,4 @@
-"""How a topic becomes a number: the hash that places it in a bundle.
+"""Hash of a topic, which places it in a bundle.
 
 Decides the hash of a topic's full name, nothing about bundles. Used by `model.bundles`, the split
 algorithms, the lookup and the simulated fleet. A namespace's function is chosen when it is created

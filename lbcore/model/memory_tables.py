@@ -1,6 +1,6 @@
 """The tables of what the job has in mind: a row a part, written when it changes.
 
-Decides nothing; `tables` lists them with the others. Source: ours.
+`tables` lists them with the others.
 """
 
 from lbcore.model.table import Table, column

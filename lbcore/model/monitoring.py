@@ -11,7 +11,7 @@ _OWN_BROKER = re.compile(r"(?:pulsar|pulsar/[^/]+|sla-monitor/[^/]+)/[^:/]+:[0-9
 
 
 def is_monitoring_namespace(namespace: str) -> bool:
-    """Whether a broker keeps the namespace for itself.
+    """Return True if a broker keeps the namespace for itself.
 
     pulsar/HOST:PORT, pulsar/CLUSTER/HOST:PORT and sla-monitor/CLUSTER/HOST:PORT are; pulsar/system
     is not.

@@ -35,7 +35,7 @@ class InvalidNameError(ValueError):
 
 
 class Domain(Enum):
-    """Whether the messages of a topic are stored; the first part of a full name."""
+    """Persistence of a topic's messages; the first part of a full name."""
 
     PERSISTENT = "persistent"
     NON_PERSISTENT = "non-persistent"
@@ -174,7 +174,7 @@ def whole_topic(topic: str) -> str:
 
 
 def parts_word(topic: str) -> str:
-    """What the parts of a whole topic are called."""
+    """Return the word for the parts of a whole topic."""
     return "segments" if topic.startswith("topic://") else "partitions"
 
 
@@ -193,7 +193,7 @@ _PENDING_ACKS = "__transaction_pending_ack"
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether Pulsar itself made the topic, a full name, to keep its own notes in.
+    """Return True if the topic (full name) is a system topic of Pulsar.
 
     Source: Pulsar 4.0.8, SystemTopicNames.
     """
@@ -212,7 +212,7 @@ def system_topics(namespace: str) -> list[str]:
 
 
 def is_namespace(text: str) -> bool:
-    """Whether the text is tenant/namespace (or, in v1, tenant/cluster/namespace)."""
+    """True if the text is tenant/namespace (or, in v1, tenant/cluster/namespace)."""
     return _NAMESPACE.fullmatch(text) is not None
 
 
@@ -294,11 +294,11 @@ def namespace_of_bundle(name: str) -> str:
 
 
 def bundle_order(name: str) -> str:
-    """What names of bundles are sorted by: namespace after namespace, each by lower boundary.
+    """Return the sort key of a bundle's name: by namespace, then lower boundary.
 
-    The names themselves won't do, because a namespace may be called as another's bundle is, or as
-    the begin of one: by their text, bundles of "a/b/0x4" stand between those of "a/b". A range's
-    text has a fixed width, and no name has the character that sets it apart here.
+    The names themselves won't do: a namespace may have the name of another's bundle, or a prefix of
+    one. By their text, bundles of "a/b/0x4" stand between those of "a/b". A range's text has a
+    fixed width, and no name contains the separator that is used here.
     """
     namespace, _, text = name.rpartition("/")
     return f"{namespace}/\0{text}"

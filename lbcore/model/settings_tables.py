@@ -1,6 +1,6 @@
 """The table of what the job decides by: a row a setting, all of them whenever one changes.
 
-Decides nothing; `tables` lists it with the others. Source: ours.
+`tables` lists it with the others.
 """
 
 from lbcore.model.table import Table, column

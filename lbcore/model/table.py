@@ -1,6 +1,6 @@
-"""What a table is: its columns, its key, and the conditions that the engines enforce.
+"""Declaration of a table: columns, key, and conditions the engines enforce.
 
-Decides nothing; `tables` declares them. Source: ours.
+`tables` declares them.
 """
 
 from dataclasses import dataclass

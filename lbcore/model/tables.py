@@ -1,14 +1,12 @@
 """The tables: each column's name, type and meaning, declared once.
 
-Decides nothing; Delta's, Arrow's and Spark's types and docs follow from it. Source: ours.
-Types: string, long, int, double, boolean, binary, and list<...> of these; map<string,string>.
+Delta's, Arrow's and Spark's types and docs follow from it. Types: string, long, int, double,
+boolean, binary, and list<...> of these; map<string,string>.
 """
 
-from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.table import column as _column
 
@@ -312,32 +310,18 @@ REJECTED_REPORTS = Table(
     ),
 )
 
-TENANTS = Table(
-    name="tenants",
-    doc="Each tenant that was created; others exist as long as they have a namespace.",
-    key=("tenant",),
+RECORDS = Table(
+    name="records",
+    doc="Each tenant and topic that was created. Others exist: brokers report topics.",
+    key=("record_type", "name"),
     gone="is_deleted",
     columns=(
-        _column("cluster", "string", "cluster of the tenant"),
-        _column("tenant", "string", "its name"),
-        _column("admin_roles", "string", "JSON list: who administers it"),
-        _column("allowed_clusters", "string", "JSON list: where it may have namespaces"),
-        _column("is_deleted", "boolean", "deleted since"),
-        _column("at_ms", "long", "time of the batch that wrote it"),
-        _column("batch_id", "long", "micro-batch that wrote it"),
-    ),
-)
-
-TOPICS = Table(
-    name="topics",
-    doc="Each topic that was created; brokers may serve others, which they report.",
-    key=("topic",),
-    gone="is_deleted",
-    columns=(
-        _column("cluster", "string", "cluster of the topic"),
-        _column("namespace", "string", "tenant/namespace"),
-        _column("topic", "string", "full name, of a partitioned topic without -partition-N"),
-        _column("partitions", "int", "number of partitions, 0 = not partitioned"),
+        _column("cluster", "string", "cluster of the record"),
+        _column("record_type", "string", "tenant or topic"),
+        _column("name", "string", "full name, of a partitioned topic without -partition-N"),
+        _column(
+            "value", "string", "JSON: admin_roles and allowed_clusters, or number of partitions"
+        ),
         _column("is_deleted", "boolean", "deleted since"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),
@@ -349,8 +333,7 @@ TABLES = (
     BUNDLE_OWNERSHIP,
     BROKERS,
     NAMESPACES,
-    TENANTS,
-    TOPICS,
+    RECORDS,
     POLICIES,
     PINS,
     CONFIG_VERSIONS,
@@ -363,8 +346,6 @@ TABLES = (
     LOAD_HISTORY,
     REJECTED_REPORTS,
     PLANNING_MEMORY,
-    SHADOW_DECISIONS,
-    BACKTESTS,
 )
 
 

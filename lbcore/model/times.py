@@ -1,6 +1,6 @@
-"""How times read in sentences: instants in UTC, durations of two units at most.
+"""Text of times in sentences: instants in UTC, durations of two units at most.
 
-Decides nothing else. Used by whatever words a state. Source: ours.
+Used by all code that words a state.
 """
 
 from datetime import datetime, timezone

@@ -2,7 +2,7 @@
 
 Decides how a window is read: days that it begins on (none = all), from and until which minute,
 after midnight where it ends earlier than it begins. Times are of a fixed offset from UTC, so that
-the same instant lies in the same window on any machine. Source: ours.
+the same instant lies in the same window on any machine.
 """
 
 import re
@@ -50,10 +50,10 @@ class WeeklyWindow:
 
 
 def quiet_until_ms(windows: Sequence[WeeklyWindow], offset_min: int, now_ms: int) -> int:
-    """When the windows that now lies in are over, one after the other; 0 = it lies in none.
+    """Return the end of the adjoining windows that contain now; 0 = in none.
 
-    offset_min: of local time from UTC. No later than a week from now, as of windows that
-    leave no gap. O(windows²).
+    offset_min: of local time from UTC. No later than a week from now, as of windows that leave no
+    gap. O(windows²).
     """
     local_min = now_ms // _MINUTE_MS + offset_min
     left, reached = _WEEK_MIN, 0

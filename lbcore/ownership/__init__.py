@@ -1,1 +1,1 @@
-"""Who owns a bundle: records, the state machine's tables, and the code that interprets them."""
+"""Ownership of bundles: records, state machine tables, and their interpreter."""

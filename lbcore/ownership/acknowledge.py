@@ -1,9 +1,9 @@
-"""What a broker's answer makes of the record that it answers.
+"""Transitions that follow from a broker's acknowledgement of a record.
 
-Decides whether an answer counts, and its consequence; late, repeated, forged and out-of-order
-answers change nothing and say why. `balancer` calls it for each ack.
-Source: the follow-up events of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which there each broker
-publishes by itself; the reasons are ours.
+Decides whether an answer counts, and its consequence. Late, repeated, forged and out-of-order
+answers change nothing and give the reason. `balancer` calls it for each ack. Source: the follow-up
+events of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which there each broker publishes by itself;
+the reasons are ours.
 """
 
 from dataclasses import replace
@@ -40,14 +40,15 @@ def acknowledge(
     origin: Origin,
     surroundings: Surroundings,
 ) -> Answer:
-    """What a broker's answer makes of the record of the bundle that it names.
+    """Return the consequence of a broker's answer for the record that it names.
 
-    Only the broker whose turn it is, in the incarnation that the record names, at the record's own
-    version, changes anything. opened: Assigning → Owned. closed: Releasing → Assigning(destination,
-    in its present incarnation) or Free. split: the children Owned, the parent Deleted; the children
+    Only the broker whose turn it is changes anything: in the incarnation that the record names, at
+    the record's own version. opened: Assigning → Owned. closed: Releasing → Assigning(destination,
+    in its present incarnation) or Free. split: the children Owned, the parent Deleted. The children
     start above the parent's version (Pulsar: at 1), so that fencing tokens only grow for each hash.
     closing: the intent WAIT, whose time the caller keeps for `repair`. failed: a live source keeps
-    the bundle; one that could not open it, or serves it no more, loses it (the intent REASSIGN).
+    the bundle. A broker that could not open it, or no longer serves it, loses it (the intent
+    REASSIGN).
     """
     refusal = _refuse(record, ack, sender)
     if refusal is not None or record is None:

@@ -1,8 +1,8 @@
 """The hash ranges for which a callback runs in an agent's service: no two of them overlap.
 
 Decides whether a callback may start now. A bundle overlaps others only around splits and where a
-namespace was made again; then a parent that is still closing must not take with it what a child
-has just opened. Source: ours.
+namespace was made again; then a parent that is still closing must not take with it what a child has
+just opened.
 """
 
 from bisect import bisect_left, insort
@@ -41,7 +41,7 @@ class BusyRanges:
         return True
 
     def is_free(self, bundle: str) -> bool:
-        """Whether a bundle's range overlaps no busy one. O(log n)."""
+        """True if a bundle's range overlaps no busy one. O(log n)."""
         namespace, wanted = _parse(bundle)
         ranges = self._changed.get(namespace, self._before.get(namespace, ()))
         at = bisect_left(ranges, wanted)

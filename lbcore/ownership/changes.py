@@ -1,8 +1,8 @@
-"""What changes of ownership are made of: their values, and the making of checked new records.
+"""Values of ownership changes, and the creation of checked new records.
 
 Decides no change by itself: `protocol`, `acknowledge` and `repair` do. Every new record of the
 balancer is made by `next_record`, by the table in `states`, and passes the conflict resolver in
-`transition`. Source: ours.
+`transition`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from lbcore.ownership.states import MOVES, Move, may_start
 
 
 class RefusalReason(str, Enum):
-    """Why nothing changes; the value is the label of the refusals metric."""
+    """Reason for a refusal; the value is the label of the refusals metric."""
 
     UNKNOWN_BUNDLE = "unknown_bundle"
     LATE = "late"
@@ -45,7 +45,7 @@ class RefusalReason(str, Enum):
 
 
 class Action(str, Enum):
-    """What a record in flight needs, in words; `carry_out` does it."""
+    """Action required by a record in flight; `carry_out` executes it."""
 
     REASSIGN = "reassign"
     REDIRECT = "redirect"
@@ -54,7 +54,7 @@ class Action(str, Enum):
 
 
 class IntentReason(str, Enum):
-    """Why a record needs it; the value is the label of the repairs metric."""
+    """Reason for an intent; the value is the label of the repairs metric."""
 
     OWNER_DEAD = "owner_dead"
     DESTINATION_DEAD = "destination_dead"
@@ -84,7 +84,7 @@ NOBODY = Instance(broker="", incarnation="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a new record comes from: the batch's time, the writer, and why."""
+    """Origin of a new record: the batch's time, the writer, and the cause."""
 
     now_ms: int
     cause: Cause
@@ -95,11 +95,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What an answer's consequence depends on besides the record.
+    """Context of an answer besides the record.
 
-    incarnations: each live broker's present incarnation. kept: records of the children of a split
-    that an earlier life of the namespace left behind (Deleted ones). version_floor: the highest
-    version of the namespace's records that were ever forgotten.
+    incarnations: each live broker's present incarnation. kept: Deleted records of a split's
+    children, left behind by an earlier life of the namespace. version_floor: the highest version of
+    the namespace's records that were ever forgotten.
     """
 
     incarnations: Mapping[str, str] = field(default_factory=dict)
@@ -136,7 +136,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """What a record needs next. destination: broker that suggests itself, "" = choose one."""
+    """Next action that a record requires.
+
+    destination: broker that suggests itself, "" = choose one.
+    """
 
     action: Action
     reason: IntentReason
@@ -157,9 +160,9 @@ def destination_of(record: OwnershipRecord) -> Instance:
 
 
 def holder_of(record: OwnershipRecord) -> Instance:
-    """Who has the bundle open, as far as the record tells; NOBODY in Free, Init and Deleted.
+    """Return the holder of the bundle by its record; NOBODY in Free, Init and Deleted.
 
-    In Assigning nobody has it open yet: the destination, if it dies, is whom it is taken from.
+    In Assigning no broker has it open yet; the bundle is taken from the destination if that dies.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return destination_of(record)
@@ -177,7 +180,7 @@ def owner_of(row: Mapping[str, Any]) -> str:
 
 
 def tiles(parent: str, children: Sequence[str]) -> bool:
-    """Whether two or more bundles divide the parent's range without gap and overlap."""
+    """True if two or more bundles divide the parent's range without gap and overlap."""
     try:
         namespace, lower, upper = parse_bundle(parent)
         parsed = sorted(parse_bundle(child) for child in children)
@@ -192,11 +195,12 @@ def tiles(parent: str, children: Sequence[str]) -> bool:
 
 
 def record_fault(record: OwnershipRecord) -> str | None:
-    """What a record lacks, as a sentence; None when it is whole.
+    """Return the fault of a record as a sentence; None if it is complete.
 
-    As the constraints of the ownership tables: Owned and Assigning have a destination, Releasing
-    and Splitting a source, Splitting two or more children, and a version is at least 1. (Pulsar
-    asks for a broker in Deleted, too; ours may be deleted before it ever had one.)
+    The same rules as the constraints of the ownership tables. Owned and Assigning have a
+    destination, Releasing and Splitting a source. Splitting has two or more children, and a version
+    is at least 1. (Pulsar requires a broker in Deleted, too; ours may be deleted before it ever had
+    one.)
     """
     if record.version_id < FIRST_VERSION:
         return f"version_id must be at least 1, got {record.version_id}"

@@ -1,7 +1,7 @@
-"""What changed between two moments: bundles that came, went, or have another owner or state.
+"""Differences between two moments: bundles added, removed, or changed.
 
-Decides what counts as a change: the state, and who has part in it (of an owned bundle: its owner
-alone); a version that went on by itself is none. Source: ours.
+A change is another owner or another state. Decides what counts: the state, and the brokers that
+take part in it (of an owned bundle only its owner). A new version alone is no change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[Ow
 
 
 def parties(row: Row) -> tuple[str, ...]:
-    """Who has part in a record: its owner, or the brokers between which the bundle is."""
+    """Return the brokers in a record: its owner, or the source and the destination."""
     names = (
         (row["destination"],) if row["state"] == "Owned" else (row["source"], row["destination"])
     )

@@ -1,8 +1,8 @@
-"""What another authority did by itself, as a transition by force.
+"""Forced transitions for ownership changes made by another authority.
 
-Decides how a record follows what was observed: the owner that is there owns the bundle at once,
-because it has it open already, and nobody is asked. Only where the setting cluster.authority is
-external. `balancer.commands.mirroring` calls it. Source: ours; Pulsar's overrides force Owned, too.
+Decides how a record follows what was observed. The observed owner owns the bundle at once, because
+it has it open already, and no broker is asked. Used only where the setting cluster.authority is
+external. `balancer.commands.mirroring` calls it. Pulsar's overrides force Owned, too.
 """
 
 from lbcore.ownership.changes import (

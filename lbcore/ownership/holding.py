@@ -2,8 +2,8 @@
 
 Decides which callback runs next and what is said to the balancer. At most one callback a bundle
 runs at a time; a record that comes meanwhile changes the goal, and the next callback follows from
-it. `agent` keeps one Holding for each bundle that it has, had, or shall have to do with.
-Source: ours; what each state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
+it. `agent` keeps one Holding for each bundle that it has, had, or shall have to do with. What each
+state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 
 The callbacks' contract, all of a hash range and a fencing token, each repeatable:
 open: the range is served as one bundle under this token, whatever of it was open before; when it
@@ -23,7 +23,7 @@ NO_TOKEN = 0
 
 
 class Callback(str, Enum):
-    """What a service does with a bundle when its agent asks it to."""
+    """Action of a service on a bundle, requested by its agent."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -31,7 +31,7 @@ class Callback(str, Enum):
 
 
 class Goal(str, Enum):
-    """What the newest record wants of this agent; GIVE_UP is the agent's own: it stops."""
+    """Goal set for this agent by the newest record; GIVE_UP is its own, when it stops."""
 
     SERVE = "serve"
     RELEASE = "release"
@@ -52,9 +52,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone:
-    """What became of a call; failure: why it failed, "" when it did not.
+    """Outcome of a call; failure: the reason for its failure, "" = succeeded.
 
-    It may come after a CallOverdue of the same call: then it says what is true since.
+    It may come after a CallOverdue of the same call; it then tells what is true since.
     """
 
     callback: Callback
@@ -93,50 +93,50 @@ class Holding:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing of the bundle is served here, nor about to be."""
+        """True if nothing of the bundle is served here, nor about to be."""
         is_at_rest = self.running is None and self.stuck is None
         return is_at_rest and self.token == NO_TOKEN
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open here as one bundle."""
+        """True if it is open here as one bundle."""
         return self.token != NO_TOKEN and not self.split_into
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the newest record says that it is, or still is, this agent's alone.
+        """True if by the newest record it belongs, or still belongs, to this agent alone.
 
-        Not while it is only being assigned: then another may get it, if opening takes too long.
+        False while it is only being assigned: another broker may get it if opening takes too long.
         """
         is_from_here = self.goal in (Goal.RELEASE, Goal.SPLIT)
         return self.is_owned or self.version_id == 0 or is_from_here
 
     @property
     def is_usable(self) -> bool:
-        """Whether the service may use it: open as one bundle, wanted here, and not given back."""
+        """True if the service may use it: open as one bundle, wanted, not given back."""
         is_given_back = self.goal is Goal.SERVE and self.outcome is AckOutcome.FAILED
         is_unclear = self.stuck is not None or is_given_back
         return self.is_open and self.goal is not Goal.DROP and not is_unclear
 
     @property
     def is_idle(self) -> bool:
-        """Whether the agent has nothing to do with the bundle any more."""
+        """True if the agent has nothing to do with the bundle any more."""
         return self.goal is Goal.DROP and self.is_closed
 
     @property
     def is_pending(self) -> bool:
-        """Whether something is due later, without any further event: to be said, or tried again."""
+        """True if something is due later without a further event: a message or a retry."""
         is_busy = self.goal in (Goal.RELEASE, Goal.SPLIT) and not self.is_settled
         return self.outcome is not None or is_busy or self.has_failed_to_drop
 
     @property
     def has_failed_to_drop(self) -> bool:
-        """Whether the service could not close what belongs to another broker."""
+        """True if the service could not close a bundle of another broker."""
         return self.goal is Goal.DROP and self.is_settled and not self.is_closed
 
     @property
     def is_left(self) -> bool:
-        """Whether a stopping agent may leave it: closed or given up, and the balancer was told."""
+        """True if a stopping agent may leave it: closed or given up, balancer informed."""
         is_given_up = self.goal is Goal.GIVE_UP and self.is_settled and self.running is None
         return (self.is_closed or is_given_up) and (self.outcome is None or self.said > 0)
 
@@ -145,7 +145,10 @@ Next: TypeAlias = tuple[Holding, Call | None]
 
 
 def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
-    """What a record wants of this agent; DROP when it names another broker or incarnation."""
+    """Return the record's goal for this agent; DROP if it names another instance.
+
+    Another instance is another broker or another incarnation.
+    """
     if record.state in (State.ASSIGNING, State.OWNED) and destination_of(record) == me:
         return Goal.SERVE
     if record.state is State.RELEASING and source_of(record) == me:
@@ -249,10 +252,10 @@ def give_up(holding: Holding, reason: str) -> Holding:
 
 
 def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | None]:
-    """What is to be said now, if anything.
+    """Return the acknowledgement to send now, if any.
 
-    A final outcome is said at once, then at growing intervals, up to 8 × the first; *closing* at
-    equal ones, for as long as closing or splitting takes.
+    A final outcome is sent at once, then at growing intervals, up to 8 × the first. *closing* is
+    sent at equal intervals, for as long as closing or splitting takes.
     """
     outcome = _due_outcome(holding)
     if outcome is None or now_ms < due_at_ms(holding, repeat_ms):
@@ -274,7 +277,7 @@ def retry(holding: Holding, now_ms: int, repeat_ms: int) -> Holding:
 
 
 def due_at_ms(holding: Holding, repeat_ms: int) -> int:
-    """When a pending holding wants to be looked at again."""
+    """Return the time when a pending holding is due again."""
     if holding.outcome is None:
         return holding.since_ms + repeat_ms
     if holding.said == 0:
@@ -293,9 +296,10 @@ _CALLBACKS = {
 
 
 def _is_served(holding: Holding) -> bool:
-    """Whether it is open under this record, or under the Assigning that this Owned confirms.
+    """True if it is open under this record, or the Assigning that this Owned confirms.
 
-    After any other record the token may be stale: somebody else can have had the bundle between.
+    After any other record the token may be stale: another broker may have had the bundle in
+    between.
     """
     if holding.split_into or holding.token == NO_TOKEN:
         return False

@@ -1,11 +1,11 @@
-"""What must always hold of a cluster's ownership records, checked by one function.
+"""Invariants of a cluster's ownership records, checked by one function.
 
 Decides whether records may be written, or may be served from after a read; repairs nothing. The job
-asks before each write (only about what a batch touched), the lookup service after each read, the
-tests after each step. Source: ours; the shape of a set of bundles is Pulsar's NamespaceBundles.
+checks before each write (only what a batch changed), the lookup service after each read, the tests
+after each step. The shape of a set of bundles is Pulsar's NamespaceBundles.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
@@ -17,7 +17,7 @@ from lbcore.ownership.resolve import is_newer
 
 
 class Invariant(str, Enum):
-    """What is violated; the value is the label of the violations metric."""
+    """Violated invariant; the value is the label of the violations metric."""
 
     NAME = "name"
     COVER = "cover"
@@ -36,34 +36,10 @@ class Violation:
     sentence: str
 
 
-def violations(
-    records: Mapping[str, OwnershipRecord],
-    previous: Mapping[str, OwnershipRecord] | None = None,
-) -> list[Violation]:
-    """Every violation among a cluster's records (by bundle name), sorted by place. O(n log n).
-
-    The live (not Deleted) bundles of each namespace that has any cover the hash space and are
-    disjoint, so no hash has two owners; state and brokers agree; and, where the records of an
-    earlier time are given: no version went back, no version has two contents, no live bundle is
-    gone without a trace.
-    """
-    found: list[Violation] = []
-    live: dict[str, list[str]] = {}
-    for name, record in sorted(records.items()):
-        found += _of_record(name, record)
-        if record.state is not State.DELETED:
-            live.setdefault(name.rpartition("/")[0], []).append(name)
-    for namespace, names in live.items():
-        found += of_bundles(namespace, names)
-    for name, before in sorted((previous or {}).items()):
-        found += _of_pair(before, records.get(name))
-    return sorted(found, key=lambda violation: (violation.where, violation.invariant.value))
-
-
 def violations_of_changes(
     changes: Sequence[Change], live_bundles: Callable[[str], Iterable[str]]
 ) -> list[Violation]:
-    """What `violations` would find new after these changes: only what they touch is looked at.
+    """Violations that these changes bring, by place: only what they touch is looked at.
 
     live_bundles: namespace → the names of its live bundles after the changes; asked only for
     namespaces in which a bundle came or went. A move costs O(1), a split O(bundles of the
@@ -73,9 +49,9 @@ def violations_of_changes(
     reshaped = set()
     for change in changes:
         after, before = change.after, change.before
-        found += _of_record(after.bundle, after)
+        found += of_record(after.bundle, after)
         if before is not None:
-            found += _of_pair(before, after)
+            found += of_pair(before, after)
         was_live = before is not None and before.state is not State.DELETED
         if was_live != (after.state is not State.DELETED):
             reshaped.add(after.bundle.rpartition("/")[0])
@@ -85,7 +61,10 @@ def violations_of_changes(
 
 
 def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
-    """Whether a namespace's live bundles tile the hash space; none at all are no violation."""
+    """Return violations where a namespace's live bundles do not tile the hash space.
+
+    No bundles at all are no violation.
+    """
     parsed: list[_Parsed] = []
     malformed: list[Violation] = []
     for name in names:
@@ -135,7 +114,8 @@ def _parse(name: str) -> _Parsed | Violation:
     return lower, upper, name
 
 
-def _of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
+def of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
+    """Violations of one record; name: the bundle that it is kept under."""
     if name != record.bundle:
         sentence = f"the record under {name} is of {record.bundle}"
         yield _violation(Invariant.NAME, name, sentence)
@@ -158,7 +138,8 @@ def _broker_fault(record: OwnershipRecord) -> str | None:
     return None
 
 
-def _of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[Violation]:
+def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[Violation]:
+    """Violations between a record and the same bundle's later one, None = it is gone."""
     if after is None:
         if before.state is not State.DELETED:
             sentence = f"{before.bundle} was live at version {before.version_id} and has no record"
@@ -174,7 +155,10 @@ def _of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable
 
 
 def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
-    """Whether two readings of a version agree; a batch written again has another epoch."""
+    """True if two readings of a version agree.
+
+    A batch that is written again has another epoch, which is ignored.
+    """
     return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
 
 

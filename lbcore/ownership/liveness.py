@@ -1,11 +1,11 @@
 """Liveness: which brokers are silent, judged in Kafka's time alone.
 
-Decides who is dead; not what happens to its bundles. Each partition of broker-load has a clock
-that advances with its rows, by at most clock_step_max_ms a row: while nobody wrote, not even the
+Decides who is dead; not what happens to its bundles. Each partition of broker-load has a clock that
+advances with its rows, by at most clock_step_max_ms a row: while nobody wrote, not even the
 driver's ticks, the time was ours or Kafka's, and counts for no broker. A broker's silence is its
 partition's clock at the newest tick minus the clock at its last arrival. Which start of a broker
 counts is the scorer's business: rows of superseded incarnations do not come here. Called by the
-balancer in each batch. Source: ours; Kafka's LogAppendTime is the only clock.
+balancer in each batch. Kafka's LogAppendTime is the only clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ TICK = -1
 ANYWHERE = -1
 """The partition of a broker that is known from the tables and has not reported yet."""
 NEVER = -(10**12)
-"""When a broker was heard of that was dead when the state was rebuilt: longer ago than any wait."""
+"""Last time of a broker found dead at a rebuild: longer ago than any wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class PartitionClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSeen:
-    """Where and when a broker was seen last, by that partition's clock."""
+    """Partition and time at which a broker was last seen, by the partition's clock."""
 
     partition: int
     clock_ms: int
@@ -62,10 +62,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What is known so far.
+    """Liveness of brokers, as known so far.
 
-    dead: brokers judged dead and not heard of since. all_silent_ms: the cluster's clock when every
-    broker was silent last.
+    dead: brokers judged dead and not heard of since. all_silent_ms: the cluster's clock when all
+    brokers were last silent.
     """
 
     clocks: Mapping[int, PartitionClock] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Liveness:
         return replace(self, seen=seen, dead=self.dead - {broker})
 
     def silence_ms(self, broker: str) -> int:
-        """How long a watched broker has been silent, as far as ticks tell; at least 0."""
+        """Return the silence of a watched broker by the ticks, at least 0, ms."""
         last = self.seen[broker]
         if last.partition == ANYWHERE:
             ticks = (clock.tick_ms for clock in self.clocks.values())

@@ -1,7 +1,7 @@
 """The hash ranges that are open at an agent: whether a bundle overlaps one of another name.
 
-Decides nothing. Open ranges don't overlap each other, because nothing is opened over another bundle
-than the children that it was split into. Source: ours.
+Open ranges don't overlap each other, because nothing is opened over another bundle than the
+children that it was split into.
 """
 
 from collections.abc import Iterable
@@ -30,5 +30,5 @@ class OpenRanges:
             self._ranges.release(bundle)
 
     def overlaps(self, bundle: str) -> bool:
-        """Whether an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
+        """True if an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
         return not self._ranges.is_free(bundle)

@@ -1,7 +1,7 @@
 """The ownership record: who owns a bundle, in which state, since which version.
 
-Decides nothing. Field names on the wire are Pulsar's ServiceUnitStateData (4.0.8) plus ours.
-`balancer` writes records, agents and the lookup service read them.
+Field names on the wire are Pulsar's ServiceUnitStateData (4.0.8) plus ours. `balancer` writes
+records, agents and the lookup service read them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class State(str, Enum):
 
 
 class Cause(str, Enum):
-    """Why a transition was written; also the label of the transitions metric."""
+    """Cause of a transition; also the label of the transitions metric."""
 
     CREATE = "create"
     ASSIGN = "assign"

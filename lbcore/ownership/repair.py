@@ -1,10 +1,10 @@
-"""What a record needs when a broker that it names is gone, or keeps everyone waiting.
+"""Repair of records whose broker is gone or does not respond.
 
-Decides *that* something must happen and what, never where the bundle goes: `protocol.carry_out`
-does it with a destination that the plan chose. `balancer` asks for each record in flight,
-and for each record of a broker that died or restarted. Source: ours; compare monitorOwnerships and
-overrideOwnership of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which after one time limit give the
-bundle away whether its source lives or not.
+Decides *that* something must happen and what, never where the bundle goes. `protocol.carry_out`
+does it with a destination that the plan chose. `balancer` asks for each record in flight, and for
+each record of a broker that died or restarted. Compare monitorOwnerships and overrideOwnership of
+Pulsar 4.0.8's ServiceUnitStateChannelImpl. After one time limit they give the bundle away, whether
+its source lives or not.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def stuck_after_ms(config: OwnershipConfig) -> int:
 
 
 class Presence(str, Enum):
-    """What is known of a broker in the incarnation that a record names."""
+    """Presence of a broker in the incarnation that a record names."""
 
     ALIVE = "alive"
     RESTARTED = "restarted"
@@ -30,11 +30,11 @@ class Presence(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightWatch:
-    """What is known about a record in flight.
+    """Observations of a record in flight.
 
     source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
-    record was written; silent_ms: since then, or since the last *closing* for it. Both in time
-    that the job has seen pass (liveness.elapsed_ms), so that its own absence counts for nobody.
+    record was written. silent_ms: since then, or since the last *closing* for it. Both in time that
+    the job has seen pass (liveness.elapsed_ms), so that its own absence counts for no broker.
     """
 
     source: Presence = Presence.ALIVE
@@ -44,13 +44,15 @@ class FlightWatch:
 
 
 def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig) -> Intent | None:
-    """What the record needs now; None when nothing, or when it may still end by itself.
+    """Return the repair that the record needs now; None if none is needed yet.
 
-    Owned, Assigning: a destination that is dead or has restarted has the bundle open nowhere; one
-    that doesn't open it within in_flight_timeout_ms loses it. Releasing, Splitting: a source that
-    is dead or has restarted loses it to the destination, if there is one; a live one never does:
-    when it is silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it, also
-    where nobody else is left to be its destination.
+    None also if the transition may still end by itself. Owned, Assigning: a destination that is
+    dead or has restarted has the bundle open nowhere. A destination that doesn't open it within
+    in_flight_timeout_ms loses it. Releasing, Splitting: a source that is dead or has restarted
+    loses it to the destination, if there is one. A live source never does. If it is silent for
+    in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it, also without any possible
+    destination.
+
     A broker that restarted is suggested for what it had; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):

@@ -20,7 +20,10 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StateData:
-    """What the resolver compares. None and "" are both no broker, yet not equal to each other."""
+    """Fields that the resolver compares.
+
+    None and "" both mean no broker, yet are not equal to each other.
+    """
 
     state: State
     version_id: int
@@ -30,7 +33,7 @@ class StateData:
 
 
 class ResolverVerdict(Enum):
-    """What the resolver says of a record, and why."""
+    """Verdict of the resolver on a record, with the reason."""
 
     ACCEPTED = "accepted"
     OLD_VERSION = "old_version"
@@ -41,7 +44,7 @@ class ResolverVerdict(Enum):
 
 
 class _Check(Enum):
-    """What a transition asks of its two records, besides being in the table."""
+    """Condition of a transition on its two records, besides being in the table."""
 
     DESTINATION_BLANK = "destination_blank"
     DESTINATION_GIVEN = "destination_given"
@@ -91,7 +94,7 @@ def next_version(version_id: int | None) -> int:
 
 
 def is_newer(version_id: int, than: int) -> bool:
-    """Whether a version comes after another one: it is greater, or the first one after the wrap."""
+    """True if a version follows another: greater, or the first one after the wrap."""
     return version_id > than or (version_id == VERSION_MIN and than == VERSION_MAX)
 
 
@@ -102,11 +105,12 @@ def resolve(
     *,
     checks_brokers: bool = True,
 ) -> ResolverVerdict:
-    """Whether `after` may replace `before`; None is no record (before) or a tombstone (after).
+    """Return the verdict on replacing `before` by `after`.
 
-    In order: a tombstone is accepted; the version decides (a first one by the rules, an old one
-    and a gap by themselves); force is accepted; the table decides; the brokers decide. Force never
-    skips the version. Raises MissingOwnerError where the owner of a record that names none matters.
+    None is no record (before) or a tombstone (after). In order: a tombstone is accepted; the
+    version decides (a first one by the rules, an old one and a gap by themselves); force is
+    accepted; the table decides; the brokers decide. Force never skips the version. Raises
+    MissingOwnerError where the owner of a record that names none matters.
     """
     if after is None:
         return ResolverVerdict.ACCEPTED
@@ -124,7 +128,7 @@ def resolve(
 
 
 def state_data(record: OwnershipRecord) -> StateData:
-    """What the resolver compares of an ownership record."""
+    """Return the fields of an ownership record that the resolver compares."""
     return StateData(
         record.state, record.version_id, record.destination, record.source, record.is_forced
     )

@@ -22,12 +22,12 @@ ACTIVE = IN_FLIGHT | {State.OWNED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementRules:
-    """When one record may replace another.
+    """Rules for replacing one record by another.
 
     targets: for each state, those that may follow. accepts_gaps: a version more than one above the
     present one is taken without any further check (a compacted log loses predecessors).
-    accepts_any_first: a bundle without a record is in Init, whose targets hold whatever the first
-    version is; otherwise the first version must be 1, and nothing else is asked.
+    accepts_any_first: a bundle without a record is in Init, whose targets hold for any first
+    version. Otherwise the first version must be 1, and nothing else is checked.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ReplacementRules:
     accepts_any_first: bool
 
     def allows(self, before: State, after: State) -> bool:
-        """Whether the table has the transition."""
+        """True if the table has the transition."""
         return after in self.targets[before]
 
 
@@ -73,7 +73,7 @@ RULES = {rules.name: rules for rules in (SYSTEM_TOPIC, METADATA_STORE, BALLAST)}
 
 
 class Move(str, Enum):
-    """What the balancer does with a bundle; the value is its name in the diagram."""
+    """Transition of a bundle by the balancer; the value is its name in the diagram."""
 
     CREATE = "create"
     BEGIN_AS_CHILD = "child of a split"
@@ -127,5 +127,5 @@ MOVES: Mapping[Move, Arrow] = {
 
 
 def may_start(move: Move, state: State) -> bool:
-    """Whether a move starts from a state."""
+    """True if the move may start from the state."""
     return state in MOVES[move].sources

@@ -2,7 +2,7 @@
 
 Decides what is true of one bundle then: the callback has failed, and is *stuck*. Until it returns
 nobody knows what of its hash range is served, so nothing of it may be used, and no other callback
-of it runs: one of them, ending late, would undo the other. Part of `holding`. Source: ours.
+of it runs: one of them, ending late, would undo the other. Part of `holding`.
 """
 
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ def refuse_call(holding: Holding, reason: str) -> Holding:
 
 
 def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
-    """Whether a result is that of the holding's stuck call."""
+    """True if the result belongs to the holding's stuck call."""
     call = holding.stuck
     return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
 

@@ -1,12 +1,12 @@
-"""What a planning cycle answers, remembers and is told: decisions, state, scope.
+"""Results, state and scope of a planning cycle.
 
-Decides nothing. Made by the phases, read by `balancer`, which turns decisions into
-ownership transitions and rows. Source: ours; reasons are Pulsar's labels where it has one.
+Made by the phases. The `balancer` reads them and turns decisions into ownership transitions and
+rows. Reasons are Pulsar's labels where it has one.
 """
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 class Kind(str, Enum):
-    """What is done with a bundle; the value stands in the decisions table."""
+    """Kind of a decision on a bundle; the value is stored in the decisions table."""
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
@@ -63,7 +63,7 @@ class PlanConfig(Protocol):
 
     @property
     def shedding(self) -> SheddingConfig:
-        """Who sheds how much."""
+        """Shedding section: the strategy and its limits."""
         ...
 
     @property
@@ -78,28 +78,28 @@ class PlanConfig(Protocol):
 
     @property
     def placement(self) -> PlacementConfig:
-        """Where bundles go."""
+        """Placement section: the destinations of bundles."""
         ...
 
     @property
     def filters(self) -> FilterConfig:
-        """Which brokers may take a bundle."""
+        """Filter section: the brokers that may take a bundle."""
         ...
 
     @property
     def splitting(self) -> Splitting:
-        """When bundles are split."""
+        """Splitting section: the conditions for splitting a bundle."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which work this cycle does; the rest is passed over.
+    """Scope of a cycle: the work that it does; all other work is skipped.
 
     drains: also moves bundles to their pins. is_traced: also record every candidate that lost, but
-    of bundles without an owner no more than the heaviest placements_traced. observes: nothing is
-    shed yet, but a strategy that looks between its rounds does. only_places: bundles without an
-    owner get one (`planner.place`), by what is reported now; no other cycle does that.
+    of bundles without an owner only the heaviest placements_traced. observes: nothing is shed yet,
+    but a strategy that observes between its rounds does so. only_places: bundles without an owner
+    get one (`planner.place`), by the load reported now; no other cycle does that.
     """
 
     sheds: bool = True
@@ -113,7 +113,7 @@ class Scope:
 
 EVERYTHING = Scope()
 PLACEMENTS_NAMED = 50
-"""How many bundles of one decision are explained by name; the others are counted."""
+"""Number of bundles of one decision explained by name; the others are counted."""
 ONLY_PLACES = Scope(
     sheds=False,
     drains=False,
@@ -147,7 +147,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do in this cycle, in order. skipped: phase → why it decided nothing."""
+    """Decisions of a cycle, in order.
+
+    skipped: phase → reason that it decided nothing.
+    """
 
     decisions: tuple[Decision, ...]
     skipped: Mapping[str, str]
@@ -156,9 +159,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where bundles go, bundle → broker, and who was considered; those without a place lack.
+    """Destinations found, bundle → broker; bundles without one are absent.
 
-    Of a split every child has an entry, "" = it stays with its parent's owner.
+    trace: the brokers considered. Of a split, every child has an entry; "" = it stays with its
+    parent's owner.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -193,15 +197,15 @@ class Hot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """What planning remembers from cycle to cycle; plain data, empty at the start.
+    """State of planning between cycles; plain data, empty at the start.
 
     strategy: the one that `shed` and `transfer` belong to. judged, split_judged: broker → (time of
-    the report that was judged last, when that was), for shedding and for splits. moves: bundle →
-    its move under way, in name order (their loads are added up in this order). unseen: broker →
-    load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
-    shed, within the grace period. gave_ms, took_ms: broker → when bundles were last shed from it,
-    or to it. hot: broker → since when it is beyond a threshold and gives nothing. own: what a
-    strategy that is not Ballast's remembers, plain JSON. hourly: what was shed within an hour.
+    the report judged last, time of that judgement), for shedding and for splits. moves: bundle →
+    its move in flight, in name order (their loads are added up in this order). unseen: broker →
+    load that was decided and that its reports don't show. unloaded_ms: bundle → time it was last
+    shed, within the grace period. gave_ms, took_ms: broker → time bundles were last shed from it,
+    or to it. hot: broker → time since which it is beyond a threshold and gives nothing. own: state
+    of a strategy that is not Ballast's, plain JSON. hourly: moves shed within an hour.
     """
 
     strategy: str = ""
@@ -230,8 +234,6 @@ class PlanState:
                 hits_low=of_brokers(self.shed.hits_low),
                 hits_high=of_brokers(self.shed.hits_high),
                 destinations=of_bundles(self.shed.destinations),
-                left=of_bundles(self.shed.left),
-                left_ms=of_bundles(self.shed.left_ms),
                 evidence=self.shed.evidence,
                 tried=of_brokers(self.shed.tried),
                 crowded=self.shed.crowded,
@@ -268,7 +270,6 @@ class PlanState:
 
         return replace(
             self,
-            shed=replace(self.shed, left_ms=all_of(self.shed.left_ms)),
             transfer=replace(
                 self.transfer, unloaded_brokers=all_of(self.transfer.unloaded_brokers)
             ),
@@ -326,9 +327,10 @@ class PlanState:
         """The state of a JSON object that `to_row` made; raises ValueError for another schema."""
         if row["schema"] != STATE_SCHEMA:
             raise ValueError(f"PlanState must have schema {STATE_SCHEMA}, got {row['schema']}")
+        shed = [one.name for one in fields(ShedState)]  # older states have more
         return cls(
             strategy=row["strategy"],
-            shed=ShedState(**row["shed"]),
+            shed=ShedState(**{name: row["shed"][name] for name in shed if name in row["shed"]}),
             transfer=TransferState.from_json(row["transfer"]),
             split=SplitState.from_row(row["split"]),
             placement=PlacementState.from_json(row["placement"]),

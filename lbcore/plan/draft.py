@@ -1,6 +1,6 @@
 """The plan in the making: what each phase reads, and what it adds.
 
-Decides nothing. `planner` opens one a cycle and passes it from phase to phase. Source: ours.
+`planner` opens one a cycle and passes it from phase to phase.
 """
 
 from collections.abc import Mapping

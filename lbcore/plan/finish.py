@@ -1,6 +1,6 @@
 """The two ends of a plan: the draft that the phases start from, and the answer made of it.
 
-Decides nothing; it words what the phases decided and remembers the moves. Source: ours.
+It words what the phases decided and remembers the moves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.names import tenant_of
-from lbcore.model.resources import COUNT
 from lbcore.plan.decision import (
     Decision,
     Kind,
@@ -25,11 +24,9 @@ from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.hourly import with_moves
 from lbcore.plan.pending import (
     COLUMNS,
-    SCORE,
     EmaShifts,
     move_of,
     placed_load,
-    traffic_load,
     unseen_rows,
     with_load,
 )
@@ -110,20 +107,6 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
     return before, weighted_usage(with_load(brokers, load).percent, signals), state
 
 
-def finish_told(draft: Draft, moved: Floats) -> PlanState:
-    """The state that counts what others have decided. moved: float64[n, 4], to or from a broker."""
-    brokers, signals = draft.reported.brokers, draft.config.signals
-    added = traffic_load(brokers, moved)
-    touched = np.flatnonzero(moved.any(axis=1)).tolist()
-    load = _unseen_before(draft) + added
-    busy = dict.fromkeys(touched, draft.now_ms)
-    state = replace(draft.state, unseen=unseen_rows(load, draft.state.unseen, brokers, busy))
-    if not draft.config.shedding.adjust_load:
-        return state
-    points = weighted_usage(np.abs(added[:, :COUNT]), signals) * np.sign(added[:, SCORE])
-    return shift_averages(state, {brokers.names[at]: float(points[at]) for at in touched})
-
-
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     """The state with this plan's moves, which the next plans count until reports show them.
 
@@ -164,7 +147,10 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
 
 
 def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """When brokers last had a role, within the cool-down; `brokers` have it now."""
+    """Return the times brokers last had a role, within the cool-down.
+
+    brokers: those that have it now.
+    """
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
@@ -183,7 +169,7 @@ def _steps(moves: Moves) -> list[tuple[int, int, int]]:
 
 
 def _unseen_before(draft: Draft) -> Floats:
-    """What was unseen when the plan began, float64[n, COLUMNS]."""
+    """Return the unseen load at the start of the plan, float64[n, COLUMNS]."""
     names = draft.reported.brokers.names
     nothing = np.zeros(COLUMNS)
     known = draft.state.unseen
@@ -259,7 +245,10 @@ def _scores(
 def _effect(
     draft: Draft, usage: Floats, bundle: int, source: int, destination: int
 ) -> dict[str, float]:
-    """What one bundle brings, and what is expected of all moves of the plan; usage 1.0 = 100 %."""
+    """Return the bundle's traffic and the usages expected after all of the moves.
+
+    All moves of the plan; usage 1.0 = 100 %.
+    """
     traffic = draft.snapshot.bundles.short[bundle].tolist()
     found = {
         "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],

@@ -1,7 +1,7 @@
-"""What operators want moved: bundles of draining brokers, and bundles away from their pins.
+"""Forced moves: bundles of draining brokers, and bundles away from their pins.
 
-Decides which go now, so many from a broker at once; the assign phase finds the drained ones a
-destination. Part of the plan's shed phase, before any strategy. Source: ours.
+Decides which of these moves that operators want go now, limited per broker. The assign phase finds
+a destination for the drained bundles. Part of the plan's shed phase, before any strategy.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def forced_moves(draft: Draft) -> Moves:
 
 
 def _room(draft: Draft) -> Ints:
-    """How many bundles may leave each broker now, int64[n]."""
+    """Return the number of bundles that may leave each broker now, int64[n]."""
     brokers = draft.reported.brokers
     if brokers.room is not None:
         return brokers.room

@@ -3,7 +3,7 @@
 Decides nothing about the cluster. A plan is pure, so the question is put to the planner itself: a
 rule is a cause if the same cycle without that rule takes something from the broker. Causes that
 hold only together are found by halving. Asked by the cycle after a plan that left a hot broker as
-it was. Source: ours; a cause is what is meant by "but for" it.
+it was. A cause is what is meant by "but for" it.
 """
 
 from bisect import bisect_left
@@ -47,7 +47,7 @@ _TOO_LITTLE = frozenset(
         "below_min_throughput",
     }
 )
-"""What strategies say before limits and filters are asked."""
+"""Verdicts of strategies before limits and filters are asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
 
 
 def refusals(result: Plan | Skip) -> frozenset[str]:
-    """What the phase of limits said of the moves that it was asked about. Needs a traced plan."""
+    """Return the limit phase's verdicts on the moves it checked; needs a traced plan."""
     found: set[str] = set()
     for part in result.trace.parts:
         if isinstance(part, Columns) and part.phase == LIMIT:
@@ -154,7 +154,7 @@ def near(result: Plan | Skip) -> frozenset[str]:
 
 
 def _is_ready(gauge: Gauge) -> list[bool]:
-    """Which brokers have the hits of a level that they are beyond."""
+    """Return the brokers with the hits of a level that they are beyond."""
     is_ready = np.zeros(len(gauge.number), dtype=np.bool_)
     for level in gauge.levels:
         is_ready |= (gauge.number >= level.threshold) & (level.hits >= level.needed)
@@ -163,10 +163,11 @@ def _is_ready(gauge: Gauge) -> list[bool]:
 
 
 def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
-    """Why each of these brokers gives nothing, the hottest first, at most BROKERS_MAX.
+    """Return the reasons these brokers give nothing, the hottest broker first.
 
-    verdicts: of `stuck`. O(rules × plan), and first only the rules that hold a bundle of theirs. In
-    a large cluster fewer brokers, one at least, for a cycle waits for it: ask for the others again.
+    At most BROKERS_MAX. verdicts: of `stuck`. O(rules × plan), and first only the rules that hold a
+    bundle of theirs. In a large cluster it returns fewer brokers, at least one, because a cycle
+    waits for it. Ask again for the others.
     """
     brokers = asked.inputs.snapshot.brokers
     usage = weighted_usage(brokers.percent, asked.inputs.config.signals)
@@ -267,7 +268,10 @@ class _Search:
         return needed
 
     def _enough(self, broker: str, rest: Sequence[str], needed: Sequence[str]) -> int:
-        """How many of the rest, from the first on, free the broker together with the needed."""
+        """Return the length of the prefix of `rest` that frees the broker.
+
+        Freed together with `needed`.
+        """
         return bisect_left(
             range(len(rest)),
             1,

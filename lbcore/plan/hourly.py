@@ -1,7 +1,6 @@
-"""How many moves balancing has decided within the last hour, by tenant.
+"""Number of moves decided by balancing within the last hour, by tenant.
 
-Decides nothing: `phases.limit` holds them against `shedding.max_moves_per_hour` and
-`max_moves_per_hour_of_tenant`. Source: ours.
+`phases.limit` compares it with `shedding.max_moves_per_hour` and `max_moves_per_hour_of_tenant`.
 """
 
 from collections import Counter
@@ -38,7 +37,7 @@ def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
 
 
 def hourly_from_json(plain: Mapping[str, Iterable[Iterable[int]]]) -> Hourly:
-    """What JSON made lists of."""
+    """Return the hourly moves from JSON, which turned tuples into lists."""
     return {
         tenant: tuple((int(at_ms), int(count)) for at_ms, count in entries)
         for tenant, entries in plain.items()

@@ -1,8 +1,8 @@
 """The rules that can keep a bundle or a broker from giving, each with what lifts it.
 
-Decides nothing: `held` plans without a rule, to see whether it is one that matters. HOLDS keep
-bundles where they are; LIMITS and FILTERS stop moves that a strategy wants; STRATEGY are the
-strategy's own bounds on what is worth moving. Source: ours; each names its setting.
+`held` plans without a rule, to see whether it is one that matters. HOLDS keep bundles where they
+are; LIMITS and FILTERS stop moves that a strategy wants; STRATEGY are the strategy's own bounds on
+what is worth moving. Each names its setting.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState
-from lbcore.plan.registry import shedding_strategy
+from lbcore.plan.registry import resting_ms, shedding_strategy
 from lbcore.plan.snapshot import Bools, BundleTable, Ints, Snapshot
 from lbcore.plan.trace import CandidateVerdict
 
@@ -22,7 +22,7 @@ _NO_CAP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a plan is made of."""
+    """Inputs of a plan."""
 
     snapshot: Snapshot
     state: PlanState
@@ -81,7 +81,7 @@ def lifted(inputs: Inputs, rules: tuple[str, ...]) -> Inputs:
 
 
 def _grace_until(inputs: Inputs) -> Ints:
-    grace_ms = inputs.config.shedding.grace_period_ms
+    grace_ms = resting_ms(inputs.config)
     moved = inputs.state.unloaded_ms
     until = _never(inputs)
     for name, row in inputs.snapshot.bundles.rows_of(moved).items():

@@ -1,7 +1,7 @@
 """Load that was decided to move and that reports don't show yet.
 
 Decides how much of it is still unseen, and when a move has arrived or was given up. The adjust
-phase adds it to what brokers report; `finish` adds this cycle's. Source: ours.
+phase adds it to what brokers report; `finish` adds this cycle's.
 
 A broker's unseen load is what its decided moves will add to its report (negative: take from it).
 Each newer report takes out of it what the report has changed in that direction. What is left then
@@ -107,7 +107,7 @@ class Unseen:
 
 
 class Fate(Enum):
-    """What became of a move."""
+    """Outcome of a move."""
 
     UNDER_WAY = "under_way"
     ARRIVED = "arrived"
@@ -116,7 +116,10 @@ class Fate(Enum):
 
 
 def fate_of(snapshot: Snapshot, row: int | None, move: PendingMove) -> Fate:
-    """Where the bundle is. row: its row in the snapshot, None = it is gone."""
+    """Return the fate of a move by the owner of its bundle.
+
+    row: the bundle's row in the snapshot, None = it is gone.
+    """
     if row is None:
         return Fate.GONE
     owner = int(snapshot.bundles.owner[row])
@@ -245,22 +248,11 @@ def load_share(bundle: Floats, broker: Floats) -> float:
     return 0.0
 
 
-def load_shares(bundles: Floats, brokers: Floats) -> Floats:
-    """`load_share` of k bundles, each of its own broker, float64[k]. Both: float64[k, 4]."""
-    found = np.zeros(len(bundles))
-    for columns in ((RATE_IN, RATE_OUT), (THROUGHPUT_IN, THROUGHPUT_OUT)):
-        mine, all_of_it = (one[:, columns[0]] + one[:, columns[1]] for one in (bundles, brokers))
-        has_some = all_of_it > 0
-        shares = np.minimum(1.0, mine / np.where(has_some, all_of_it, 1.0))
-        found = np.where(has_some, shares, found)
-    return found
-
-
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
-    """What bundles without an owner add to the brokers that get them, float64[n, COLUMNS].
+    """Return the load that bundles without an owner add, float64[n, COLUMNS].
 
-    Their points follow from their bytes by the cluster's ratio of points to bytes, because no
-    broker shows yet what they cost.
+    Added to the brokers that get them. Their points follow from their bytes by the cluster's ratio
+    of points to bytes, because no broker shows yet what they cost.
     """
     brokers = snapshot.brokers
     count = len(brokers.names)
@@ -270,7 +262,10 @@ def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
 
 
 def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
-    """What traffic adds to the line of each broker, float64[n, COLUMNS]. traffic: float64[n, 4]."""
+    """Return the load that traffic adds to each broker, float64[n, COLUMNS].
+
+    traffic: float64[n, 4].
+    """
     size = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
     scaled = (size / brokers.capacity)[:, np.newaxis] * _load_per_byte(brokers)
     return np.concatenate([scaled, traffic, size[:, np.newaxis]], axis=1)

@@ -1,9 +1,8 @@
 """The plan of a cycle: read this first. The phases, in order, and nothing else.
 
-Decides which bundles move, split and find an owner now. Called by `balancer` once a
-decision cycle, and between cycles for bundles that can't wait; by the simulator and by a dry run;
-pure. Source: ours, after Dicer's
-AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
+Decides which bundles move, split and find an owner now. Called by `balancer` once a decision cycle,
+and between cycles for bundles that can't wait; by the simulator and by a dry run; pure. After
+Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from lbcore.plan.decision import (
     Skip,
 )
 from lbcore.plan.draft import Draft, Moves
-from lbcore.plan.finish import finish, finish_moves, finish_placing, finish_told, opened
+from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
 from lbcore.plan.phases.eligible import eligible, index
@@ -52,9 +51,10 @@ def plan(
     now_ms: int,
     scope: Scope = EVERYTHING,
 ) -> tuple[Plan | Skip, PlanState]:
-    """What to do now, and what to remember; a skip advances hits and averages too.
+    """Return the decisions of this cycle and the new state.
 
-    O(brokers log brokers + bundles); equal arguments always give equal results.
+    A skip advances hits and averages too. O(brokers log brokers + bundles); equal arguments always
+    give equal results.
     """
     return finish(_drafted(snapshot, state, config, now_ms, scope))
 
@@ -83,10 +83,11 @@ def place(
     now_ms: int,
     splits: Sequence[SplitDecision] = (),
 ) -> tuple[Places, PlanState]:
-    """Where bundles go between cycles, whoever asks; judged by the phases that a cycle has for it.
+    """Place bundles between cycles, whoever asks, by the phases of a cycle.
 
-    Those that need an owner now (`BundleTable.needs_owner`), and the children of these splits. What
-    is placed counts as load of its broker until that reports it. O(bundles + placed x brokers).
+    Places bundles that need an owner now (`BundleTable.needs_owner`), and the children of these
+    splits. The placed load counts for its broker until the broker reports it. O(bundles + placed x
+    brokers).
     """
     draft = replace(opened(snapshot, state, config, now_ms, ONLY_PLACES), splits=tuple(splits))
     for phase in PLACING:
@@ -97,28 +98,10 @@ def place(
 def follow(
     snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moves: Moves
 ) -> tuple[Floats, Floats, PlanState]:
-    """What moves that were decided elsewhere make of the brokers' usages.
+    """Return the brokers' usages before and after moves decided elsewhere.
 
-    Before and after them, weighted, float64[n], 1.0 = 100 %, load that is decided and not reported
-    yet counted in both; and the state in which they count as decided. O(brokers + moves).
+    Weighted, float64[n], 1.0 = 100 %; both count load that is decided and not reported yet. Also
+    returns the state in which the moves count as decided. O(brokers + moves).
     """
     draft = replace(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves)
     return finish_moves(draft)
-
-
-def follow_placed(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, placed: Moves
-) -> PlanState:
-    """The state in which placements that were decided elsewhere count as decided."""
-    draft = adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES))
-    return finish_moves(replace(draft, assignments=placed))[2]
-
-
-def follow_others(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moved: Floats
-) -> PlanState:
-    """The state in which load counts that other shards have decided to move.
-
-    moved: float64[n, 4], traffic that comes to each broker (negative: that leaves it).
-    """
-    return finish_told(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), moved)

@@ -1,12 +1,12 @@
-"""What a strategy of your own is given, and what it answers.
+"""Input and result of a strategy of your own.
 
-    def decide(snapshot, state, config, now_ms) -> tuple[Proposal, state]
+def decide(snapshot, state, config, now_ms) -> tuple[Proposal, state]
 
-snapshot: `plan.snapshot.Snapshot`, read-only, of the brokers that take part in balancing, with
-moves counted that reports don't show yet; `snapshot.bundles.can_move` says which bundles may move
-now. state: what it returned the last time, plain JSON, {} at first. config: the configuration.
-now_ms: the time, of which there is no other. Equal arguments must give equal answers: the balancer
-asks twice and compares. Source: ours.
+snapshot: `plan.snapshot.Snapshot`, read-only, of the brokers that take part in balancing. It
+includes moves that reports don't show yet; `snapshot.bundles.can_move` tells which bundles may move
+now. state: the state returned the last time, plain JSON, {} at first. config: the configuration.
+now_ms: the only time to use. Equal arguments must give equal answers: the balancer asks twice and
+compares.
 """
 
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class ProposedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a cycle shall move, most important first; none = a skip.
+    """Moves proposed for a cycle, most important first; none = a skip.
 
-    The limits (`shedding.max_moves_*`), cool-downs, pins and filters hold for it as for every
-    strategy. numbers: of the whole cycle, by name, finite.
+    The limits (`shedding.max_moves_*`), cool-downs, pins and filters apply as for every strategy.
+    numbers: of the whole cycle, by name, finite.
     """
 
     moves: tuple[ProposedMove, ...] = ()

@@ -9,7 +9,8 @@ to lag, usage is what they will show: what they show, and what traffic has chang
 ours, after Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +36,17 @@ _UNKNOWN_COST = 1e-3
 """Points of a unit of traffic while no broker shows any: enough to count bundles by."""
 
 
+FULL_POINTS, SURE_POINTS, GROWTH_MOST = 95.0, 98.0, 3.0
+"""From the first on usage is a lower bound of demand; from the second on what leaves the broker may
+come to so many times what it showed there."""
+ROOM_POINTS = 90.0
+"""A full broker is relieved only by those that stay below this."""
+
+
+TARGET_POINTS = 75.0
+"""The mean usage to which brokers are added, once the mean is above `ROOM_POINTS`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
     """n brokers and m bundles in points.
@@ -58,6 +70,11 @@ class Readings:
         """As hot as all readings agree, float64[n]: averages keep a burst that is over."""
         lower: Floats = np.minimum(np.minimum(self.usage, self.traffic), self.shown)
         return lower
+
+    @property
+    def is_full(self) -> bool:
+        """True if some broker's usage is only a lower bound of its demand."""
+        return bool((self.usage >= FULL_POINTS).any())
 
     @property
     def cold(self) -> Floats:
@@ -102,14 +119,56 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     )
 
 
+def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
+    """The readings with what clients ask of brokers that report it, in place of what is served."""
+    demand = snapshot.brokers.demand
+    if demand is None:
+        return readings
+    times = np.where(np.isnan(demand), 1.0, demand)
+    return replace(
+        readings,
+        bundle=readings.bundle * np.append(times, 1.0)[snapshot.bundles.owner],
+        usage=readings.usage * times,
+        traffic=readings.traffic * times,
+        shown=readings.shown * times,
+    )
+
+
+def missing_brokers(brokers: BrokerTable, usage: Floats) -> tuple[int, float]:
+    """Brokers of the mean capacity that bring the mean usage to the target, and the mean in points.
+
+    0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n], 1.0 = 100 %. Brokers that
+    drain don't count. Worked: six brokers at 100 %: 6 x (100 / 75 - 1) = 2.
+    """
+    times = np.ones(len(usage)) if brokers.demand is None else np.nan_to_num(brokers.demand, nan=1)
+    size = np.where(brokers.is_draining, 0.0, brokers.capacity)
+    total = float(np.cumsum(size)[-1]) if len(size) else 0.0
+    if not total > 0.0:
+        return 0, 0.0
+    mean = float(np.cumsum(PERCENT * usage * times * size)[-1]) / total
+    if mean < ROOM_POINTS:
+        return 0, mean
+    return math.ceil(int(np.count_nonzero(size)) * (mean / TARGET_POINTS - 1.0) - 1e-9), mean
+
+
+def growth_of(usage: Floats, demand: Floats | None) -> Floats:
+    """Times by which load may grow once it leaves each broker, float64[n]. usage: points.
+
+    1 where clients' demand is known or the broker has room; up to `GROWTH_MOST` where it is full.
+    """
+    part = np.clip((usage - FULL_POINTS) / (SURE_POINTS - FULL_POINTS), 0.0, 1.0)
+    growth: Floats = 1.0 + (GROWTH_MOST - 1.0) * part
+    return growth if demand is None else np.where(np.isnan(demand), growth, 1.0)
+
+
 def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floats:
-    """What each bundle carries now, float64[m], given what its broker counts now.
+    """Return the present load of each bundle, float64[m], by its broker's own count.
 
     load, before: float64[m], averages of ten reports and of a thousand. An average of ten follows a
     jump in minutes, a broker's own count at once. Where the two differ by more than noise, the
-    difference is that of the bundles which have begun to change, as much as they have; where none
-    have, a report is old, and nothing is believed. Worked: 10 and 10 by averages, 60 counted, the
-    second one's long average 5: it jumped, 10 and 50.
+    difference belongs to the bundles that began to change, in proportion to their change. Where
+    none have, the report is old and the difference is ignored. Worked: 10 and 10 by averages, 60
+    counted, the second one's long average 5: it jumped, 10 and 50.
     """
     owned = _sums(load, owner, len(shown))
     ratio = np.where((owned > 0) & (shown > 0), shown / np.where(owned > 0, owned, 1.0), 1.0)
@@ -132,14 +191,14 @@ def _sums(values: Floats, owner: Ints, brokers: int) -> Floats:
 
 
 def _is_network_bound(brokers: BrokerTable) -> bool:
-    """Whether the cluster uses more of its network than of its processors."""
+    """True if the cluster uses more of its network than of its processors."""
     used = (brokers.percent[:, (CPU, BANDWIDTH_IN, BANDWIDTH_OUT)].T * brokers.capacity).T
     total = np.cumsum(used, axis=0)[-1] if len(used) else np.zeros(3)
     return bool(max(total[1], total[2]) > total[0])
 
 
 def _traffic(short: Floats, *, by_rate: bool) -> Floats:
-    """What each bundle or broker carries: msg/s or bytes/s, in and out together."""
+    """Return the traffic of each bundle or broker in plus out, msg/s or bytes/s."""
     columns = (RATE_IN, RATE_OUT) if by_rate else (THROUGHPUT_IN, THROUGHPUT_OUT)
     total: Floats = short[:, columns[0]] + short[:, columns[1]]
     return total

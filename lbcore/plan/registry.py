@@ -1,6 +1,6 @@
 """All strategies by name: ours, or Pulsar's class with or without its package.
 
-Decides which record a name means. Everything that asks for a strategy asks here. Source: ours.
+Decides which record a name means. Everything that asks for a strategy asks here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.strategies import (
-    LEAST_LONG_TERM_MESSAGE_RATE,
     PLACEMENT,
     SHEDDING,
     short_name,
@@ -21,6 +20,8 @@ from lbcore.plan.shed.strategy import ShedCycle, Shedding
 from lbcore.plan.strategy import Strategy
 
 SHED, PLACE = "shedding", "placement"
+_REPORTS = 2
+"""Report intervals after which reports show a move: the first may have begun before it."""
 Kind = TypeVar("Kind", bound=Strategy)
 
 
@@ -52,8 +53,24 @@ def find_shedding(config: PlanConfig) -> Shedding | None:
     return SHEDDING_STRATEGIES.get(name)
 
 
+def resting_ms(config: PlanConfig) -> int:
+    """Return the time in which a bundle that was shed is not shed again, ms.
+
+    The grace period. Under a strategy with `prices_moves` only until reports show the move: two
+    report intervals and the lag of usages, within the grace period.
+    """
+    grace_ms, signals = config.shedding.grace_period_ms, config.signals
+    strategy = find_shedding(config)
+    if strategy is None or not strategy.prices_moves:
+        return grace_ms
+    return min(grace_ms, _REPORTS * signals.longest_silence_ms + signals.usage_lag_ms)
+
+
 def observer(config: PlanConfig, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:
-    """What the strategy does with a cycle that may not shed; None: nothing, or it may shed."""
+    """Return the strategy's function for a cycle that may not shed.
+
+    None: the strategy has none, or the cycle may shed.
+    """
     is_between = scope.observes and not scope.sheds
     return shedding_strategy(config).observe if is_between else None
 
@@ -68,19 +85,6 @@ def shedding_strategy(config: PlanConfig) -> Shedding:
         )
         raise ValueError(message)
     return found
-
-
-def placement_beside(shedding: Shedding, placement: str) -> str:
-    """The placement that a shedding strategy goes with: this one, unless one of them is whole.
-
-    Worked: beside `least_resource_usage_with_weight`, `ballast` takes `ballast` and `threshold`
-    keeps it; beside `avg`, `threshold` takes `least_long_term_message_rate`.
-    """
-    if shedding.is_whole:
-        return shedding.name
-    found = PLACEMENT_STRATEGIES.get(placement_name(placement))
-    is_other_half = found is not None and found.is_whole
-    return LEAST_LONG_TERM_MESSAGE_RATE if is_other_half else placement
 
 
 def shedding_names(config: PlanConfig) -> list[str]:

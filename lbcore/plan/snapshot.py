@@ -1,8 +1,8 @@
-"""What a planning cycle sees: brokers and bundles as arrays, in the order that decides ties.
+"""Snapshot for a planning cycle: brokers and bundles as arrays.
 
-Decides nothing. Built by `balancer` (name order) and by tests (the case's order); read by
-every phase of the plan. Brokers are referred to by their index in `BrokerTable`, bundles by their
-index in `BundleTable`; -1 is "none". Source: ours.
+The order of the rows decides ties. Built by `balancer` (name order) and by tests (the case's
+order); read by every phase of the plan. Brokers are referred to by their index in `BrokerTable`,
+bundles by their index in `BundleTable`; -1 is "none".
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +36,7 @@ class BrokerTable:
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
     room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
+    demand: times what it serves that clients ask of it, from 1, NaN = not reported; None = of none.
     is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
     finds it out itself, what comes in is not read. is_flapping: started too often of late;
     is_suspected: silent for longer than it should, and perhaps dead; None = nobody. web_urls: of
@@ -60,6 +61,7 @@ class BrokerTable:
     is_suspected: Bools | None = None
     room: Ints | None = None
     web_urls: tuple[tuple[str, ...], ...] | None = None
+    demand: Floats | None = None
 
     def all_names(self) -> tuple[tuple[str, ...], ...]:
         """The names by which policies may mean each broker."""
@@ -90,6 +92,10 @@ def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Name
     return found
 
 
+LEFT_MS = 3_600_000
+"""For so long a bundle should not go back to a broker that it has left."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTable:
     """The bundles, m rows.
@@ -103,7 +109,8 @@ class BundleTable:
     yet, but its owner has it so lately that this says nothing; None = of none.
     pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
     holds such topics; None = none does. is_held: stays where it is whatever balancing wants; None =
-    none does. moved_ms: when it last got another owner, 0 = never; None = not known.
+    none does. moved_ms: when it last got another owner, 0 = never; None = not known. left: broker
+    index of its owner before that, of the last LEFT_MS, -1 = none; None = not known.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
@@ -125,6 +132,7 @@ class BundleTable:
     is_non_persistent: Bools | None = None
     is_held: Bools | None = None
     moved_ms: Ints | None = None
+    left: Ints | None = None
 
     def __post_init__(self) -> None:
         """Let the names find their rows, in this table and in those that are made of it."""
@@ -138,7 +146,10 @@ class BundleTable:
         return {name: row for name, row in found.items() if row >= 0}
 
     def are_named(self, names: Iterable[str]) -> Bools:
-        """Which rows these are, bool[m]; who isn't there is passed over."""
+        """Return the rows with these names, bool[m].
+
+        Names that are not in the table are ignored.
+        """
         is_named = np.zeros(len(self.names), dtype=np.bool_)
         is_named[list(self.rows_of(names).values())] = True
         return is_named
@@ -146,11 +157,11 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """Which bundles hold how many partitions of which partitioned topics, k rows in any order.
+    """Partitions of partitioned topics in each bundle, k rows in any order.
 
     rows: int64[k] of the bundle table. topic: int64[k], index into `keys`. count: int64[k], at
-    least 1. keys: int64[g], each topic's namespace (index into the table's) and MARK_BITS that tell
-    it from the namespace's others.
+    least 1. keys: int64[g], each topic's namespace (index into the table's) and MARK_BITS bits that
+    distinguish it from the namespace's others.
     """
 
     rows: Ints
@@ -159,7 +170,10 @@ class Partitions:
     keys: Ints
 
     def name(self, topic: int, namespaces: Sequence[str]) -> str:
-        """What a topic is remembered by: "acme/orders/0x1c291ca3"; its name is known to nobody."""
+        """Return the key that stands for a topic, such as "acme/orders/0x1c291ca3".
+
+        The topic's name is not known.
+        """
         key = int(self.keys[topic])
         return f"{namespaces[key >> MARK_BITS]}/0x{key & (1 << MARK_BITS) - 1:08x}"
 
@@ -170,12 +184,12 @@ NO_PARTITIONS = Partitions(rows=_NO_ROWS, topic=_NO_ROWS, count=_NO_ROWS, keys=_
 
 
 def no_partitions() -> Partitions:
-    """What is known where nobody has reported partitioned topics."""
+    """Return the value used when no broker has reported partitioned topics."""
     return NO_PARTITIONS
 
 
 def nothing_known(bundle: str) -> TopicLoads | None:
-    """What is known of a bundle's topics when nobody has reported them."""
+    """Return None: no broker has reported the bundle's topics."""
     del bundle
     return None
 
@@ -186,11 +200,7 @@ class Snapshot:
 
     topics_of: what is known of a bundle's topics, by its full name; None = nothing. partitions: of
     partitioned topics, worked out when it is asked for. policies: where
-    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it. others:
-    float64[n, 4], what other shards' bundles carry on each broker, as `BundleTable.short`; None =
-    the cluster has no other shards. gives: float64[n], the part of what a broker has too much that
-    is this shard's to take now, 0..1; None = all of it. turns: how many other shards place bundles
-    before this one, and how many after it.
+    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
     split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
     """
 
@@ -201,7 +211,4 @@ class Snapshot:
     partitions: Callable[[], Partitions] = no_partitions
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
-    others: Floats | None = None
-    gives: Floats | None = None
-    turns: tuple[int, int] = (0, 0)
     split_algorithms: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""What a strategy's record says, whichever half it is: shedding or placement.
+"""Common fields of a strategy's record, for shedding and placement.
 
-Decides nothing. The records stand in `plan.shed.registry` and `plan.place.registry`; what lists,
-checks, draws or runs strategies reads them there. Source: ours.
+The records are in `plan.shed.registry` and `plan.place.registry`. Code that lists, checks, draws or
+runs strategies reads them there.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""What a planning cycle saw: every candidate, each verdict, the number that decided.
+"""Trace of a planning cycle: candidates, verdicts and the deciding numbers.
 
-Decides nothing. Phases add to it; `rows` turns it into one row a candidate, on demand, because a
-full trace of 100,000 bundles is too much to make rows of in every cycle. Source: ours.
+Phases add to it; `rows` turns it into one row per candidate, on demand. A full trace of 100,000
+bundles is too large to turn into rows in every cycle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,10 @@ from lbcore.plan.snapshot import Floats, Ints
 
 
 class CandidateVerdict(str, Enum):
-    """Why a candidate was taken or not, beside the filters' and the split phase's own verdicts."""
+    """Reason that a candidate was taken or not.
+
+    The filters and the split phase have verdicts of their own beside these.
+    """
 
     TAKEN = "taken"
     RUNNER_UP = "runner_up"
@@ -85,12 +88,12 @@ class BrokerNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRows:
-    """Why each of k bundles went where it went.
+    """Reasons for the placement of k bundles.
 
-    subject: int64[k], index into `subjects`; others: the same of those that were placed too, and
-    of which no more is kept. chosen, runner_up: int64[k], broker index, -1 = none;
-    number, runner_up_number: float64[k], what decided. verdicts: int8[k, n], each broker's, index
-    into `labels`; 0 = it stood to choose.
+    subject: int64[k], index into `subjects`; others: the same of bundles that were also placed, and
+    of which nothing more is kept. chosen, runner_up: int64[k], broker index, -1 = none; number,
+    runner_up_number: float64[k], the deciding number. verdicts: int8[k, n], each broker's, index
+    into `labels`; 0 = it was a candidate.
     """
 
     phase: str
@@ -129,11 +132,12 @@ class PlacementRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeRows:
-    """How far each broker is from giving something. verdicts: one a broker, "" = not judged.
+    """Distance of each broker from giving bundles.
 
-    movable: int64[n], its bundles that may move. takers: int64[n], other brokers that filters admit
-    for any of these. refusals: why the broker that it is compared with may take none of them, a
-    filter's label, "" = it may take some, or there is no such broker.
+    verdicts: one per broker, "" = not judged. movable: int64[n], its bundles that may move. takers:
+    int64[n], other brokers that filters admit for any of these. refusals: a filter's label, the
+    reason the broker that it is compared with may take none of them. "" = it may take some, or
+    there is no such broker.
     """
 
     phase: str
@@ -149,7 +153,10 @@ Part: TypeAlias = Columns | BrokerNumbers | PlacementRows | GaugeRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What the phases saw, in order. numbers: "phase.name" → number of the whole cycle."""
+    """Records of the phases, in order.
+
+    numbers: "phase.name" → number of the whole cycle.
+    """
 
     brokers: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -197,7 +204,10 @@ class Trace:
             )
 
     def counts(self) -> dict[str, int]:
-        """How many bundles got each verdict, by "phase.verdict"; placements are not counted."""
+        """Return the number of bundles per verdict, by "phase.verdict".
+
+        Placements are not counted.
+        """
         found: dict[str, int] = {}
         for part in self.parts:
             if not isinstance(part, Columns):

@@ -50,12 +50,12 @@ def invalid_value(reason: str = "") -> PulsarError:
 
 
 def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
-    """What one key and its value change, together with what must change with it.
+    """Return the changes of one key and value, with those that must accompany it.
 
-    config: in force now. A shedding strategy that plans destinations takes its placement with it,
-    and one that doesn't leaves no placement behind that only works with such a one: Pulsar's path
-    takes one key at a time, and half of the change would be refused. Raises ConfigError, also for
-    a class that Pulsar's manager of this configuration can't load.
+    config: in force now. A shedding strategy that plans destinations sets its own placement, too.
+    One that doesn't resets a placement that only works with such a strategy. Pulsar's path takes
+    one key at a time, and half of the change would be refused. Raises ConfigError, also for a class
+    that Pulsar's manager of this configuration can't load.
     """
     if named_by(key) not in ((_SHEDDING,), (_PIPELINE,)):
         return {key: value}
@@ -80,9 +80,9 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
 
 
 def resets_of(key: str, config: Config, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is reset with a key: of two strategies that suit only together both.
+    """Return the keys reset with a key: both of two strategies that need each other.
 
-    config: of the files; settings: what commands have changed.
+    config: of the files. settings: as changed by commands.
     """
     names = named_by(key) or (key,)
     left = {name: value for name, value in settings.items() if name not in names}
@@ -93,11 +93,11 @@ def resets_of(key: str, config: Config, settings: Mapping[str, Any]) -> tuple[st
 
 
 def overrides(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What has been changed while running. settings: by "section.name", as commands have set it.
+    """Return the settings changed at runtime, by key.
 
-    Under the preferred spelling of Pulsar's key, or our own where Pulsar has none that a command
-    may change: each name that is listed can be deleted. Of several
-    settings behind one key the first in the order of declaration speaks.
+    settings: by "section.name", as commands have set it. The keys are the preferred spelling of
+    Pulsar's key, or our own where Pulsar has none that a command may change: each listed name can
+    be deleted. Of several settings behind one key, the first in the order of declaration counts.
     """
     found: dict[str, str] = {}
     for entry in SETTINGS.values():

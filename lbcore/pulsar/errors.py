@@ -19,7 +19,7 @@ _UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\n"
 
 
 class PulsarError(Exception):
-    """What Pulsar answers instead of doing what was asked."""
+    """Pulsar's error response to a request that it refuses."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)

@@ -84,7 +84,10 @@ def broker_data(
 
 
 def role_of(names: Sequence[str], policy: IsolationPolicy) -> str | None:
-    """What a broker is to a policy, by any of its names: PRIMARY, SECONDARY or None."""
+    """Return a broker's role in a policy: PRIMARY, SECONDARY or None.
+
+    names: any of the broker's names may match.
+    """
     if matches_any(policy.primary, *names):
         return PRIMARY
     return SECONDARY if matches_any(policy.secondary, *names) else None

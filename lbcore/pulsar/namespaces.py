@@ -32,7 +32,7 @@ class Creation:
 
 
 def read_creation(namespace: str, body: Any) -> Creation:
-    """What a PUT of a namespace asks for; raises PulsarError.
+    """Return the creation requested by a PUT of a namespace; raises PulsarError.
 
     body: Policies or BundlesData as decoded JSON, None for neither. The hash function is chosen by
     the property "ballast.hash", which is ours.

@@ -19,7 +19,7 @@ class ListenerUrls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddress:
-    """What a client is told about a broker. URLs are "" where the broker has none.
+    """Broker address as given to clients; a URL is "" where the broker has none.
 
     `body` is the JSON of a lookup's answer without a listener name, made once per change of the
     broker instead of once per request.

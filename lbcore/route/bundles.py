@@ -22,7 +22,7 @@ _OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING, State.SPLITTING})
 
 
 class Unsound(str, Enum):
-    """Why bundles must not be answered from; also the label of the refusals metric."""
+    """Reason for not answering from bundles; also the label of the refusals metric."""
 
     GAP = "gap"
     OVERLAP = "overlap"
@@ -58,10 +58,10 @@ class BundleRoute:
 
 
 def serving_broker(route: BundleRoute) -> str:
-    """Whom a client is sent to: the owner, in a transition the coming one, "" for nobody.
+    """Return the broker for a client: the owner, or in a transition the coming one.
 
-    Owned, Assigning, Releasing → destination (a Releasing without one: nobody); Splitting → source;
-    Init, Free, Deleted → nobody.
+    "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
+    Splitting → source; Init, Free, Deleted → nobody.
     """
     state = route.state
     if state in _TO_DESTINATION:
@@ -147,7 +147,7 @@ class NamespaceRoutes:
 
 
 def find_unsound(live: Sequence[BundleRoute]) -> Unsound | None:
-    """What is wrong with the live bundles of a namespace (ascending), None when nothing is.
+    """Return the fault of a namespace's live bundles (ascending); None if none.
 
     They must divide the hash space without gap or overlap, and each that is owned or in a
     transition that has an owner must name it.

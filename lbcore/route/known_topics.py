@@ -1,9 +1,9 @@
-"""Which topics exist by name: those that were created here.
+"""Topics known by name: those that were created here.
 
-Decides which names a namespace lists, and where each topic lies; that a topic which nobody knows
-may be created by its first producer is Pulsar's rule of auto-creation, so an unknown one is no
-error. Brokers report topics by hash to the balancer alone, which counts them. Feeds the admin
-service. Source: ours; what counts as one topic is Pulsar 4.0.8's PersistentTopicsBase and
+Decides which names a namespace lists, and where each topic lies. By Pulsar's rule of auto-creation,
+the first producer may create a topic that nobody knows, so an unknown one is no error. Brokers
+report topics by hash to the balancer alone, which counts them. Feeds the admin service. Source for
+what counts as one topic: Pulsar 4.0.8's PersistentTopicsBase and
 NamespaceService.getListOfPersistentTopics.
 """
 
@@ -87,11 +87,11 @@ class KnownTopics:
         return self.partitioned.get(topic, 0)
 
     def is_served(self, topic: str) -> bool:
-        """Whether a name is one of `names`. O(1)."""
+        """True if the name is one of `names`. O(1)."""
         return topic in self.single or self._is_partition(topic)
 
     def exists(self, topic: str) -> bool:
-        """Whether a name is one of `names`, or a partitioned topic's. O(1)."""
+        """True if the name is one of `names`, or a partitioned topic's. O(1)."""
         return topic in self.partitioned or self.is_served(topic)
 
     def _is_partition(self, topic: str) -> bool:
@@ -119,7 +119,7 @@ def in_text_order(count: int) -> Iterator[int]:
 
 
 def is_of(topic: str, domain: Domain | None) -> bool:
-    """Whether a full name is of a domain; of any when it is None."""
+    """True if a full name is in the domain; None = any domain."""
     return domain is None or topic.startswith(f"{domain.value}://")
 
 
@@ -129,13 +129,13 @@ def position(topic: str, function: HashFunction) -> int:
 
 
 def is_in(at: int, route: BundleRoute) -> bool:
-    """Whether a hash lies in a bundle."""
+    """True if the hash is in the bundle's range."""
     last = route.upper if route.upper == FULL_UPPER else route.upper - 1
     return route.lower <= at <= last
 
 
 def is_meant(topic: str, wanted: frozenset[str]) -> bool:
-    """Whether a topic, or the partitioned one it is of, is among those that `asked_for` gave."""
+    """True if a topic or its partitioned topic is among those given by `asked_for`."""
     return topic in wanted or strip_partition(topic) in wanted
 
 

@@ -2,7 +2,7 @@
 
 Decides that one record is asked for at most once in five seconds by each process, and that all who
 ask within the same five seconds send a command of one id, so that the balancer carries out one of
-them. Source: ours; Pulsar's brokers assign at the first lookup too (ExtensibleLoadManagerImpl).
+them. Pulsar's brokers assign at the first lookup too (ExtensibleLoadManagerImpl).
 """
 
 from collections import OrderedDict
@@ -26,9 +26,9 @@ class OwnerRequests:
         self._asked_s: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     def is_due(self, route: BundleRoute, now_s: float) -> bool:
-        """Whether to ask for an owner of this record now; then it counts as asked. O(1).
+        """True if an owner is to be requested now; the record then counts as asked. O(1).
 
-        now_s: seconds of a clock that never goes back.
+        now_s: seconds of a monotonic clock.
         """
         key = (route.bundle, route.version_id)
         if route.state is not State.FREE or now_s - self._asked_s.get(key, -_AGAIN_S) < _AGAIN_S:

@@ -1,8 +1,8 @@
-"""How a large answer is written as JSON: a slice at a time, each of bounded work.
+"""JSON encoding of large answers in slices, each of bounded work.
 
-Decides what a slice is: at most `WORK_MAX` values that are written or passed over. Who makes an
-answer says what is in it, lazily where that is much; when slices are made, and that lookups come in
-between, is the service's (`jobs.adapters.http.turns`). Source: ours.
+Decides what a slice is: at most `WORK_MAX` values that are written or passed over. The content is
+decided by the creator of the answer, lazily where it is large. The service decides when slices are
+made, and that lookups run in between (`jobs.adapters.http.fair_scheduling`).
 """
 
 import json
@@ -97,7 +97,7 @@ def _write_list(items: Iterable[Any]) -> Iterator[tuple[str, int]]:
 
 
 def is_small(value: Any) -> bool:
-    """Whether one slice writes all of a value."""
+    """True if one slice writes the whole value."""
     return _weight(value, WORK_MAX) < WORK_MAX
 
 

@@ -2,8 +2,8 @@
 
 Decides the bundle of a topic and what a lookup says about it. A snapshot never changes: the next
 one is made from it by copying what a change touches, and readers swap the whole. Where records come
-from, and when to swap, is the follower's (`jobs.adapters.following.delta_follower`).
-Source: ours; the answers are those of Pulsar's extensible load manager (4.0.8).
+from, and when to swap, is the follower's (`jobs.adapters.following.delta_follower`). The answers
+are those of Pulsar's extensible load manager (4.0.8).
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ DIGESTS: Mapping[HashFunction, Digest] = {
 
 
 class LookupOutcome(str, Enum):
-    """What a lookup came to; also the label of the lookups metric."""
+    """Outcome of a lookup; also the label of the lookups metric."""
 
     FOUND = "found"
     NAMESPACE_NOT_FOUND = "namespace_not_found"
@@ -113,9 +113,10 @@ class LookupSnapshot:
         return routes[bisect_right(lowers, digest(full.encode("utf-8", "replace"))) - 1]
 
     def answer(self, topic: str, listener: str = "") -> Answer:
-        """What a client that asks for the topic is told; raises InvalidNameError as `lookup`.
+        """Return the answer to a client's lookup of the topic.
 
         listener: name of the advertised listener whose addresses the client wants, "" for none.
+        Raises InvalidNameError as `lookup`.
         """
         route = self.lookup(topic)
         if route is None:

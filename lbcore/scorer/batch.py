@@ -1,6 +1,6 @@
-"""What one batch of a scorer adds up to, while it is worked on, and the way back to a savepoint.
+"""Working state of one scorer batch, and restoring it to a savepoint.
 
-Decides nothing. Part of `scorer`. Source: ours.
+Part of `scorer`.
 """
 
 from collections import Counter
@@ -24,13 +24,12 @@ PENDING_BYTES = 67_108_864
 
 @dataclass(slots=True)
 class ScorerBatch:
-    """What one batch adds up to, while it is worked on.
+    """Working state and results of one batch.
 
-    not_kept: "TOPIC:REASON" → refused messages that are not in `rejected`, which has
-    refused_bytes.
+    not_kept: "TOPIC:REASON" → refused messages that are not in `rejected`, which has refused_bytes.
 
-    before: tracks as the batch found them; tracks: those it has touched. loads: the track with the
-    newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
+    before: tracks at the start of the batch; tracks: those it has touched. loads: the track with
+    the newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
     """
 
     before: ScorerState
@@ -54,7 +53,10 @@ class ScorerBatch:
         self.pending_bytes = sum(track.pending_bytes for track in self.before.values())
 
     def save(self) -> Mapping[str, Any]:
-        """How the batch stands, to come back to. O(tracks touched)."""
+        """Return a savepoint of the batch.
+
+        O(tracks touched).
+        """
         named = {name: copy(getattr(self, name)) for name in _RESTORED}
         return {**named, "tracks": _copied(self.tracks), "loads": tuple(self.loads)}
 
@@ -81,7 +83,7 @@ class ScorerBatch:
         self.rejected.append(message)
 
     def close(self) -> ScorerState:
-        """What is remembered after the batch."""
+        """Return the state after the batch."""
         closed = {name: track.close() for name, track in self.tracks.items()}
         tracks = {**self.before, **closed}
         if not self.silent:

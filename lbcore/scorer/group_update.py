@@ -1,7 +1,6 @@
-"""What the scorer of one broker group tells the balancer about one micro-batch.
+"""Update for the balancer from one broker group's scorer about one micro-batch.
 
-Decides nothing. Made by `scorer`, read by `balancer`; between the two operators it travels as one
-packed row. Source: ours.
+Made by `scorer`, read by `balancer`. Between the two operators it travels as one packed row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from lbcore.wire.messages import (
     OfResources,
     Position,
     Rejected,
-    ShardLoad,
     TopicLoad,
 )
 
@@ -83,7 +81,7 @@ class Placed:
     """A message that only passes through, with its place in Kafka: its order among others."""
 
     position: Position
-    message: Acks | Command | AuditEntry | TopicLoad | ShardLoad
+    message: Acks | Command | AuditEntry | TopicLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ class GroupUpdate:
     counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
     the offset after the last row seen. not_kept: "TOPIC:REASON" → messages that were refused and
     are not in `rejected`. read_bytes: of the keys and values that were read. faults: what was put
-    aside, as `put_aside.told` says it.
+    aside, as `fault_isolation.summarize_faults` says it.
     """
 
     group: int

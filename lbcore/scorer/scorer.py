@@ -2,10 +2,9 @@
 
 Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
 judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
-keyed by a broker (commands, audit entries, what other shards carry, reports of a bundle's topics)
-passes through unjudged:
+keyed by a broker (commands, audit entries, reports of a bundle's topics) passes through unjudged:
 its group is its key's, where nothing is known of the broker that sent it. First of the two
-operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar 4.0.8's
+operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar 4.0.8's
 BrokerLoadData.update.
 """
 
@@ -15,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lbcore.machine import Care, Step
-from lbcore.put_aside import Fault, Guard, Guarded, Unguarded, told
+from lbcore.fault_isolation import Fault, FaultIsolator, Guard, Unguarded, summarize_faults
+from lbcore.machine import IsolationLevel, Step
 from lbcore.scorer.batch import PENDING_BYTES, ScorerBatch
 from lbcore.scorer.group_update import (
     TICK,
@@ -53,7 +52,6 @@ from lbcore.wire.messages import (
     Message,
     Rejected,
     RejectReason,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -92,25 +90,27 @@ class BrokerScorer:
         self._work_on(batch, events, Unguarded(), now_ms)
         return Step(state=batch.close(), effects=[self._update(batch)])
 
-    def step_apart(
+    def step_isolated(
         self,
         state: ScorerState | None,
         events: Sequence[RawMessage],
         now_ms: int,
-        care: Care,
+        level: IsolationLevel,
         error: Exception,
     ) -> Step[ScorerState, GroupUpdate]:
         """The same micro-batch, without what raises in it."""
         batch = ScorerBatch(before=state or {})
 
         def check(_: Mapping[str, Any]) -> None:
-            if care is Care.PACKED:
+            if level is IsolationLevel.PACKED:
                 self.pack(batch.close())
                 pack_update(self._update(batch))
 
-        guard = Guarded(opened=batch, check=check, refused=error if care is Care.ALL else None)
+        guard = FaultIsolator(
+            opened=batch, check=check, refused=error if level is IsolationLevel.ALL else None
+        )
         self._work_on(batch, events, guard, now_ms)
-        batch.faults = told(guard.faults)
+        batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
 
     def _work_on(
@@ -159,7 +159,7 @@ class BrokerScorer:
             self._reject(batch, event, message)
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
-        elif isinstance(message, Command | AuditEntry | TopicLoad | ShardLoad):
+        elif isinstance(message, Command | AuditEntry | TopicLoad):
             batch.placed.append(Placed(position=at, message=message))
             batch.counts["accepted"] += 1
             if isinstance(message, TopicLoad):

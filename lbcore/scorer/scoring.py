@@ -1,6 +1,6 @@
-"""How a BrokerScorer is made from the configuration: its parser and its smoothing.
+"""Construction of a BrokerScorer from the configuration: parser and smoothing.
 
-Decides nothing. Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
+Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,10 @@ def make_scorer(
 
 
 def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
-    """How messages are parsed that are the wire's JSON. loads: as for `make_scorer`."""
+    """Return the parser of messages that are the wire's JSON.
+
+    loads: as for `make_scorer`.
+    """
     prefix = config.pipeline.topic_prefix
     clusters = frozenset(config.pipeline.clusters)
     rules = ParseRules(clusters=clusters, limits=config.wire, loads=loads)

@@ -1,9 +1,9 @@
-"""What a scorer remembers of each broker: which start counts, where its topics stand, its load.
+"""State of each broker in a scorer: current start, topic positions and load.
 
-Decides which start of a broker counts: the order of broker-load does, where a start is first heard
-of. Other topics are read at other times, so what they carry of a start that is not known yet is
-early, and comes again. A start that was superseded counts again when it goes on speaking while the
-one after it does not: then that one was only a late echo. Used by `scorer`. Source: ours.
+Decides which start of a broker counts. The order of broker-load decides; a start is first heard of
+there. Other topics are read at other times. What they carry of a start that is not known yet is
+therefore early, and comes again. A start that was superseded counts again when it goes on sending
+while the one after it does not. That one was then only a late echo. Used by `scorer`.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,15 @@ STATE_SCHEMA = 2
 REINSTATED_AFTER_MS = 10_000
 _SUPERSEDED_KEPT = 16
 TRACK_KEPT_MS = 3_600_000
-"""How long a broker is remembered that says nothing. What is forgotten by then would not be used
-again: its averages are old, and no echo of an older start takes an hour. It begins anew."""
+"""Time that a silent broker is remembered, ms.
+
+What is forgotten by then would not be used again: its averages are old, and no echo of an older
+start takes an hour. It begins anew.
+"""
 
 
 class Start(str, Enum):
-    """What a message's incarnation is to its broker's track."""
+    """Relation of a message's incarnation to its broker's track."""
 
     PRESENT = "present"
     LATE = "late"
@@ -69,7 +72,7 @@ class PendingParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTrack:
-    """What is remembered of one broker: its start, where each topic stands, its smoothed load.
+    """State of one broker: its start, topic positions and smoothed load.
 
     heard_ms: Kafka's time of the start's last message of broker-load.
     """
@@ -83,7 +86,7 @@ class BrokerTrack:
 
     @property
     def pending_bytes(self) -> int:
-        """What waits for other parts."""
+        """Size of the parts that wait for other parts, bytes."""
         return self.pending.bytes if self.pending else 0
 
 
@@ -114,7 +117,7 @@ class OpenTrack:
 
     @property
     def pending_bytes(self) -> int:
-        """What waits for other parts."""
+        """Size of the parts that wait for other parts, bytes."""
         return self.pending.bytes if self.pending else 0
 
     @classmethod
@@ -130,7 +133,10 @@ class OpenTrack:
         )
 
     def close(self) -> BrokerTrack:
-        """What is remembered of it. `loads` must have been smoothed in."""
+        """Return the track to keep.
+
+        `loads` must have been smoothed in.
+        """
         return BrokerTrack(
             incarnation=self.incarnation,
             heard_ms=self.heard_ms,
@@ -161,7 +167,7 @@ def follow_start(track: OpenTrack | None, envelope: Envelope, at_ms: int) -> Ope
 
 
 def start_of(track: OpenTrack | None, envelope: Envelope) -> Start:
-    """What a message of any other topic is to the broker's track."""
+    """Return the relation of a message of any other topic to the broker's track."""
     if track is None:
         return Start.EARLY
     if envelope.incarnation == track.incarnation:

@@ -1,6 +1,6 @@
 """Rows of an array replaced, without touching the array that came in.
 
-Decides nothing. Used by every signal that keeps one row a broker or a bundle. Source: ours.
+Used by every signal that keeps one row a broker or a bundle.
 """
 
 from typing import TypeVar

@@ -1,13 +1,12 @@
-"""What messages and bytes cost: the CPU of brokers that their traffic explains.
+"""Cost of messages and bytes: the CPU of brokers explained by their traffic.
 
-Decides how it is learnt from what brokers report; `plan.shed.ballast` goes by it. Deterministic to
-the bit: sums are taken in order, and no library for linear algebra is called.
+Decides how the cost is learnt from what brokers report; `plan.shed.ballast` uses it. Deterministic
+to the bit: sums are taken in order, and no library for linear algebra is called.
 
 `fit_costs`: over all reports, cpu × capacity = idle × capacity + a × messages + b × bytes, least
-squares with no negative part. Of the eight ways to leave parts out, the one with the least residual
-whose parts are all above 0 (that of non-negative least squares, as its optimum is such a way).
-
-Source: ours.
+squares with no negative part. Of the eight ways to leave parts out, it takes the one with the least
+residual whose parts are all above 0. That is the solution of non-negative least squares, as its
+optimum is such a way.
 """
 
 from collections.abc import Mapping
@@ -48,10 +47,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What reports have said, as the sums of products that least squares need: ten numbers.
+    """Evidence from reports: the ten sums of products that least squares need.
 
-    reports: how many count, each older one a little less. products: of (capacity, messages, bytes,
-    points), row by row, the upper triangle, messages and bytes in MESSAGES and BYTES. points: sum.
+    reports: number that count, each older one a little less. products: of (capacity, messages,
+    bytes, points), row by row, the upper triangle, messages and bytes in MESSAGES and BYTES.
+    points: sum.
     """
 
     reports: float = 0.0

@@ -30,10 +30,10 @@ def ema_step(history: Floats, sample: Floats, history_weight: Floats | float) ->
 
 
 def decay_table(history_weight: float) -> Floats:
-    """What is left of history after 0, 1, 2, ... sixteenths of a period; float64[1025].
+    """Return the weight of history after 0, 1, 2, ... sixteenths of a period.
 
-    history_weight: 0..1, what one period leaves. Only square roots and products, which every CPU
-    rounds alike: a power function's last bit differs between CPUs.
+    float64[1025]. history_weight: 0..1, the weight after one period. Only square roots and
+    products, which every CPU rounds alike: a power function's last bit differs between CPUs.
     """
     factor = history_weight
     for _ in range(STEPS_PER_PERIOD.bit_length() - 1):

@@ -2,7 +2,7 @@
 
 Decides the two definitions that every report uses; nothing about what is done. A cluster's
 imbalance is that of the message rates, in and out, of its live brokers; a scenario's, whose
-brokers' capacity is known, that of their loads in percent of it. Source: ours.
+brokers' capacity is known, that of their loads in percent of it.
 """
 
 import math

@@ -1,11 +1,11 @@
-"""Which of two bundles is heavier, and the heaviest few of a broker.
+"""Order of bundles by load, and the heaviest few of a broker.
 
-Decides an order, not a move. The agent's top list, the transfer shedder and split decisions use
-it. Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TopKBundles.
+Decides an order, not a move. The agent's top list, the transfer shedder and split decisions use it.
+Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TopKBundles.
 
-Bucket numbers are compared, field after field, the first difference wins: throughput in,
-throughput out (100,000 bytes/s a bucket), message rate in plus out (100 msg/s), sessions (500) and
-cache (100,000 bytes). They are rounded: 149 and 151 msg/s differ.
+Bucket numbers are compared, field after field, and the first difference wins. Fields: throughput
+in, throughput out (100,000 bytes/s per bucket), message rate in plus out (100 msg/s), sessions
+(500) and cache (100,000 bytes). They are rounded: 149 and 151 msg/s differ.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,10 @@ def top_bundles(stats: Floats, limit: int) -> Ints:
 
 
 def has_throughput(stats: Floats) -> NDArray[np.bool_]:
-    """Which bundles TopKBundles looks at: those whose throughput in plus out is not 0."""
+    """Return the bundles that TopKBundles considers.
+
+    Those with throughput in plus out other than 0.
+    """
     busy: NDArray[np.bool_] = stats[:, THROUGHPUT_IN] + stats[:, THROUGHPUT_OUT] != 0
     return busy
 

@@ -1,11 +1,11 @@
-"""When a broker publishes its load report.
+"""Rule for publishing a broker's load report.
 
-Decides only that. The agent and the simulated fleet ask it. Source: Pulsar 4.0.8
+The agent and the simulated fleet use it. Source: Pulsar 4.0.8
 ModularLoadManagerImpl.needBrokerDataUpdate and BrokerLoadDataReporter.needBrokerDataUpdate.
 
-Both compare with the last *published* data, so slow drift adds up, and both tests are strict:
-with the default of 10 percent a usage that went from 0.50 to 0.60 (10 points) stays unreported,
-0.50 to 0.61 is reported.
+Both compare with the last *published* data, so slow drift adds up, and both tests are strict. With
+the default of 10 percent, a usage that went from 0.50 to 0.60 (10 points) stays unreported; 0.50 to
+0.61 is reported.
 """
 
 import math
@@ -18,7 +18,7 @@ from lbcore.wire.messages import TRAFFIC, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedLoad:
-    """What the rule compares.
+    """Load values that the rule compares.
 
     usage: 1.0 = 100 %; the weighted one (`weighted_usage`) for the modular manager, the unweighted
     one for the extensible. rate: msg/s in plus out. throughput: bytes/s in plus out.
@@ -52,7 +52,10 @@ def reported_load(
 def should_report(
     last: ReportedLoad, now: ReportedLoad, elapsed_ms: int, config: SignalsConfig
 ) -> bool:
-    """Whether `now` is published, `elapsed_ms` after `last` was (a first report: infinitely)."""
+    """True if `now` must be published, `elapsed_ms` after `last` was.
+
+    For a first report, the elapsed time is infinite.
+    """
     if elapsed_ms > config.report_max_interval_ms:
         return True
     change = max(

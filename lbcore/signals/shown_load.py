@@ -3,7 +3,7 @@
 Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
 usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
 highest over the mean of the live brokers' message rates. The job writes usage by `usage_of`, so
-that the metrics, the tables and SQL have the same number. Source: ours.
+that the metrics, the tables and SQL have the same number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from lbcore.signals.usage import weighted_usage
 Row = Mapping[str, Any]
 
 SHOWN_MS = 600_000
-"""How long a row is shown: of a broker that is heard there is one a minute."""
+"""Time a row is shown, ms; a broker that is heard has one row a minute."""
 _NOT_HEARD = frozenset({"silent", "forgotten"})
 
 

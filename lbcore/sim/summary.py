@@ -1,19 +1,22 @@
 """The numbers of a run: balance, moves, thrash, recovery times, percentiles.
 
 Decides only how each number is defined; each has a worked example in its tests. `jobs.run_local`
-and the simulator collect the inputs. Source: ours; definitions as published with every figure:
-imbalance = max / mean; floor-adjusted = max / max(mean, hottest bundle); thrash = moves that
-return a bundle to an owner it left less than an hour before / moves.
+and the simulator collect the inputs. Definitions as published with every figure: imbalance = max /
+mean; floor-adjusted = max / max(mean, hottest bundle); thrash = moves that return a bundle to an
+owner it left less than an hour before / moves.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
 HOUR_MS = 3_600_000
+_TREND_EXPONENT = 0.8
+"""asim's choice: at most 1, or a series that goes further up could have less variation."""
 
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
@@ -58,7 +61,7 @@ def balance(samples: Iterable[LoadSample], from_ms: int, to_ms: int) -> Balance:
 
 
 def first_all_open_ms(samples: Iterable[LoadSample], bundles: int) -> int | None:
-    """When all bundles were open for the first time, None = never."""
+    """Return the first time at which all bundles were open, None = never."""
     return next((sample.at_ms for sample in samples if sample.bundles_open >= bundles), None)
 
 
@@ -119,6 +122,24 @@ def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
     return returns / len(made) if made else 0.0
 
 
+def trend_discounted_variation(values: Sequence[float]) -> float:
+    """Return the total variation of a series, with the variation along its trend discounted.
+
+    0 for a series of one direction, nearly the total variation for one without a trend. With u up
+    and d down, m the smaller and a = (m / the greater) ** 0.8: a (u + d) + (1 - a) m. Worked:
+    [0, 3, 2, 3] has u = 4 and d = 1, so a = 0.33 and the result is 2.32. Source: CockroachDB's
+    asim (history/thrashing.go), which calls it tdtv.
+    """
+    steps = [after - before for before, after in pairwise(values)]
+    up = math.fsum(step for step in steps if step > 0)
+    down = math.fsum(-step for step in steps if step < 0)
+    least = min(up, down)
+    if least == 0:
+        return 0.0
+    share: float = (least / max(up, down)) ** _TREND_EXPONENT
+    return share * (up + down) + (1.0 - share) * least
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleOpened:
     """A broker opened a bundle: from then on it serves it."""
@@ -143,9 +164,10 @@ class Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How a crash ended. Durations count from the last report; None where nothing is served yet.
+    """Recovery from a crash.
 
-    unserved: the bundles that nobody has opened again.
+    Durations count from the last report; None where nothing is served yet. unserved: the bundles
+    that no broker has opened again.
     """
 
     broker: str
@@ -156,11 +178,11 @@ class Recovery:
 
 
 def recovery(crash: Crash, opened: Iterable[BundleOpened]) -> Recovery:
-    """When the bundles of a crashed broker were served again.
+    """Return the recovery of the bundles of a crashed broker.
 
-    *Served again* = opened after the crash, by whichever broker, or in the shape of children that
-    cover its range. O(opened log), plus the opened bundles of its namespace for each bundle that
-    isn't opened as it was.
+    *Served again* = opened after the crash, by whichever broker, or as children that cover its
+    range. O(opened log opened), plus the opened bundles of its namespace for each bundle that isn't
+    opened as it was.
     """
     later = sorted(
         (event for event in opened if event.at_ms > crash.killed_at_ms),
@@ -205,7 +227,10 @@ def _end(upper: int) -> int:
 
 
 def _covered_at(bundle: str, spans: Mapping[str, Sequence[_Span]]) -> int | None:
-    """When spans in the order of time had covered the bundle: cut each out of what is left."""
+    """Return the time at which spans had covered the bundle, None = never.
+
+    spans: in order of time. Each is cut out of what is left of the bundle's range.
+    """
     namespace, lower, upper = parse_bundle(bundle)
     gaps = [(lower, _end(upper))]
     for span in spans.get(namespace, ()):

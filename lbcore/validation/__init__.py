@@ -1,1 +1,4 @@
-"""Whether settings suit each other and the strategies: of files, commands, and a broker.conf."""
+"""Validation of settings with each other and the strategies.
+
+For settings of files, of commands, and of a broker.conf.
+"""

@@ -1,13 +1,14 @@
-"""Whether settings suit each other: errors stop a start, warnings say what can't work as meant.
+"""Compatibility check of settings: errors stop a start, warnings do not.
 
-Decides nothing about single values (`config.values`). `ballast config check`, the start of every
-process and the command that changes settings run it. Source: Pulsar 4.0.8 where a class is named,
-the pathologies of its shedders' documentation, and ours.
+Warnings tell what can't work as intended. Decides nothing about single values (`config.values`).
+`ballast config check`, the start of every process and the command that changes settings run it.
+Source: Pulsar 4.0.8 where a class is named, the pathologies of its shedders' documentation, and
+ours.
 """
 
 from collections.abc import Callable, Iterator
 
-from lbcore.config.cluster import EXTERNAL, SHADOWS_MAX
+from lbcore.config.cluster import EXTERNAL
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.findings import ConfigFinding, UsageGaps, error, warning
 from lbcore.config.ownership import FENCING_LEASE
@@ -93,20 +94,6 @@ def _check_strategies(config: Config) -> Iterator[ConfigFinding]:
             yield error(key, detail)
 
 
-def _check_shadows(config: Config) -> Iterator[ConfigFinding]:
-    known, names = shedding_names(config), [shedding_name(one) for one in config.cluster.shadow]
-    for name in names:
-        if name not in known:
-            yield error("cluster.shadow", f"{name!r} is no strategy: take {', '.join(known)}")
-        elif name in config.own and config.own[name].problem:
-            yield warning("cluster.shadow", config.own[name].problem)
-    if len(set(names)) < len(names):
-        yield error("cluster.shadow", f"names one twice: {', '.join(names)}; once is enough")
-    if len(names) > SHADOWS_MAX:
-        detail = f"{len(names)} would plan beside the acting strategy, at most {SHADOWS_MAX} can"
-        yield error("cluster.shadow", detail)
-
-
 def _check_sections(config: Config) -> Iterator[ConfigFinding]:
     for name in sorted(config.per_cluster.keys() - set(config.pipeline.clusters)):
         detail = "is not in pipeline.clusters, so this job reads nothing of it"
@@ -119,16 +106,6 @@ def _check_clusters(config: Config) -> Iterator[ConfigFinding]:
         yield error("pipeline.clusters", "names none, so nothing would be balanced: name one")
     if len(set(names)) < len(names):
         yield error("pipeline.clusters", f"names one twice: {', '.join(names)}; once is enough")
-
-
-def _check_shards(config: Config) -> Iterator[ConfigFinding]:
-    names, served = config.cluster.shards, config.pipeline.clusters
-    if len(set(names)) < len(names):
-        yield error("cluster.shards", f"names one twice: {', '.join(names)}; once is enough")
-    unknown = [name for name in names if name not in served]
-    if unknown:
-        detail = f"{unknown[0]!r} is not in pipeline.clusters: one job serves all shards"
-        yield error("cluster.shards", detail)
 
 
 def _check_intervals(config: Config) -> Iterator[ConfigFinding]:
@@ -186,7 +163,7 @@ def _check_fencing(config: Config) -> Iterator[ConfigFinding]:
         yield error("agent.agent_lease_ms", detail)
     elif config.pipeline.plan_lag_max_ms > config.agent.agent_lease_ms:
         detail = (
-            f"{config.agent.agent_lease_ms} is below plan_lag_max_ms ="
+            f"{config.agent.agent_lease_ms} is below the largest lag of a plan,"
             f" {config.pipeline.plan_lag_max_ms}: a broker that returns may serve again while a"
             " late batch still gives its bundles away"
         )
@@ -225,13 +202,6 @@ def _check_authority(config: Config) -> Iterator[ConfigFinding]:
 
 
 def _check_reports(config: Config) -> Iterator[ConfigFinding]:
-    agent, wire = config.agent, config.wire
-    if agent.bundles_per_part > wire.max_bundles_per_message:
-        detail = (
-            f"{agent.bundles_per_part} is above wire.max_bundles_per_message ="
-            f" {wire.max_bundles_per_message}: such reports would be rejected"
-        )
-        yield error("agent.bundles_per_part", detail)
     signals = config.signals
     if signals.report_check_ms > signals.report_max_interval_ms:
         detail = f"must be at most report_max_interval_ms = {signals.report_max_interval_ms}"
@@ -239,7 +209,7 @@ def _check_reports(config: Config) -> Iterator[ConfigFinding]:
     if signals.usage_lag_ms >= config.shedding.adjust_max_ms:
         detail = (
             f"with usage_cadence_ms it is {signals.usage_lag_ms}, and must be below"
-            f" shedding.adjust_max_ms = {config.shedding.adjust_max_ms}: a move would be forgotten"
+            f" {config.shedding.adjust_max_ms}: a move would be forgotten"
             " before usages can show it"
         )
         yield error("signals.usage_window_ms", detail)
@@ -332,7 +302,7 @@ def _check_weights(config: Config) -> Iterator[ConfigFinding]:
 
 
 def _has_setting(config: Config, key: str) -> bool:
-    """Whether the shedding strategy that is set reads a setting."""
+    """True if the configured shedding strategy reads the setting."""
     strategy = find_shedding(config)
     return strategy is not None and key in strategy.settings
 
@@ -349,9 +319,7 @@ def _set_strategies(config: Config) -> Iterator[Strategy]:
 
 _CHECKS: tuple[Check, ...] = (
     _check_strategies,
-    _check_shadows,
     _check_clusters,
-    _check_shards,
     _check_intervals,
     _check_liveness,
     _check_fencing,

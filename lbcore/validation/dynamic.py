@@ -1,8 +1,9 @@
-"""Which of the settings that commands have changed suit the files of now; the others are set aside.
+"""Selection of dynamic settings compatible with the present files.
 
-Decides that files and code may change under settings that were right when they were made: a key
-that this version doesn't know, a value out of a narrower range, two that no longer suit each other
-or the files. As few as can be found are set aside, the same whenever it is asked. Source: ours.
+The others are set aside. Files and code may change under settings that were valid when they were
+made. Examples: a key that this version doesn't know, a value outside a narrower range, or two
+settings that no longer suit each other or the files. As few as can be found are set aside, the same
+on every call.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -62,7 +63,10 @@ def _kept(config: Config, values: Values, known: Collection[str]) -> Values:
 
 
 def _ways(names: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """What to leave out, in the order in which it is tried: what is known, then one, then two."""
+    """Yield the sets of names to leave out, in the order of trial.
+
+    Known ones first, then one name, then two.
+    """
     yield from combinations(known, 1)
     yield from combinations(known, 2)
     yield tuple(known)
@@ -81,7 +85,7 @@ def _one_by_one(config: Config, values: Values) -> Values:
 
 
 def _refusal(config: Config, values: Values) -> ConfigError | None:
-    """Why the files' configuration can't be changed by these values; None = it can."""
+    """Return the error of applying the values to the files' configuration, if any."""
     try:
         require_suitable(changed(config, values))
     except ConfigError as error:

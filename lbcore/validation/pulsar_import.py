@@ -74,7 +74,7 @@ _EVERY_BROKERS = (
 """Keys that are not about balancing, one of which every broker.conf has."""
 
 _NOTHING = ("", "[]", "None", "Optional.empty")
-"""How a key without a value is written."""
+"""Spellings of a key without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +96,15 @@ class ImportedConfig:
 
     @property
     def is_obeyed(self) -> bool:
-        """Whether the configuration behaves in everything as the file says."""
+        """True if the configuration behaves in every respect as the file says."""
         return not self.refused and not self.disobeyed
 
 
 def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
-    """What a file's keys mean. rules: whose, "" = those of the release that the keys are of.
+    """Return the configuration that a file's keys mean.
 
-    Raises ConfigError for a value that can't be used.
+    rules: release whose rules apply, "" = those of the release that the keys are of. Raises
+    ConfigError for a value that can't be used.
     """
     manager = trim(keys.get(MANAGER, "")) or java_class(LOAD_MANAGERS[MODULAR])
     strange = tuple(_no_broker_conf(keys)) or tuple(_unknown_classes({**keys, MANAGER: manager}))
@@ -143,7 +144,10 @@ def _key_of_4_2(keys: Mapping[str, str]) -> str:
 
 
 def _of_either_5_0(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
-    """What a modular file of 5.0 leaves to a default that 5.0.0-M1 and 5.0.0 do not share."""
+    """Yield the keys left to a default that differs between 5.0.0-M1 and 5.0.0.
+
+    For a file of 5.0 with the modular manager.
+    """
     is_of_5_0 = any(key in keys for key in KEYS_SINCE_5_0)
     if config.filters.pipeline == EXTENSIBLE or not is_of_5_0:
         return

@@ -1,7 +1,7 @@
-"""How the arguments of a command are declared: a frozen dataclass a kind, a reader a field.
+"""Declaration of a command's arguments: a dataclass per kind, a reader per field.
 
-Decides the rules that hold for every kind: what is missing, of the wrong form or not known is
-refused with a sentence for the one who asked. The kinds stand in `wire.kinds`. Source: ours.
+The dataclasses are frozen. Decides the rules that hold for every kind. An argument that is missing,
+malformed or unknown is refused with a sentence for the sender. The kinds are in `wire.kinds`.
 """
 
 import re
@@ -33,7 +33,7 @@ _MAX_FLOAT = 1.7976931348623157e308
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """What is declared of one argument beside its name, type and default."""
+    """Declaration of one argument, beside its name, type and default."""
 
     read: Reader
     doc: str

@@ -1,7 +1,7 @@
-"""What comes on broker-load: ticks, shards' loads, heartbeats, and a broker's own load.
+"""Messages of broker-load: ticks, heartbeats, and a broker's own load.
 
-Decides which of these a message is: by its key a tick or a shard's, without any field of load a
-heartbeat. Source: Pulsar's LocalBrokerData (4.0.8); tick, shard, labels and draining are ours.
+A message is a tick by its key, and a heartbeat without any field of load. Source: Pulsar's
+LocalBrokerData (4.0.8); tick, labels and draining are ours.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,27 @@ from lbcore.wire import fields
 from lbcore.wire.envelope import Context, check_key, read_envelope
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import (
+    NOT_REPORTED,
     TRAFFIC,
     BrokerLoad,
     Envelope,
     Floats,
     Heartbeat,
     RejectReason,
-    ShardLoad,
     Tick,
 )
 from lbcore.wire.rules import MAX_NUMBER, MIN_POSITIVE_LIMIT
 
 TICK_KEY = "~tick"
-SHARD_KEY = "~shard"
 COUNTS = ("numTopics", "numBundles", "numConsumers", "numProducers")
 URLS = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
 VERSIONS = ("brokerVersionString", "loadManagerClassName")
+OFFERED = "msgRateOffered"
 LOAD_FIELDS = frozenset(
-    (*WIRE_NAMES, *TRAFFIC, *COUNTS, *URLS, *VERSIONS, "advertisedListeners", "labels", "draining")
+    (
+        *(*WIRE_NAMES, *TRAFFIC, OFFERED, *COUNTS, *URLS, *VERSIONS),
+        *("advertisedListeners", "labels", "draining"),
+    )
 )
 """Any of these makes a load of a heartbeat."""
 
@@ -39,13 +42,8 @@ MAX_LISTENERS = 100
 MAX_CAPACITY = 1e6
 
 
-def read_broker_load(
-    message: Mapping[str, Any], context: Context
-) -> Tick | ShardLoad | Heartbeat | BrokerLoad:
+def read_broker_load(message: Mapping[str, Any], context: Context) -> Tick | Heartbeat | BrokerLoad:
     """A message of broker-load."""
-    if context.key.endswith(f"/{SHARD_KEY}"):
-        check_key(context, SHARD_KEY)
-        return _read_shard(message, context)
     if context.key.endswith(f"/{TICK_KEY}"):
         check_key(context, TICK_KEY)
         return Tick(cluster=context.cluster, number=fields.integer(message, "tick"))
@@ -54,31 +52,6 @@ def read_broker_load(
     if LOAD_FIELDS.isdisjoint(message):
         return Heartbeat(envelope=envelope)
     return read_load(message, envelope, context.limits.max_text_chars)
-
-
-def _read_shard(message: Mapping[str, Any], context: Context) -> ShardLoad:
-    limits = context.limits
-    carried = fields.mapping(message, "carried")
-    items = fields.column(carried, "name", limits.max_bundles_per_message)
-    brokers = fields.names(items, "name", limits.max_name_chars)
-    if len(set(brokers)) < len(brokers):
-        detail = f"broker {fields.shown(fields.first_double(brokers))} comes twice"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
-    return ShardLoad(
-        cluster=context.cluster,
-        shard=fields.name(message, "shard", limits.max_name_chars),
-        at_ms=fields.integer(message, "at"),
-        brokers=brokers,
-        carried=_traffic(carried, len(brokers), context),
-        before=_traffic(fields.mapping(message, "before"), len(brokers), context),
-    )
-
-
-def _traffic(columns: Mapping[str, Any], rows: int, context: Context) -> Floats:
-    most = context.limits.max_bundles_per_message
-    return fields.table(
-        {name: fields.column(columns, name, most) for name in TRAFFIC}, rows, frozenset()
-    )
 
 
 def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) -> BrokerLoad:
@@ -106,6 +79,7 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
             labels, "capacity", minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY, default=1.0
         ),
         is_draining=fields.flag(message, "draining", default=False),
+        offered_msg_rate=_offered(message),
     )
 
 
@@ -113,7 +87,7 @@ def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
     """Refuse a field of LOAD_FIELDS that is there and that `read_load` would refuse."""
     if field in WIRE_NAMES:
         _resource(message, field)
-    elif field in TRAFFIC:
+    elif field in TRAFFIC or field == OFFERED:
         fields.number(message, field)
     elif field in COUNTS:
         fields.count(message, field)
@@ -121,6 +95,10 @@ def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
         _listeners(message, max_chars)
     else:
         fields.text(message, field, max_chars)
+
+
+def _offered(message: Mapping[str, Any]) -> float:
+    return fields.number(message, OFFERED) if OFFERED in message else NOT_REPORTED
 
 
 def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:

@@ -1,7 +1,7 @@
-"""What comes on bundle-load and topic-load: tables of a broker's bundles, and of a bundle's topics.
+"""Messages of bundle-load and topic-load, as tables.
 
-Decides whether the columns make a table; not whether all parts of a report are in.
-Source: Pulsar's NamespaceBundleStats (4.0.8), as columns.
+Tables of a broker's bundles, and of a bundle's topics. Decides whether the columns make a table;
+not whether all parts of a report are in. Source: Pulsar's NamespaceBundleStats (4.0.8), as columns.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Decides nothing of its own: it accepts what `model.names.parse_bundle` accepts, one name after the
 other (a test holds them together), and asks it for the words of a refusal. `parse` calls it for
-each report. Source: ours.
+each report.
 """
 
 import re

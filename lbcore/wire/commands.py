@@ -3,8 +3,7 @@
 Decides whether arguments suit their kind; not whether the command is possible now (the balancer
 does, which answers the requester in the table `commands`). Each kind stands with all that is
 declared of it in its subject's file in `wire.kinds`; verbs and the admin service make its dataclass
-and write it with `format_arguments`. Source: ours; the kinds follow Pulsar's admin interface
-(4.0.8).
+and write it with `format_arguments`. The kinds follow Pulsar's admin interface (4.0.8).
 """
 
 from collections.abc import Mapping
@@ -17,10 +16,10 @@ from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.kinds.balancing_commands import BALANCING_COMMANDS
 from lbcore.wire.kinds.broker_commands import BROKER_COMMANDS
 from lbcore.wire.kinds.bundle_commands import BUNDLE_COMMANDS
-from lbcore.wire.kinds.catalogue_commands import CATALOGUE_COMMANDS
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import NAMESPACE_COMMANDS
+from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
 from lbcore.wire.messages import RejectReason
 
 _DECLARED = (
@@ -28,7 +27,7 @@ _DECLARED = (
     *BUNDLE_COMMANDS,
     *BROKER_COMMANDS,
     *BALANCING_COMMANDS,
-    *CATALOGUE_COMMANDS,
+    *RECORD_COMMANDS,
     *MIRROR_COMMANDS,
 )
 KINDS: Mapping[str, type[CommandArguments]] = {one.about.kind: one for one in _DECLARED}

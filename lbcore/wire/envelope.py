@@ -1,7 +1,6 @@
-"""What every message begins with: schema, cluster, and for reports the envelope.
+"""Header of every message: schema, cluster, and for reports the envelope.
 
 Decides whether the envelope is whole and agrees with the message's key; not what follows it.
-Source: ours.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA, Limits, ParseRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a reader knows besides the message's fields: its key, its cluster, the limits."""
+    """Context of a reader besides the message's fields: its key, cluster and limits."""
 
     key: str
     cluster: str

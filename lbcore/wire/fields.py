@@ -1,8 +1,8 @@
 """Readers of one JSON field each: the value in the right type and range, or a Refusal.
 
 Decides what counts as text, a whole number, a number, a flag and a column; not which fields a
-message has. A Refusal is raised here and caught in one place, `parse`, which makes it a value.
-Source: ours; a whole number may be written 3 or 3.0, as JSON Schema has it, and true is no number.
+message has. A Refusal is raised here and caught in one place, `parse`, which makes it a value. A
+whole number may be written 3 or 3.0, as JSON Schema has it, and true is no number.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Decides the written form: JSON in UTF-8 with sorted keys and without blanks, so equal messages give
 equal bytes; fields that hold their default are left out where `parse` fills them in. Agents, the
-services and the driver write through here. Source: ours.
+services and the driver write through here.
 """
 
 import json
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.wire.broker_load import SHARD_KEY, TICK_KEY
+from lbcore.wire.broker_load import OFFERED, TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
+    NOT_REPORTED,
     TRAFFIC,
     Acks,
     AuditEntry,
@@ -25,7 +26,6 @@ from lbcore.wire.messages import (
     Floats,
     Heartbeat,
     Message,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -107,18 +107,6 @@ def _tick(tick: Tick) -> tuple[Topic, str, Fields]:
     return Topic.BROKER_LOAD, f"{tick.cluster}/{TICK_KEY}", fields
 
 
-def _shard_load(load: ShardLoad) -> tuple[Topic, str, Fields]:
-    fields = {
-        "schema": OLDEST_SCHEMA,
-        "cluster": load.cluster,
-        "shard": load.shard,
-        "at": load.at_ms,
-        "carried": {"name": load.brokers, **_columns(TRAFFIC, load.carried)},
-        "before": _columns(TRAFFIC, load.before),
-    }
-    return Topic.BROKER_LOAD, f"{load.cluster}/{SHARD_KEY}", fields
-
-
 def _heartbeat(heartbeat: Heartbeat) -> tuple[Topic, str, Fields]:
     envelope = heartbeat.envelope
     return Topic.BROKER_LOAD, _broker_key(envelope), _envelope(envelope)
@@ -161,11 +149,13 @@ def _about(load: BrokerLoad) -> Fields:
         "advertisedListeners": load.advertised_listeners,
         "labels": labels,
         "draining": load.is_draining,
+        OFFERED: load.offered_msg_rate,
     }
+    defaults = {"advertisedListeners": {}, "labels": {}, "draining": False, OFFERED: NOT_REPORTED}
     return {
         **_without_defaults(counts, dict.fromkeys(counts, 0)),
         **_without_defaults(texts, dict.fromkeys(texts, "")),
-        **_without_defaults(others, {"advertisedListeners": {}, "labels": {}, "draining": False}),
+        **_without_defaults(others, defaults),
     }
 
 
@@ -236,7 +226,6 @@ def _audit(entry: AuditEntry) -> tuple[Topic, str, Fields]:
 
 _WRITERS: Mapping[type, Callable[[Any], tuple[Topic, str, Fields]]] = {
     Tick: _tick,
-    ShardLoad: _shard_load,
     Heartbeat: _heartbeat,
     BrokerLoad: _broker_load,
     BundleLoad: _bundle_load,

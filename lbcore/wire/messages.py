@@ -1,8 +1,8 @@
-"""What travels on the input topics, as values: parsed at the edge, trusted inside.
+"""Messages of the input topics, as values: parsed at the edge, trusted inside.
 
-Decides nothing. `parse` makes these from bytes or says Rejected; the scorer and the balancer read
-them. One class a topic; the wire's field names are Pulsar's (LocalBrokerData,
-NamespaceBundleStats), the names here are ours. Source: ours.
+`parse` makes these from bytes or returns Rejected; the scorer and the balancer read them. One class
+per topic. The wire's field names are Pulsar's (LocalBrokerData, NamespaceBundleStats); the names
+here are ours.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Topic(str, Enum):
 
 
 class RejectReason(str, Enum):
-    """Why a message was refused; the value is also the metric's label and the table's text."""
+    """Reason for a rejection; its value is the metric's label and the table's text."""
 
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
@@ -70,7 +70,7 @@ class RejectReason(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a message stands in Kafka, and when the broker appended it (LogAppendTime)."""
+    """Position of a message in Kafka, and its append time (LogAppendTime)."""
 
     topic: str
     partition: int
@@ -93,7 +93,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """Who says it, in which start of the process, and the how-manieth message of this topic."""
+    """Sender of a message, its incarnation, and the message's sequence number.
+
+    The incarnation is one start of the process; the number counts the messages of this topic.
+    """
 
     cluster: str
     broker: str
@@ -114,27 +117,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLoad:
-    """What a shard tells another of the same cluster.
-
-    cluster: the one that is told; shard: the one that tells, as of at_ms. brokers: those that are
-    known to it. carried: float64[brokers, 4], what its bundles carry, each where it is to be by
-    what has been decided now; before: and where it was to be before that.
-    """
-
-    cluster: str
-    shard: str
-    at_ms: int
-    brokers: tuple[str, ...]
-    carried: OfTopics
-    before: OfTopics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """An envelope alone: the broker lives."""
 
     envelope: Envelope
+
+
+NOT_REPORTED = -1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +131,8 @@ class BrokerLoad:
     """A broker's own load.
 
     usage, limit: float64[resources] in the order of `model.resources`; a limit <= 0 means unknown.
-    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s).
+    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s). offered_msg_rate:
+    msg/s in and out that clients ask for, served or not; NOT_REPORTED = nothing is known of it.
     """
 
     envelope: Envelope
@@ -163,6 +153,7 @@ class BrokerLoad:
     failure_domain: str = ""
     capacity: float = 1.0
     is_draining: bool = False
+    offered_msg_rate: float = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +186,7 @@ class TopicLoad:
 
 
 class AckOutcome(str, Enum):
-    """What a broker says it did with an ownership record."""
+    """Outcome of an ownership record, as reported by a broker."""
 
     OPENED = "opened"
     CLOSING = "closing"
@@ -225,7 +216,7 @@ class Acks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What somebody asks the balancer to do; idempotent by `command_id`."""
+    """Request to the balancer; idempotent by `command_id`."""
 
     cluster: str
     command_id: str
@@ -250,5 +241,5 @@ class AuditEntry:
 
 
 Message: TypeAlias = (
-    Tick | ShardLoad | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
+    Tick | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
 )

@@ -1,9 +1,9 @@
 """The one parser of the wire: bytes become a message, or Rejected with a reason.
 
-Decides what is a message of this wire and names what is wrong with anything else; not whether it
-is late, repeated or of a superseded incarnation, which needs state (`scorer`). Runs in
-the streaming job for every input row, in agents and in tests; never raises on any bytes.
-Source: ours; field names are Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8).
+Decides what is a message of this wire and names what is wrong with anything else; not whether it is
+late, repeated or of a superseded incarnation, which needs state (`scorer`). Runs in the streaming
+job for every input row, in agents and in tests; never raises on any bytes. Field names are Pulsar's
+LocalBrokerData and NamespaceBundleStats (4.0.8).
 """
 
 from collections.abc import Callable, Mapping

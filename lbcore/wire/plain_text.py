@@ -1,7 +1,7 @@
 """Text from anywhere as every parser takes it: short, printable, and such that UTF-8 can hold it.
 
 Decides what of a foreign text is left out: an exception's words, a server's answer. `format` sends
-each reason through it, so that no sender's words cost the message that they stand in. Source: ours.
+each reason through it, so that no sender's words cost the message that they stand in.
 """
 
 REASON_CHARS_MAX = 256

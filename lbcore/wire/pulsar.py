@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
-from lbcore.wire.broker_load import COUNTS, URLS, VERSIONS, check_field, read_load
+from lbcore.wire.broker_load import COUNTS, OFFERED, URLS, VERSIONS, check_field, read_load
 from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import (
@@ -58,10 +58,10 @@ _TOO_OLD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulsarReport:
-    """What a load report says.
+    """Contents of a load report.
 
-    addresses: host:port of the web addresses that the broker says are its own. unreported: field →
-    why it counts as not reported; without startTimestamp the incarnation is "".
+    addresses: host:port of the web addresses that the broker reports as its own. unreported: field
+    → why it counts as not reported. Without startTimestamp the incarnation is "".
     """
 
     load: BrokerLoad
@@ -167,7 +167,7 @@ def _read_report(report: dict[str, Any], cluster: str) -> PulsarReport:
     bundles = _read_bundles(report, envelope, unreported)
     for at, name in enumerate(TRAFFIC):  # what all its bundles carry stands for the broker's
         report.setdefault(name, float(bundles.stats[:, at].sum()))
-    for ours in ("labels", "draining"):  # no fields of Pulsar's
+    for ours in ("labels", "draining", OFFERED):  # no fields of Pulsar's
         report.pop(ours, None)
     return PulsarReport(
         load=read_load(report, envelope, MAX_CHARS),

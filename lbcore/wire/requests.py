@@ -1,9 +1,9 @@
-"""What comes on acks, commands and audit: answers of brokers, and requests of people and services.
+"""Messages of acks, commands and audit.
 
-Decides whether a request can be read; not whether its arguments suit its kind
-(`wire.commands`), because a request that can be read is refused to its sender, not to a table.
-Fields that mirror Pulsar bear Pulsar's names; those of commands and audit, which are ours, bear the
-names of the tables' columns. Source: ours.
+Answers of brokers, and requests of people and services. Decides whether a request can be read; not
+whether its arguments suit its kind (`wire.commands`). A request that can be read is refused to its
+sender, not to a table. Fields that mirror Pulsar bear Pulsar's names. Those of commands and audit,
+which are ours, bear the names of the tables' columns.
 """
 
 import json

@@ -3,7 +3,7 @@
 Decides which rows of a refused message are at fault. Answers, bundles and topics stand in rows that
 don't need each other, so what is wrong with one is no reason to lose the rest: it is refused by
 itself, and `parse` reads the message without it. Asked only for messages that were refused, so good
-ones cost nothing. Source: ours.
+ones cost nothing.
 """
 
 import json

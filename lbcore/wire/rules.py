@@ -1,8 +1,7 @@
-"""What a parser accepts: the clusters that are served, the JSON decoder, and the largest sizes.
+"""Rules of a parser: served clusters, JSON decoder, and maximum sizes.
 
-Decides nothing; `parse` interprets it. The limits are declared as settings in `lbcore.config.wire`;
-here stands only which of them a parser needs, because wire and config don't know each other.
-Source: ours.
+`parse` interprets it. The limits are declared as settings in `lbcore.config.wire`. Only those that
+a parser needs are listed here, because wire and config don't import each other.
 """
 
 import json
@@ -64,7 +63,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseRules:
-    """What `parse` accepts.
+    """Rules that `parse` interprets.
 
     loads: turns text into JSON values; its errors are ValueError (json.loads, orjson.loads).
     """

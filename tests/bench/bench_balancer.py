@@ -3,8 +3,7 @@
 Medians of 20 calls after two to warm up, each from the same state; in-process, without Spark and
 without a disk. A step is measured with what the operator does with it: reading its input, packing
 the state and its digests, and packing the effects. CPU time is given besides the wall's, because
-other processes may share the machine. With --shadow (repeat; ''
-= none) the cycles alone. Usage: ... [--brokers 1000] [--bundles 100000] [--output X]
+other processes may share the machine. Usage: ... [--brokers 1000] [--bundles 100000] [--output X]
 """
 
 import argparse
@@ -24,7 +23,7 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.rebuild import TableRows, rebuild_state
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import pack_effect
-from lbcore.config.tree import Config, changed
+from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.model.resources import COUNT, complete
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -254,20 +253,16 @@ def _measured(name: str, times: Sequence[tuple[float, float, float]], events: in
     )
 
 
-def opened(
-    brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE, shadows: Sequence[str] = ()
-) -> Bench:
-    """The bench with every broker's load known, and these strategies thinking along."""
+def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Bench:
+    """The bench with every broker's load known."""
     cluster = Cluster(brokers, bundles, per_namespace)
-    config = changed(Config(), {"cluster.shadow": tuple(shadows)})
-    balancer = ClusterBalancer(cluster=CLUSTER, config=config)
+    balancer = ClusterBalancer(cluster=CLUSTER, config=Config())
     rows = TableRows(
         bundle_ownership=[_row(record) for record in cluster.records()],
         brokers=[],
         namespaces=[],
         commands=[],
-        tenants=[],
-        topics=[],
+        records=[],
     )
     bench = Bench(cluster, balancer, rebuild_state(CLUSTER, rows))
     everyone = range(brokers)
@@ -279,21 +274,6 @@ def opened(
 def _row(record: OwnershipRecord) -> dict[str, Any]:
     plain = {**asdict(record), "children": "{}", "at_ms": record.timestamp_ms}
     return {**plain, "state": record.state.value, "cause": record.cause.value}
-
-
-def measure_cycles(brokers: int, bundles: int, shadows: Sequence[str]) -> list[Measured]:
-    """The lines of a cycle, each shadow with memory of some cycles before."""
-    bench = opened(brokers, bundles, shadows=shadows)
-    everyone, tenth = range(brokers), range(brokers // 10)
-    for _ in range(3 * Config().pipeline.decision_interval_ms // INTERVAL_MS):
-        bench.advance(everyone, tenth)
-    bench.state = replace(bench.state, times=replace(bench.state.times, shed_ms=0))  # it sheds
-    number = bench.number + 1
-    lines = {"cycle": tenth, "cycle, all report": everyone}
-    return [
-        bench.measure(name, bench.cluster.update(number, everyone, reporting), is_cycle=True)
-        for name, reporting in lines.items()
-    ]
 
 
 def measure_all(brokers: int, bundles: int) -> list[Measured]:
@@ -366,16 +346,9 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1_000)
     parser.add_argument("--bundles", type=int, default=100_000)
     parser.add_argument("--output", type=Path)
-    parser.add_argument(
-        "--shadow", action="append", metavar="STRATEGY", help="cycles alone, with it"
-    )
     args = parser.parse_args()
     on = machine()
-    if args.shadow is None:
-        measured = measure_all(args.brokers, args.bundles)
-    else:
-        shadows = [name for name in args.shadow if name]
-        measured = measure_cycles(args.brokers, args.bundles, shadows)
+    measured = measure_all(args.brokers, args.bundles)
     write = sys.stdout.write
     write(f"{args.brokers} brokers × {args.bundles} bundles on {on}\n")
     heads = ("step", "total", "cpu", "/ loop", "slowest", "target")

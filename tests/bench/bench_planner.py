@@ -26,9 +26,10 @@ from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Plan, PlanState, Scope
+from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.held import HeldQuestion, held_brokers, refusals, stuck
 from lbcore.plan.lifts import Inputs
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
@@ -48,6 +49,7 @@ from tests.support.values.shed_views import shed_view
 REPETITIONS = 20
 WARM_UPS = 2
 BROKERS, BUNDLES = 1_000, 100_000
+POLICIES = 20
 BUNDLES_PER_NAMESPACE = 200
 UNOWNED = 10_000
 CYCLE_MS = 10_000
@@ -116,6 +118,35 @@ def cluster(brokers: int, bundles: int) -> Snapshot:
             topics=rng.integers(1, 20, bundles),
         ),
     )
+
+
+def divided(view: Snapshot, groups: int = POLICIES) -> Snapshot:
+    """The cluster with so many isolation policies: each broker's bundles are of its own group."""
+    size = len(view.brokers.names) // groups
+    names = [
+        name.replace("/n", f"/g{min(owner // size, groups - 1):02}n", 1)
+        for name, owner in zip(view.bundles.names, view.bundles.owner.tolist(), strict=True)
+    ]
+    last = len(view.brokers.names)
+    policies = tuple(
+        IsolationPolicy(
+            name=f"p{group:02}",
+            namespaces=(f"t/g{group:02}.*",),
+            primary=view.brokers.names[
+                group * size : last if group == groups - 1 else (group + 1) * size
+            ],
+        )
+        for group in range(groups)
+    )
+    bundles = view.bundles
+    table = bundle_table(
+        names,
+        owner=bundles.owner,
+        short=bundles.short,
+        long=bundles.long,
+        topics=bundles.topics,
+    )
+    return replace(snapshot(view.brokers, table), policies=Policies(isolation=policies))
 
 
 def sections(strategy: str) -> Sections:

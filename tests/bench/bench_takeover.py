@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--warm-s", type=int, default=60)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args(argv)
-    result = {"machine": machine(), "aim": {"alone": 15, "standby": 5, "handover": 2}}
+    result = {"machine": machine(), "aim": {"alone": 30, "standby": 8, "handover": 8}}
     result |= measure(args)
     print(json.dumps(result, indent=1))  # noqa: T201 (this is what it is for)
     if args.output:

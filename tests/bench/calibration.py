@@ -1,9 +1,9 @@
 """What this machine can do at this moment: three fixed loops, whose CPU time is the measure.
 
-Decides nothing. Machines of one name differ by two, and so does one machine with others' work
-beside it; a figure that is also given as a ratio to these loops can be compared. Never change a
-loop: all ratios that were written down would lose their meaning. The JVM's is compiled by the
-Janino that comes with Spark, so a Java without a compiler will do. Source: ours.
+Machines of one name differ by two, and so does one machine with others' work beside it; a figure
+that is also given as a ratio to these loops can be compared. Never change a loop: all ratios that
+were written down would lose their meaning. The JVM's is compiled by the Janino that comes with
+Spark, so a Java without a compiler will do.
 """
 
 import os

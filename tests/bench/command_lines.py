@@ -1,6 +1,6 @@
 """The batches that `bench_commands` measures: what is asked, of a cluster in which state.
 
-Source: ours; the targets are CPU seconds on two cores of 2026.
+The targets are CPU seconds on two cores of 2026.
 """
 
 from collections.abc import Callable, Mapping
@@ -149,10 +149,13 @@ LINES = (
         messages=_split_answers,
     ),
     Line(
-        name="100 create_topic of 100,000",
+        name="100 create_record of 100,000",
         target_s=0.5,
         prepare=_known_topics,
-        messages=lambda s: asked("create_topic", [{"topic": _topic(s, i)} for i in range(100)]),
+        messages=lambda s: asked(
+            "create_record",
+            [{"record_type": "topic", "name": _topic(s, i)} for i in range(100)],
+        ),
     ),
     Line(
         name="2,000 pin_bundle",
@@ -237,27 +240,30 @@ LINES = (
         ),
     ),
     Line(
-        name="2,000 create_tenant",
+        name="2,000 create_record",
         target_s=0.5,
-        messages=_each("create_tenant", _numbered(2_000, tenant="tenant{i}")),
+        messages=_each("create_record", _numbered(2_000, record_type="tenant", name="tenant{i}")),
     ),
     Line(
-        name="2,000 update_tenant",
+        name="2,000 update_record",
         target_s=0.5,
-        messages=_each("update_tenant", _numbered(2_000, tenant="t")),
+        messages=_each("update_record", _numbered(2_000, record_type="tenant", name="t")),
     ),
     Line(
-        name="2,000 delete_tenant",
+        name="2,000 delete_record",
         target_s=0.5,
-        messages=_each("delete_tenant", _numbered(2_000, tenant="t{i}")),
+        messages=_each("delete_record", _numbered(2_000, record_type="tenant", name="t{i}")),
     ),
     Line(
-        name="100 delete_topic of 100,000",
+        name="100 delete_record of 100,000",
         target_s=0.5,
         prepare=_known_topics,
         messages=lambda s: asked(
-            "delete_topic",
-            [{"topic": f"persistent://{s.namespace(i)}/t{i}"} for i in range(100)],
+            "delete_record",
+            [
+                {"record_type": "topic", "name": f"persistent://{s.namespace(i)}/t{i}"}
+                for i in range(100)
+            ],
         ),
     ),
     Line(

@@ -1,4 +1,4 @@
-"""A cluster at rest, and batches of commands that it is given. Source: ours."""
+"""A cluster at rest, and batches of commands that it is given."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.effects import pack_effect
+from lbcore.balancer.state.records import Records
 from lbcore.ownership.records import State
 from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import (
@@ -66,9 +66,9 @@ class Setting:
         self.state = replace(self.state, rules=replace(self.state.rules, **rules))
 
     def with_topics(self, topics: Mapping[str, int]) -> None:
-        """Put topics into the catalogue."""
-        rows = [{"topic": t, "partitions": n, "is_deleted": False} for t, n in topics.items()]
-        self.state = replace(self.state, catalogue=Catalogue.from_rows([], rows))
+        """Put topics into the record store."""
+        records = Records(by_type={**self.state.records.by_type, "topic": topics})
+        self.state = replace(self.state, records=records)
 
     def answers(self) -> list[Message]:
         """What brokers say to all that they were told."""

@@ -1,7 +1,7 @@
 """Each kind of command once, on a cluster whose bundles are all of one namespace.
 
 What one command brings about may be as much as the cluster: no batch is to take longer for it than
-two seconds, that of the command and those in which brokers answer. Source: ours.
+two seconds, that of the command and those in which brokers answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,9 +36,8 @@ _OWN: Mapping[str, Callable[[Setting], Any]] = {
 """Arguments that name what the cluster has."""
 AT_REST = frozenset({
     "approve_plan", "assign_bundle", "cancel_drain", "delete_anti_affinity_group",
-    "delete_isolation_policy", "delete_tenant", "delete_topic", "forget_broker",
-    "include_namespace", "reject_plan", "release_brake", "resume", "unpin_bundle", "update_tenant",
-    "update_topic",
+    "delete_isolation_policy", "delete_record", "forget_broker", "include_namespace",
+    "reject_plan", "release_brake", "resume", "unpin_bundle", "update_record",
 })  # fmt: skip
 """Refused, as a cluster at rest has nothing to take back; all other kinds are carried out."""
 
@@ -48,6 +47,8 @@ def _message(kind: str) -> Any:
         arguments = dict(FULL[kind])
         if kind != "create_namespace":
             arguments |= {name: _OWN[name](setting) for name in arguments.keys() & _OWN}
+        if kind.endswith("_record"):
+            arguments["name"] = _OWN["topic"](setting)
         return asked(kind, [arguments])
 
     return messages

@@ -1,7 +1,7 @@
 """The console in a real Chromium while a job of this size is at work: how soon, how large.
 
 Measures each view from a click to what it shows, how long after a batch the page has it, and what
-the page holds in memory. Source: ours.
+the page holds in memory.
 """
 
 import time
@@ -20,7 +20,6 @@ _VIEWS: Mapping[str, str] = {
     "timeline": "document.querySelector('#view-timeline table, #view-timeline svg')",
     "find": "document.querySelector('#view-find form')",
     "plans": "document.querySelector('#view-plans').textContent.length > 20",
-    "shadow": "document.querySelector('#view-shadow').textContent.length > 20",
 }
 """View → what is true when it shows something."""
 _BROKERS = "document.querySelectorAll('#brokers tr').length > 0"

@@ -4,9 +4,11 @@ import os
 import platform
 import time
 from dataclasses import asdict
+from pathlib import Path
 
-from jobs.operating.machine import processor
 from tests.bench.calibration import calibrate
+
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def machine() -> dict[str, object]:
@@ -21,3 +23,13 @@ def machine() -> dict[str, object]:
         "calibration": asdict(calibrate()),
         "measured_at": time.strftime("%Y-%m-%d"),
     }
+
+
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())

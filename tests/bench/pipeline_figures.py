@@ -2,7 +2,6 @@
 
 A cycle's time is from the batch's timestamp, when Spark has settled what it reads, to the last
 commit of its tables; and from when all that was read from Kafka and the first scorer begins.
-Source: ours.
 """
 
 import statistics

@@ -1,7 +1,7 @@
 """What of a running pipeline may grow: looked at twice a minute, and drawn.
 
 Memory, open files, what the state and the tables' logs hold on disk, how long a log takes to list,
-and, from the job's own lines, what its batches took. Source: ours.
+and, from the job's own lines, what its batches took.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The parts of a batch as bars, in an SVG file that any browser shows. Source: ours."""
+"""The parts of a batch as bars, in an SVG file that any browser shows."""
 
 from collections.abc import Mapping
 from html import escape

@@ -1,6 +1,6 @@
 """The processes of a bench of the whole pipeline: Kafka, the job, a lookup service, the load.
 
-Starts and ends them, reads what they log, and adds up their CPU. Source: ours.
+Starts and ends them, reads what they log, and adds up their CPU.
 """
 
 import http.client

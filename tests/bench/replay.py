@@ -1,13 +1,11 @@
 """Holds a job's commits against its batches run again: the digests of their effects must agree.
 
-    python -m tests.bench pipeline --scale small --steps steady,replay --folder RUN
-    python -m tests.bench.replay RUN
+python -m tests.bench pipeline --scale small --steps steady,replay --folder RUN
+python -m tests.bench.replay RUN
 
 The second says whether this code, which may be another than what made the run, comes to the very
 effects that were committed. What can't be compared is refused, not counted as different: batches of
 other settings, and runs whose first batch or state is gone.
-
-Source: ours.
 """
 
 import argparse

@@ -94,8 +94,7 @@ class Engine:
 
     def build(self) -> None:
         """Build the image of conf/container/Dockerfile, and what stands in for those of others."""
-        chosen = (f"BASE={self._base()}", "CLASS_ARCHIVES=yes")
-        self._build(_DOCKERFILE, IMAGE, *(f"--build-arg={one}" for one in chosen))
+        self._build(_DOCKERFILE, IMAGE, f"--build-arg=BASE={self._base()}")
         self._build("tests/containers/kafka/Dockerfile", KAFKA_IMAGE)
         self._build("tests/containers/prometheus/Dockerfile", PROMETHEUS_IMAGE)
 

@@ -20,10 +20,10 @@ import pytest
 
 from dashboards.rules import ALERTS
 from jobs.adapters.processes.preflight import free_ports
-from jobs.adapters.processes.prometheus import Prometheus
 from tests.containers.engine import IMAGE, Engine, missing
 from tests.integration.compose_deployment import NOT_RUN, health_of_rules, start_in_order
 from tests.integration.stack import ROOT, http_json, wait_for
+from tests.support.processes.prometheus import Prometheus
 
 pytestmark = [
     pytest.mark.long,
@@ -175,11 +175,6 @@ def test_all_bundles_are_placed_and_both_lookup_services_answer_alike(composed: 
     first, second = (composed.answers(name) for name in LOOKUPS)
     assert first == second
     assert len({body["httpUrl"] for body in first or ()}) > 1
-
-
-def test_java_of_the_job_takes_its_classes_from_the_archive(composed: Composed) -> None:
-    asked = ("sh", "-c", "grep --files-with-matches classes/spark.jsa /proc/[0-9]*/maps")
-    assert composed.engine.run("exec", composed.container("job"), *asked).strip()
 
 
 def test_prometheus_scrapes_every_target_and_evaluates_every_rule(composed: Composed) -> None:

@@ -52,7 +52,7 @@ def _fitting(world: World, kind: str, name: str) -> list[str]:
     """What there is for a command that takes something back or changes it."""
     if world.state is None:
         return []
-    rules, catalogue = world.state.rules, world.state.catalogue
+    rules, records = world.state.rules, world.state.records.by_type
     found: Mapping[tuple[str, str], Iterable[str]] = {
         ("cancel_drain", "broker"): rules.drains,
         ("resume", "namespace"): rules.paused,
@@ -60,10 +60,8 @@ def _fitting(world: World, kind: str, name: str) -> list[str]:
         ("delete_isolation_policy", "policy"): rules.isolation,
         ("delete_anti_affinity_group", "namespace"): rules.anti_affinity,
         ("include_namespace", "namespace"): rules.excluded,
-        ("delete_tenant", "tenant"): catalogue.tenants,
-        ("update_tenant", "tenant"): catalogue.tenants,
-        ("delete_topic", "topic"): catalogue.topics,
-        ("update_topic", "topic"): catalogue.topics,
+        ("delete_record", "name"): [*records["tenant"], *records["topic"]],
+        ("update_record", "name"): [*records["tenant"], *records["topic"]],
         ("forget_broker", "broker"): world.state.liveness.dead,
     }
     return sorted(found.get((kind, name), ()))

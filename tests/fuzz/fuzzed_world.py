@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.adapters.delta.tables import arrow_schema
-from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.restored import lifted_events, lifted_namespaces
+from lbcore.balancer.rebuild import lifted_events, lifted_namespaces, record_from_row
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import (
     REPORT,

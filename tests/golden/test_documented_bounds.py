@@ -12,6 +12,7 @@ from itertools import count
 
 import pytest
 
+from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanConfig
@@ -38,8 +39,10 @@ def documents() -> PlanConfig:
 
 
 def defaults() -> PlanConfig:
-    """Ballast's own defaults, which are avg's."""
-    return Sections(shedding=SheddingConfig())
+    """Ballast's own settings under avg."""
+    return Sections(
+        shedding=SheddingConfig(strategy="avg"), placement=PlacementConfig(strategy="avg")
+    )
 
 
 BOTH = pytest.mark.parametrize("make", [documents, defaults])

@@ -35,7 +35,7 @@ def pulsar(strategy: str, **keys: Any) -> PlanConfig:
 
 def ours(strategy: str, **changes: Any) -> Sections:
     """Ballast's own behaviour with a strategy."""
-    placement = PlacementConfig(strategy="ballast") if strategy == "ballast" else PlacementConfig()
+    placement = PlacementConfig(strategy="ballast" if strategy == "ballast" else "avg")
     return Sections(shedding=SheddingConfig(strategy=strategy, **changes), placement=placement)
 
 

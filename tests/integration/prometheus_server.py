@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.rules import render_rules
-from jobs.adapters.processes import prometheus
+from tests.support.processes import prometheus
 from tests.support.processes.prometheus_tools import tool
 
 STEP_S = 2

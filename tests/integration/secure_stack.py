@@ -22,7 +22,7 @@ from kafka.admin import (
     ResourceType,
 )
 
-from jobs.adapters.kafka.acls import GROUP, ROLES, TOPIC, TRANSACTION, rights_of
+from jobs.adapters.kafka.acls import ROLES, TOPIC, TRANSACTION, rights_of
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.kafka.settings import PASSWORD, kafka_address
@@ -36,7 +36,6 @@ LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USERS = ("admin", *sorted(ROLES))
 RESOURCES = {
     TOPIC: ResourceType.TOPIC,
-    GROUP: ResourceType.GROUP,
     TRANSACTION: ResourceType.TRANSACTIONAL_ID,
 }
 
@@ -128,9 +127,7 @@ def give_rights(address: KafkaAddress) -> None:
                 resource_pattern=ResourcePattern(
                     RESOURCES[right.resource],
                     right.name,
-                    ACLResourcePatternType.PREFIXED
-                    if right.is_prefix
-                    else ACLResourcePatternType.LITERAL,
+                    ACLResourcePatternType.LITERAL,
                 ),
             )
             for role in ROLES

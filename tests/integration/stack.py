@@ -24,7 +24,6 @@ from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.processes.class_archive import SPARK, archive_words
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.progress import last_lines
 from jobs.adapters.processes.settings import load_settings
@@ -115,7 +114,7 @@ class Stack:
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.folder / f"{name}.jsonl")]
         words += ["--spark", KEEP_BATCHES]
-        java_options = driver_options([*archive_words(SPARK), *self.cluster.java_options])
+        java_options = driver_options(self.cluster.java_options)
         words += ["--spark", f"spark.driver.extraJavaOptions={java_options}"]
         words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]
         words += [word for setting in self.cluster.settings for word in ("--set", setting)]

@@ -42,7 +42,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
         brokers=3,
         namespaces=dict.fromkeys(Clusters.spaces.values(), ("crc32", BUNDLES)),
         # twice conf/test.toml's: a crowded machine may stop a process for three seconds
-        settings=("ownership.broker_timeout_ms=6000",),
+        settings=(
+            "ownership.broker_timeout_ms=6000",
+            # AvgShedder leaves so little load alone, so that nothing moves but what a test moves
+            "shedding.strategy=avg",
+            "placement.strategy=avg",
+        ),
     )
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
     stack = Clusters(folder=folder, kafka=kafka, cluster=cluster)

@@ -16,7 +16,6 @@ import pytest
 from deltalake import DeltaTable
 
 from dashboards.rules import ALERTS
-from jobs.adapters.processes.prometheus import Prometheus
 from tests.integration.compose_deployment import (
     NOT_RUN,
     SERVICES,
@@ -26,6 +25,7 @@ from tests.integration.compose_deployment import (
     start_order,
 )
 from tests.integration.stack import ROOT, http_json
+from tests.support.processes.prometheus import Prometheus
 from tests.support.values.tokens import token
 from tests.tidy.test_compose import DOCKERFILE
 

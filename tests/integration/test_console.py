@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.console import CommandError
-from jobs.operating.sources import ServiceSource
 from tests.support.processes.browser import Browser, running_browser
 from tests.support.processes.lookup_service import LookupService
 from tests.support.values.tokens import SECRET, token
@@ -49,18 +47,6 @@ def page(service: LookupService, browser: Browser) -> Browser:
     browser.wait(_HAS_DRAWN)
     browser.complaints.clear()
     return browser
-
-
-def test_top_sees_the_same_through_the_service(
-    service: LookupService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"http://127.0.0.1:{service.port}"
-    with pytest.raises(CommandError, match="answered 401"):
-        ServiceSource(url).overview()
-    monkeypatch.setenv("BALLAST_TOKEN", token(SECRET, "HS256", sub="ada", roles=["viewer"]))
-    source = ServiceSource(url)
-    assert len(source.overview()["status"]["broker_rows"]) == 5
-    assert source.explain("broker-3:8080")["headline"].startswith("broker-3:8080 is active")
 
 
 def text(browser: Browser, selector: str) -> str:
@@ -149,7 +135,7 @@ def test_names_are_never_taken_for_markup(page: Browser) -> None:
 
 def test_views_are_reached_by_keys_and_by_address(page: Browser) -> None:
     page.value("document.activeElement.blur()")
-    for name in ("heat", "why", "plans", "timeline", "find", "whatif", "shadow", "league", "now"):
+    for name in ("heat", "why", "plans", "timeline", "find", "whatif", "now"):
         page.value(f"location.hash = '#/{name}'")
         page.wait(f"!document.querySelector('#view-{name}').hidden")
         assert page.value("document.querySelectorAll('.view:not([hidden])').length") == 1

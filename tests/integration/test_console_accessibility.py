@@ -1,19 +1,15 @@
 """Each view of the console as axe-core judges it: light and dark, on a desk and on a phone."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jobs.adapters.delta.appending import append_rows
-from lbcore.model.backtest_tables import BACKTESTS
 from tests.support.processes.accessibility import barriers
 from tests.support.processes.browser import Browser, running_browser
 from tests.support.processes.lookup_service import LookupService
-from tests.support.values.kept_runs import kept_rows, kept_run
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.hot_world import hot_world
 from tests.support.worlds.world import CLUSTER, World
@@ -54,32 +50,25 @@ _VIEWS = {  # name: (world, address, when it is drawn, what is done then, when t
     "what if": ("eventful", "whatif", "#view-whatif button", _CLICK.format("#view-whatif button"),
                 "#view-whatif .pairs"),
     "plans": ("hot", "plans", "#view-plans a", _CLICK.format("#view-plans a"), ".steps li"),
-    "shadow": ("hot", "shadow", ".shadows tbody tr", "", "#view-shadow figure"),
-    "league": ("hot", "league", ".league tbody tr", "", "#view-league circle.ring"),
-    "no league": ("eventful", "league", "#view-league code", "", "#view-league code"),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, LookupService]]:
-    """A service over a busy cluster, and one over a hot one whose plan waits, with a backtest."""
-    hot = hot_world("cluster.approval=ask", "cluster.shadow=uniform,overload")
+    """A service over a busy cluster, and one over a hot one whose plan waits."""
+    hot = hot_world("cluster.approval=ask")
     hot.run(120_000, step_ms=2_000)
     running = {
-        name: _serving(world, rows, tmp_path_factory.mktemp(name))
-        for name, world, rows in (
-            ("eventful", eventful(), ()),
-            ("hot", hot, kept_rows(CLUSTER, kept_run())),
-        )
+        name: _serving(world, tmp_path_factory.mktemp(name))
+        for name, world in (("eventful", eventful()), ("hot", hot))
     }
     yield running
     for service in running.values():
         service.stop()
 
 
-def _serving(world: World, rows: Sequence[dict[str, Any]], folder: Path) -> LookupService:
+def _serving(world: World, folder: Path) -> LookupService:
     write_tables(world, folder / "tables", time.time_ns() // 1_000_000)
-    append_rows(folder / "tables", BACKTESTS, rows)
     service = LookupService(folder / "tables", "--cluster", CLUSTER)
     service.wait_ready()
     return service

@@ -138,12 +138,16 @@ def of_every_kind_and_table(folder: Path) -> Undisturbed:
 
 def twice_each(world: RecordedWorld) -> list[str]:
     """Commands that each change what another of the same batch has changed."""
+    tenant, topic = (
+        {"record_type": "tenant", "name": "u"},
+        {"record_type": "topic", "name": TOPIC},
+    )
     asked: list[tuple[str, Mapping[str, Any]]] = [
-        ("create_tenant", {"tenant": "u"}),
-        ("update_tenant", {"tenant": "u", "admin_roles": ["ops"]}),
-        ("create_topic", {"topic": TOPIC, "partitions": 2}),
-        ("update_topic", {"topic": TOPIC, "partitions": 4}),
-        ("delete_topic", {"topic": TOPIC}),
+        ("create_record", tenant),
+        ("update_record", {**tenant, "value": {"admin_roles": ["ops"]}}),
+        ("create_record", {**topic, "value": 2}),
+        ("update_record", {**topic, "value": 4}),
+        ("delete_record", topic),
         ("create_namespace", {"namespace": "u/n", "bundles": 2}),
         ("delete_namespace", {"namespace": "u/n"}),
         ("pin_bundle", {"bundle": BUNDLES[0], "broker": BROKERS[1]}),

@@ -13,8 +13,8 @@ import pytest
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.service.access_control import RateLimiter
 from jobs.service.changes import ChangeFeed
-from jobs.service.rates import RateLimiter
 from jobs.service.views import TableViews
 from lbcore.model.tables import (
     BROKERS,
@@ -25,9 +25,8 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
+    RECORDS,
     TABLES,
-    TENANTS,
-    TOPICS,
 )
 from tests.support.tables.lookup_tables import CLUSTER, bundles_of
 
@@ -61,8 +60,8 @@ class World:
         state = {"state": "active" if is_there else "forgotten"}
         self.write(NAMESPACES.name, [{"namespace": f"t/{n}", "is_deleted": gone} for n in names])
         self.write(BROKERS.name, [{"broker": n, **state} for n in names])
-        self.write(TENANTS.name, [{"tenant": n, "is_deleted": gone} for n in names])
-        self.write(TOPICS.name, [{"topic": n, "is_deleted": gone} for n in names])
+        of = {"record_type": "tenant", "value": "{}", "is_deleted": gone}
+        self.write(RECORDS.name, [{"name": n, **of} for n in names])
         self.write(PINS.name, [{"bundle": n, "is_set": is_there} for n in names])
         kind = {"kind": "paused", "is_set": is_there}
         self.write(POLICIES.name, [{"name": n, **kind} for n in names])

@@ -14,7 +14,7 @@ from jobs.adapters.delta.table_tail import commits_from
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import OutcomeFollower
 from jobs.adapters.kafka.command_client import NEVER, writer_silent_ms
-from lbcore.balancer.tasks.identity import identity_of
+from lbcore.balancer.tasks.waiting import identity_of
 from lbcore.model.tables import COMMANDS
 from tests.support.tables.commands_table import CLUSTER, CommandsTable
 

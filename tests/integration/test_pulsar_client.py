@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.model.tables import TOPICS
+from lbcore.model.tables import RECORDS
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.lookup_tables import TablesWriter, owned
 
@@ -43,8 +43,8 @@ def service(broker: socket.socket, tmp_path: Path) -> Iterator[LookupService]:
     writer.namespaces({"acme/ns1": "crc32"})
     writer.brokers("127.0.0.1", port=broker.getsockname()[1])
     writer.batch(owned("acme/ns1", 4, ("127.0.0.1",)))
-    topic = {"namespace": "acme/ns1", "topic": PARTITIONED, "partitions": 3, "is_deleted": False}
-    writer.upsert(TOPICS, "topic", [topic])
+    topic = {"record_type": "topic", "name": PARTITIONED, "value": "3", "is_deleted": False}
+    writer.upsert(RECORDS, "name", [topic])
     made = LookupService(tmp_path / "tables")
     made.wait_ready()
     yield made

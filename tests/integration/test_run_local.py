@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -75,7 +76,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., _Run]]:
     runs: list[_Run] = []
 
     def make(*words: str) -> _Run:
-        runs.append(_Run(tmp_path / "state", *words))
+        (tmp_path / "var").mkdir(exist_ok=True)
+        runs.append(_Run(tmp_path / "var" / "local", *words))
         return runs[-1]
 
     yield make
@@ -129,6 +131,32 @@ def test_run_local_survives_crashes_and_goes_on_with_its_state(
         zip(*(events[name].to_pylist() for name in ("bundle", "version_id")), strict=True)
     )
     assert len(set(versions)) == len(versions), "the second run forgot what the first decided"
+
+
+def test_commands_of_the_tours_page_work_on_a_run(start: Callable[..., _Run]) -> None:
+    run = start(*_SIZE)
+    run.wait_for("all bundles open", _is_open)
+    blocks = re.findall(
+        r"^```bash\n(.*?)^```$", (ROOT / "docs" / "tour.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) > 15
+    warns = "[ $? = 1 ] || "  # status ends with 1 while something is wrong, as after the crash
+    checked = (
+        f"{line} || {warns if line == 'ballast status' else ''}echo FAILED $? >&2" for line in lines
+    )
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", "-xc", "\n".join(checked)],
+        cwd=run.folder.parents[1],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "FAILED" not in done.stderr, done.stderr
+    assert "broker-2 found dead" in done.stdout
+    assert done.stdout.count("its parent was split") <= 1
 
 
 def _ballast(*words: str) -> None:

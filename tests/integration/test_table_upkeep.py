@@ -38,9 +38,8 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
+    RECORDS,
     REJECTED_REPORTS,
-    TENANTS,
-    TOPICS,
 )
 from tests.support.tables.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
@@ -276,8 +275,7 @@ def test_settings_replaced_for_a_year_go_but_those_in_force_until_then(job: Job,
     [
         (POLICIES, {"kind": "paused"}),
         (PINS, {}),
-        (TENANTS, {"is_deleted": True}),
-        (TOPICS, {"is_deleted": True}),
+        (RECORDS, {"record_type": "tenant", "is_deleted": True}),
         (BROKERS_TABLE, {"state": "forgotten", "advertised_listeners": "{}"}),
     ],
 )

@@ -11,8 +11,7 @@ from jobs.adapters.delta import table_writer
 from jobs.adapters.delta.current_rows import CurrentRows
 from jobs.adapters.delta.table_writer import FencedError, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
-from jobs.adapters.spark.batch_sink import ForkedError
-from jobs.adapters.spark.last_batch import LeftError
+from jobs.adapters.spark.batch_sink import ForkedError, LeftError
 from jobs.adapters.spark.recovery import claimed_tables
 from lbcore.balancer.state.effects import (
     RESEND,

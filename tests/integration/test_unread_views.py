@@ -7,15 +7,15 @@ import pytest
 
 from jobs.service.views import TableViews
 from lbcore.model.table import Table
-from lbcore.model.tables import COMMANDS, CONFIG_VERSIONS, NAMESPACES, POLICIES, TENANTS
+from lbcore.model.tables import COMMANDS, CONFIG_VERSIONS, NAMESPACES, POLICIES, RECORDS
 from tests.support.tables.commands_table import CommandsTable
 from tests.support.tables.lookup_tables import CLUSTER, TablesWriter
 
 POLICY = {"kind": "isolation", "is_set": True, "value": '{"namespaces": []}'}
-TENANT = {"is_deleted": False, "admin_roles": '["a"]', "allowed_clusters": "[]"}
+TENANT = {"record_type": "tenant", "is_deleted": False, "value": '{"admin_roles": ["a"]}'}
 NAMED = {"hash": "crc32", "is_deleted": False, "properties": "{}"}
 SMALL: dict[str, tuple[Table, str, str, dict[str, Any]]] = {
-    "tenants": (TENANTS, "tenant", "admin_roles", TENANT),
+    "records": (RECORDS, "name", "value", TENANT),
     "policies": (POLICIES, "name", "value", POLICY),
     "namespaces": (NAMESPACES, "namespace", "properties", NAMED),
 }
@@ -52,7 +52,7 @@ def test_shown_table_that_cannot_be_followed_is_told_once_and_costs_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As `TableViews.run` goes on, five times a second."""
-    TablesWriter(tmp_path).upsert(TENANTS, "tenant", [{**TENANT, "tenant": "a"}])
+    TablesWriter(tmp_path).upsert(RECORDS, "name", [{**TENANT, "name": "a"}])
     CommandsTable(tmp_path).add("c-1", "done")
     views = TableViews(tmp_path, CLUSTER)
     views.listening.add(page := object())
@@ -69,7 +69,7 @@ def test_shown_table_that_cannot_be_followed_is_told_once_and_costs_no_other(
     assert views.last_error
     assert len(caplog.records) == told > 0
     assert views.confirmed_ms >= confirmed_ms > 0
-    assert len(views.rows(TENANTS.name)) == 1
+    assert len(views.rows(RECORDS.name)) == 1
     broken.unlink()
     views.refresh()
     assert views.last_error == ""

@@ -62,7 +62,7 @@ def test_jars_that_can_not_be_fetched_are_an_error_that_says_what_to_do(
     (tmp_path / "jars").touch()  # where a folder should be made
     done = unpacked.run("-m", "jobs.cli", "run-local", "--state-dir", "state", "--headless")
     assert done.returncode == 1
-    assert "the jars of Kafka, Spark and Delta can't be fetched" in done.stderr
+    assert "the jars of Kafka and Delta can't be fetched" in done.stderr
     assert "BALLAST_JARS" in done.stderr
 
 

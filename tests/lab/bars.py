@@ -2,7 +2,7 @@
 
 Decides the three bars of each strategy of Ballast, by medians over the runs: time above 1.25 at
 most half of the best of Pulsar's, no more moves than that one, and a new broker with traffic within
-two intervals. Where something was not run or watched for too short, it is not judged. Source: ours.
+two intervals. Where something was not run or watched for too short, it is not judged.
 """
 
 from collections.abc import Mapping, Sequence

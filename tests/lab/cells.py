@@ -1,4 +1,4 @@
-"""A figure of several runs as a table of the lab shows it. Source: ours."""
+"""A figure of several runs as a table of the lab shows it."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
 """Who is compared, and what all of them have in common: interval, grace and thresholds.
 
-Decides nothing else. Everybody decides once a minute, lets a bundle rest a minute, may move half of
-a difference between two brokers however little it is, and splits nothing; rates are computed every
-ten seconds. What is left is the default of Pulsar 4.0.8 and 4.2.4, and of Ballast's overlay
-`pulsar`, whose thresholds of avg are Pulsar's. Source: ours.
+Everybody decides once a minute, lets a bundle rest a minute, may move half of a difference between
+two brokers however little it is, and splits nothing; rates are computed every ten seconds. What is
+left is the default of Pulsar 4.0.8 and 4.2.4, and of Ballast's overlay `pulsar`, whose thresholds
+of avg are Pulsar's.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
 """One run of one contender, in the hub: even, skewed, enlarged, hurt, changed, counted.
 
-    python -m tests.lab.day --hosts NAME --contender avg --run 1 --folder DIR --minutes 7
+python -m tests.lab.day --hosts NAME --contender avg --run 1 --folder DIR --minutes 7
 
 Decides what happens when, the same for all, on the scene that all runs have (`tests.lab.scene`):
 the topics of broker 2 carry four times as much; broker 4 is added; broker 3 is killed; it comes
 back, and the heat goes from what was broker 2's to what was broker 1's. Writes a record as JSON,
-and shows where it is. Started by `tests.lab`, which makes the hosts. Source: ours.
+and shows where it is. Started by `tests.lab`, which makes the hosts.
 """
 
 import argparse

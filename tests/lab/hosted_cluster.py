@@ -1,8 +1,8 @@
 """A real Pulsar cluster with each broker on a host of its own; ZooKeeper and the bookie in the hub.
 
 Decides configuration, memory and when a broker is ready; used by a process in the hub. Broker 1 is
-where everybody begins: kill others. Source: ours; what is written is Pulsar 4.0.8's and 4.2.4's
-conf/broker.conf and conf/bookkeeper.conf with a few keys replaced.
+where everybody begins: kill others. What is written is Pulsar 4.0.8's and 4.2.4's conf/broker.conf
+and conf/bookkeeper.conf with a few keys replaced.
 """
 
 import http.client

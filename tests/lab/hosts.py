@@ -3,8 +3,8 @@
 Decides names, addresses and what a host's programs see; root on Linux with cgroups v1. A hub, which
 is a namespace with a bridge, holds all else (10.77.0.1); hosts are 10.77.0.11 and on. Nothing leads
 out of them. Names begin with the id of the process that made them, so that what a killed one has
-left behind is known. Source: ours; Pulsar 4.0.8's LinuxInfoUtils leaves out cards whose folder lies
-under `/virtual/`, so each host sees its card's folder where the link to it was.
+left behind is known. Pulsar 4.0.8's LinuxInfoUtils leaves out cards whose folder lies under
+`/virtual/`, so each host sees its card's folder where the link to it was.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Ballast beside the lab's cluster: Kafka, the job on Spark, and the bridge that acts; in the hub.
 
 Decides nothing of Ballast's: overlay `pulsar`, the settings of a contender, and the bridge as
-docs/pulsar.md starts it. Source: ours.
+docs/pulsar.md starts it.
 """
 
 import sys

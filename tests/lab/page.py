@@ -1,9 +1,9 @@
 """Writes docs/lab.md and its picture from records: who keeps brokers even, and at what price.
 
-    python -m tests.lab.page FOLDER      # of the records, as `make lab-pulsar` leaves them
+python -m tests.lab.page FOLDER      # of the records, as `make lab-pulsar` leaves them
 
 The records of the committed page are docs/plots/lab.json; a test holds page and picture equal to
-what is drawn of them. Decides wording and order, no figure. Source: ours.
+what is drawn of them. Decides wording and order, no figure.
 """
 
 import json
@@ -27,28 +27,25 @@ _HEAD = """\
 # The lab: Pulsar's brokers on hosts of their own
 
 `make lab-pulsar` (root on Linux with cgroups v1; it says what is missing elsewhere) gives each
-Pulsar {pulsar} broker a host of its own: a network namespace with a card of 20 Mbit/s by its
-configuration, and half a core once it is ready. So usages of CPU and bandwidth are each broker's
-own, and shedders that judge by them act, which they could not in [the comparison on one
+Pulsar {pulsar} broker a host of its own: a network namespace with a card of 20 Mbit/s, and half a
+core once it is ready. So usages of CPU and bandwidth are each broker's own, and shedders that judge
+by them act, unlike in [the comparison on one
 host](benchmarks.md#pulsars-own-shedders-and-ballast-side-by-side). ZooKeeper, the bookie, Kafka,
-Ballast's job and bridge and the traffic run in a hub beside them. Nothing leads out of these
-networks, and all of it is gone at the end.
+Ballast's job and bridge and the traffic run in a hub beside them.
 
-A run, the same for everybody: 24 topics of 4 kB messages, 150 a second in all, each less than the
-one before, evenly on three brokers (**even**, until usages no longer tell of the brokers' own
-start). The topics of broker 2 carry four times as much (**skew**: 2.0 times the mean). Broker 4 is
-ready (**added**), broker 3 is killed with SIGKILL (**killed**), comes back, and the heat goes from
-the topics that were broker 2's to those that were broker 1's (**changed**). Everybody decides once
-a minute, lets a moved bundle rest a minute, may move half of a difference however little it is, and
-splits nothing; usages are means of the past minute, taken once a minute, rates are ten seconds old.
-Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`, whose thresholds of avg are the
-same.
+Each run has the same phases. 24 topics of 4 kB messages, 150 a second in all, each less than the
+one before, lie evenly on three brokers (**even**). The topics of broker 2 carry four times as much
+(**skew**: 2.0 times the mean). Broker 4 is ready (**added**). Broker 3 is killed with SIGKILL
+(**killed**), comes back, and the heat goes from broker 2's topics to broker 1's (**changed**).
 
-Max/mean is what the busiest live broker is *offered* over the mean, looked at once a second. A
-move is a bundle with traffic seen at another broker; those of a killed broker's bundles are not
-counted. Around moves: from 2 s before one was seen until 5 s after. Latencies are of what was
-sent until a broker was killed: what clients wait then is Pulsar's session timeout, 20 s here, in
-every row."""
+All contenders decide once a minute, keep a moved bundle for a minute, may move half of a
+difference, and split nothing. Usages are means of the past minute, rates are ten seconds old.
+Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`, with the same thresholds of avg.
+
+Max/mean is the load *offered* to the busiest live broker over the mean, sampled once a second. A
+move is a bundle with traffic seen at another broker; a killed broker's bundles don't count. Around
+moves: from 2 s before until 5 s after. Latencies are of messages before a broker was killed: after
+it clients wait for Pulsar's session timeout, 20 s here, in every row."""
 
 _TAIL = """\
 `make lab-pulsar ARGS="--runs 3 --contenders avg ballast"` runs some; a second start goes on with

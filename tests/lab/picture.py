@@ -1,4 +1,4 @@
-"""How even brokers were over a run, contender under contender, as an SVG file. Source: ours."""
+"""How even brokers were over a run, contender under contender, as an SVG file."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,10 +1,10 @@
 """Every broker restarted under traffic, in the hub: Pulsar's own way, or by `rolling-restart`.
 
-    python -m tests.lab.planned --hosts NAME --way ballast --run 1 --folder DIR --record FILE
+python -m tests.lab.planned --hosts NAME --way ballast --run 1 --folder DIR --record FILE
 
 Decides what happens when: the scene of `tests.lab.scene`, evenly placed on three brokers; then each
 is stopped with SIGTERM and started again, by the clock (pulsar), or when the verb asks for it
-(ballast). Writes a record as JSON. Started by `tests.lab`, which makes the hosts. Source: ours.
+(ballast). Writes a record as JSON. Started by `tests.lab`, which makes the hosts.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The section of docs/lab.md on planned work, and the bars that `make lab-pulsar` prints of it.
 
-Its records are docs/plots/planned.json. Decides wording and order, no figure. Source: ours.
+Its records are docs/plots/planned.json. Decides wording and order, no figure.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What one restart of every broker came to, as values; and which bars it meets.
 
 Decides what is counted: everything that was sent from the first restart until brokers were even
-again, and beside it what was sent around moves. No clock, no I/O. Source: ours.
+again, and beside it what was sent around moves. No clock, no I/O.
 """
 
 from collections.abc import Mapping, Sequence

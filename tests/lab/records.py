@@ -1,7 +1,7 @@
 """What one run of one contender came to, as values; and what a reader wants to know of it.
 
 Decides what is counted: time above 1.25, moves without those that a dead broker made necessary,
-repeated moves, the first use of a new broker. No clock, no I/O. Source: ours.
+repeated moves, the first use of a new broker. No clock, no I/O.
 
 Ratio: what the busiest live broker is offered over the mean of them; 1.0 = even.
 """

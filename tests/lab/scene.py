@@ -1,7 +1,7 @@
 """What each run of the lab begins with, in the hub, and how it ends: brokers, topics, traffic.
 
 Decides what is the same for all: 24 topics that fall off in rate, evenly placed on three brokers.
-Ends everything that it began, the brokers last. Source: ours.
+Ends everything that it began, the brokers last.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Looks at a cluster once a second: who has what, how even it is, and what has moved.
 
 Decides what a look saw; counts nothing (that is `records`). The load of a broker is what its topics
-are *offered*, which is known exactly, not what somebody measured. Source: ours.
+are *offered*, which is known exactly, not what somebody measured.
 """
 
 import os

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.operating.exact_bounds import exact_moves
 from lbcore.bounds.imbalance import Brokers, least_highest, least_imbalance
-from lbcore.bounds.moves import Course, evenest_by_report, least_moves, moves_by_report, worst_times
+from lbcore.bounds.moves import Course, least_moves, moves_by_report
 from tests.support.models.exact_highest import exact_highest
+from tests.support.models.exact_moves import exact_moves, worst_times
 
 EPS = 1e-6
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
@@ -194,4 +194,3 @@ def test_who_knows_only_the_report_is_surprised_by_a_jump() -> None:
     assert plan.imbalance.tolist() == [1.0, 2.0, 1.0]
     assert plan.moves == 1
     assert least_moves(course, np.ones(3, dtype=np.bool_)) == 1
-    assert evenest_by_report(course, 1)[2] == 1.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from uvicorn.config import Config as ServerConfig
 from uvicorn.server import ServerState
 
-from jobs.adapters.http.bounds import Account, Bounds
+from jobs.adapters.http.protocol import Account, Bounds
 from tests.support.processes.wire import Transport, bounded_protocol
 
 HEAD_MAX, REQUEST_MAX = 600, 1_000

@@ -33,7 +33,6 @@ _OWN_WORDS = {
     "jobs/adapters/processes/jars.py": "what Ivy says while it sets up",
     "jobs/adapters/processes/java.py": "what java -version says",
     "jobs/sql/engine.py": "the statement of whoever asks",
-    "jobs/tour/guide.py": "what the tour's own commands say",
 }
 """Modules whose expressions meet no text from outside, with what they read."""
 

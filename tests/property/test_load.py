@@ -199,6 +199,7 @@ def test_usage_is_linear_in_traffic_and_follows_capacity() -> None:
     assert plain.limit.tolist()[known] == [100.0, 4096.0, 8192.0, 1e6, 1e6]
     assert twice.usage[0] == 3.0 + 97.0 / 4 + 0.5
     assert twice.limit.tolist()[known] == [100.0, 8192.0, 16384.0, 2e6, 2e6]
+    assert usage_of(stats * 9.0, 1.0, 0.0).usage[0] == 100.0
 
 
 def test_cpu_noise_is_small_and_its_own_for_each_broker_and_step() -> None:

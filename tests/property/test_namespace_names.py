@@ -10,9 +10,9 @@ from itertools import permutations
 import pytest
 
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.tree import Config
-from lbcore.model.names import index_namespaces, parse_bundle
+from lbcore.model.names import index_namespaces, namespace_of_topic, parse_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from tests.support.worlds.world import CLUSTER, World
@@ -79,7 +79,9 @@ def rules_of(world: World, name: str) -> tuple[object, ...]:
     assert world.state is not None
     rules = world.state.rules
     pins = {one for one in rules.pins if parse_bundle(one)[0] == name}
-    topics = world.state.catalogue.topics_of(name)
+    topics = sorted(
+        topic for topic in world.state.records.by_type["topic"] if namespace_of_topic(topic) == name
+    )
     marks = (name in rules.paused, name in rules.excluded, rules.anti_affinity.get(name))
     return (sorted(live(world, name)), sorted(pins), topics, marks)
 
@@ -137,8 +139,8 @@ def drawn(dice: random.Random, world: World, name: str) -> tuple[str, dict[str, 
             ("pause", {"namespace": name}),
             ("exclude_namespace", {"namespace": name}),
             ("set_anti_affinity_group", {"namespace": name, "group": "g"}),
-            ("create_topic", {"topic": topic}),
-            ("delete_topic", {"topic": topic}),
+            ("create_record", {"record_type": "topic", "name": topic}),
+            ("delete_record", {"record_type": "topic", "name": topic}),
         ]
     )
 

@@ -14,14 +14,13 @@ from uvicorn.server import ServerState
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
-from jobs.adapters.http.bounds import Account, Bounds
-from jobs.adapters.http.quick import quick_protocol
+from jobs.adapters.http.protocol import Account, Bounds
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.service.csrf import Origins
 from jobs.service.exchange import HttpError
+from jobs.service.fast_lookup import QuickLookups, quick_protocol
 from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.lookup_metrics import LookupMetrics
-from jobs.service.origins import Origins
-from jobs.service.quick_lookups import QuickLookups
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import State

@@ -14,6 +14,7 @@ from lbcore.wire.bundles import check_bundles
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
+    NOT_REPORTED,
     Ack,
     AckOutcome,
     Acks,
@@ -105,6 +106,7 @@ def broker_loads(draw: st.DrawFn) -> BrokerLoad:
         failure_domain=draw(st.text(max_size=5)),
         capacity=draw(st.floats(1e-9, 1e6)),
         is_draining=draw(st.booleans()),
+        offered_msg_rate=draw(st.just(NOT_REPORTED) | NUMBERS),
     )
 
 

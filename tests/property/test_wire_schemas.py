@@ -50,10 +50,10 @@ def written(kind: str) -> tuple[Topic, bytes, dict[str, Any]]:
 
 
 def validator(kind: str) -> Draft202012Validator:
-    """The schema of what the key already says: a tick, a shard's load, or a report."""
+    """The schema of what the key already says: a tick or a report."""
     schema = SCHEMAS[written(kind)[0]]
     if written(kind)[0] is Topic.BROKER_LOAD:
-        which = {"tick": "tick", "shard_load": "shard"}.get(kind, "report")
+        which = "tick" if kind == "tick" else "report"
         schema = {"$ref": f"#/$defs/{which}", "$defs": schema["$defs"]}
     return Draft202012Validator(schema)
 

@@ -5,7 +5,7 @@ user's cache folder) and that its bytes are the pinned ones. 4.0.8 is the releas
 others the repository may have no archive, so they are put together from `pulsar-broker` and what it
 needs, with the scripts and the configuration of 4.2.4's source release. Only the demonstration, the
 lab and the tests need it; where the repository can't be reached those end with an error and the
-tests are skipped, for that says nothing about Ballast, while other bytes fail all. Source: ours.
+tests are skipped, for that says nothing about Ballast, while other bytes fail all.
 """
 
 import fcntl

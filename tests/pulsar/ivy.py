@@ -2,7 +2,6 @@
 
 Decides what Ivy is asked and under which name a file lies afterwards; whether its bytes are the
 right ones is the caller's to say. From Maven Central or the mirror that BALLAST_JAR_MIRROR names.
-Source: ours.
 """
 
 import os

@@ -2,8 +2,8 @@
 
 Decides ports, memory and configuration; for the demonstration and the tests. Everything is on
 loopback, in one folder, and ends with the process that started it. The standalone of 5.0 can't be
-told where its ZooKeeper listens, so there ZooKeeper is a process of its own. Source: ours; what a
-broker needs is the distribution's conf/standalone.conf and conf/broker.conf.
+told where its ZooKeeper listens, so there ZooKeeper is a process of its own. What a broker needs is
+the distribution's conf/standalone.conf and conf/broker.conf.
 """
 
 import http.client

@@ -2,7 +2,7 @@
 
 The client is a Java one of the server's own folder: the Python client knows no topic:// yet. It
 finds segments by the second broker, for the standalone process names itself as the owner of each
-(5.0.0-M1). Source: ours; PIP-460, PIP-468, 5.0.0-M1's ScalableTopics.
+(5.0.0-M1). PIP-460, PIP-468, 5.0.0-M1's ScalableTopics.
 """
 
 import json

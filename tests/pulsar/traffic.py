@@ -2,7 +2,7 @@
 
 Decides how much each topic carries, by its number; a demonstration and the tests need it. Which
 messages were acknowledged and which arrived is kept by topic and number, so a lost one is named.
-Needs the package pulsar-client. Source: ours.
+Needs the package pulsar-client.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ import pytest
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
-from lbcore.machine import Care, Step
+from lbcore.machine import IsolationLevel, Step
 from lbcore.scorer.group_update import GroupUpdate, pack_update
 from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
@@ -17,8 +17,8 @@ from tests.support.worlds.safe_world import PlantedError
 from tests.support.worlds.world import World
 
 
-@pytest.mark.parametrize("care", [Care.ITEMS, Care.PACKED])
-def test_a_step_with_care_comes_to_what_a_step_without_comes_to(care: Care) -> None:
+@pytest.mark.parametrize("care", [IsolationLevel.ITEMS, IsolationLevel.PACKED])
+def test_a_step_with_care_comes_to_what_a_step_without_comes_to(care: IsolationLevel) -> None:
     world = CarefulWorld(Config(), 4, seed=11)
     world.care = care
     world.run(3_000)
@@ -37,12 +37,12 @@ def test_a_step_with_care_comes_to_what_a_step_without_comes_to(care: Care) -> N
 class CarefulWorld(World):
     """A world that takes each step without care and with it, and holds both against each other."""
 
-    care = Care.ITEMS
+    care = IsolationLevel.ITEMS
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
         machine, state = self.job.scorers[group], self.job.scored.get(group)
         step = machine.step(state, messages, self.batch_ms)
-        careful = machine.step_apart(state, messages, self.batch_ms, self.care, PlantedError())
+        careful = machine.step_isolated(state, messages, self.batch_ms, self.care, PlantedError())
         assert [pack_update(one) for one in step.effects] == [
             pack_update(one) for one in careful.effects
         ]
@@ -51,7 +51,7 @@ class CarefulWorld(World):
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         machine, given = self.job.balancer, (updates, self.batch_ms)
-        careful = machine.step_apart(self.state, *given, self.care, PlantedError())
+        careful = machine.step_isolated(self.state, *given, self.care, PlantedError())
         step = machine.step(self.state, *given)
         assert careful.state is not None
         assert step.state is not None

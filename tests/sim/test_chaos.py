@@ -1,7 +1,6 @@
 """Rounds of chaos: a fixed set of seeds passes, and what looks at them sees what is wrong.
 
-`make chaos` runs a thousand; a failure names its seed, `ballast chaos --seed N --rounds 1` replays
-it.
+`make chaos` runs a thousand; a failure names its seed and the command that replays it.
 """
 
 from collections.abc import Mapping
@@ -10,19 +9,26 @@ from typing import Any
 
 import pytest
 
-from jobs.cli import main
 from lbcore.agent.state import RecordRead
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
-from lbcore.sim.chaos import rounds
-from lbcore.sim.chaos.chaos import chaos_text
-from lbcore.sim.chaos.rounds import Bound, ChaosRound, hold_bounds, judge_round, run_round, sides_of
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.rehearsal import run_scenario
-from lbcore.sim.judge.safety import SafetyWatch
 from lbcore.sim.scenario.happenings import HAPPENINGS
 from lbcore.sim.scenario.parse import parse_scenario
+from tests.support.chaos import rounds
+from tests.support.chaos.__main__ import main
+from tests.support.chaos.chaos import chaos_text
+from tests.support.chaos.rounds import (
+    Bound,
+    ChaosRound,
+    hold_bounds,
+    judge_round,
+    run_round,
+    sides_of,
+)
+from tests.support.chaos.safety import SafetyWatch
 from tests.support.values.seeds import few
 
 SEEDS = tuple(range(1, 21))
@@ -154,22 +160,25 @@ def test_bound_of_a_quantile_counts_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     assert (rare.value, rare.is_met) == (9.0, False)
 
 
-def test_chaos_says_how_many_passed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chaos", "--rounds", "1", "--seed", "5", "--workers", "1"]) == 0
-    assert "1 passed, 0 failed" in capsys.readouterr().out
+@pytest.mark.long
+def test_hundred_rounds_are_safe_and_within_the_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--rounds", "100", "--workers", "2"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert "100 passed, 0 failed" in out
 
 
-def test_round_that_fails_is_told_with_its_seed(
+def test_round_that_fails_is_reported_with_its_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = replace(a_round(0.0), seed=7, faults=("two serve",))
-    monkeypatch.setattr("jobs.verbs.chaos.run_round", lambda _, **__: failed)
-    assert main(["chaos", "--rounds", "1", "--workers", "1"]) == 1
+    monkeypatch.setattr("tests.support.chaos.__main__.run_round", lambda _, **__: failed)
+    assert main(["--rounds", "1", "--workers", "1"]) == 1
     out = capsys.readouterr().out
     assert "0 passed, 1 failed" in out
-    assert "ballast chaos --seed 7 --rounds 1" in out
+    assert "python -m tests.support.chaos --seed 7 --rounds 1" in out
 
 
-def test_scenario_of_a_round_can_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chaos", "--show", "--seed", "5"]) == 0
+def test_scenario_of_a_round_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--show", "--seed", "5"]) == 0
     assert parse_scenario(capsys.readouterr().out).seed == 5

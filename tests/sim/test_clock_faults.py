@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from lbcore.balancer.intake.senders_clocks import LATE_MS
-from lbcore.balancer.intake.telling_time import KEPT_MS
+from lbcore.balancer.intake.clock import KEPT_MS, LATE_MS
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Command
 from tests.support.values.seeds import few

@@ -1,10 +1,11 @@
 """Rejected messages are kept within a budget; of those beyond it the table says how many."""
 
-from lbcore.config.tree import Config, changed
+from lbcore.config.pipeline import Pipeline
+from lbcore.config.tree import Config
 from tests.support.worlds.world import World
 
 PER_DAY = 1_048_576
-CONFIG = changed(Config(), {"pipeline.rejected_bytes_per_day": PER_DAY})
+CONFIG = Config(pipeline=Pipeline(rejected_bytes_per_day=PER_DAY))
 HOUR_MS = 3_600_000
 
 

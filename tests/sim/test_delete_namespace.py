@@ -36,11 +36,15 @@ def test_topics_that_were_created_here_keep_a_namespace_and_system_topics_do_not
     world.topics_else = 0
     world.run(3_000)
     world.command("create_namespace", namespace=NAMESPACE, bundles=2)
-    world.command("create_topic", topic=f"persistent://{NAMESPACE}/__change_events")
-    world.command("create_topic", topic=f"persistent://{NAMESPACE}/orders", partitions=3)
+    world.command(
+        "create_record", record_type="topic", name=f"persistent://{NAMESPACE}/__change_events"
+    )
+    world.command(
+        "create_record", record_type="topic", name=f"persistent://{NAMESPACE}/orders", value=3
+    )
     world.run(15_000)
     assert delete(world) == "refused"
-    world.command("delete_topic", topic=f"persistent://{NAMESPACE}/orders")
+    world.command("delete_record", record_type="topic", name=f"persistent://{NAMESPACE}/orders")
     assert delete(world) == "done"
 
 

@@ -226,7 +226,7 @@ def lives(seed: int, shedder: Shedding = AVG_SHEDDER) -> int:
 
 @pytest.mark.parametrize("shedder", SHEDDERS, ids=lambda one: one.name)
 def test_next_moves_are_those_of_the_dry_run(shedder: Shedding) -> None:
-    assert lives(SEEDS[0], shedder) >= 1
+    assert any(lives(seed, shedder) for seed in SEEDS)
 
 
 @pytest.mark.long

@@ -32,7 +32,7 @@ def usages(world: World) -> dict[str, float]:
 
 def uneven() -> World:
     """Five brokers with numbers that nobody could mistake, the coldest reserved for others."""
-    world = running(5, 25)
+    world = running(5, 25, shedding={"by_group": False})
     world.command(
         "set_isolation_policy", policy="p", namespaces=["words/.*"], primary=["broker-4.*"]
     )

@@ -226,8 +226,8 @@ def test_observation_where_ballast_is_the_authority_is_refused() -> None:
 
 
 def test_cluster_that_is_only_observed_has_plans_and_moves_nothing() -> None:
-    world = mirrored(cluster__observe_only=True)
-    world.rates = {LEFT: 30_000.0, RIGHT: 30_000.0}
+    world = mirrored(cluster__observe_only=True, splitting__enabled=False)
+    world.rates = {LEFT: 3_000.0, RIGHT: 3_000.0}
     world.run(MINUTES)
     moves = decided(world, "transfer")
     assert moves

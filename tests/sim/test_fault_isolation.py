@@ -19,10 +19,10 @@ from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, W
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.outcome import FAILED, Outcome
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
+from lbcore.fault_isolation import ALARM
 from lbcore.ownership.changes import Change, Transition
 from lbcore.ownership.records import State
-from lbcore.put_aside import ALARM
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Command
 from tests.support.worlds.safe_world import (
@@ -76,7 +76,10 @@ def test_a_command_whose_handler_raises_changes_nothing_but_its_own_outcome(
     world = running()
     neighbours = ("create_namespace", NEIGHBOUR), ("pause", {"reason": "x"})
     if kind in dict(neighbours):
-        neighbours = ("exclude_namespace", {"namespace": NS}), ("create_tenant", {"tenant": "x"})
+        neighbours = (
+            ("exclude_namespace", {"namespace": NS}),
+            ("create_record", {"record_type": "tenant", "name": "x"}),
+        )
     commands = [neighbours[0], (kind, FULL[kind]), neighbours[1]]
     update = update_of(commands, world.now_ms)
     alone = safely(world, world.state, [without(update, 1)])

@@ -6,7 +6,7 @@ or a topic that is read again.
 
 import pytest
 
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.wire.messages import Command
 from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared
 from tests.support.worlds.rebuilt import promised
@@ -42,6 +42,6 @@ def test_command_that_was_carried_out_is_not_done_again(kind: str) -> None:
     assert answers(world, command_id) == told
     assert len(world.events) == events
     after = promised(world.state)
-    for name in ("records", "rules", "settings", "catalogue", "commands", "waiting"):
+    for name in ("records", "rules", "settings", "created", "commands", "waiting"):
         assert after[name] == before[name], name
     assert status_of(world.state.commands[command_id]) == "done"

@@ -70,17 +70,30 @@ def test_topics_and_partitions_of_a_tenant_are_limited() -> None:
     world = running()
     topic = "persistent://acme/one/t"
     assert is_refused(
-        ask(world, "create_topic", topic=topic, partitions=11), "limits.tenant_partitions_max"
+        ask(world, "create_record", record_type="topic", name=topic, value=11),
+        "limits.tenant_partitions_max",
     )
-    assert ask(world, "create_topic", topic=topic, partitions=8) == ("done", "")
+    assert ask(world, "create_record", record_type="topic", name=topic, value=8) == ("done", "")
     assert is_refused(
-        ask(world, "update_topic", topic=topic, partitions=11), "limits.tenant_partitions_max"
+        ask(world, "update_record", record_type="topic", name=topic, value=11),
+        "limits.tenant_partitions_max",
     )
-    assert ask(world, "create_topic", topic=f"{topic}2") == ("done", "")
-    assert is_refused(ask(world, "create_topic", topic=f"{topic}3"), "limits.tenant_topics_max")
-    assert ask(world, "create_topic", topic="persistent://other/one/t", partitions=8)[0] == "done"
-    assert ask(world, "delete_topic", topic=topic) == ("done", "")
-    assert ask(world, "create_topic", topic=f"{topic}3", partitions=10) == ("done", "")
+    assert ask(world, "create_record", record_type="topic", name=f"{topic}2") == ("done", "")
+    assert is_refused(
+        ask(world, "create_record", record_type="topic", name=f"{topic}3"),
+        "limits.tenant_topics_max",
+    )
+    assert (
+        ask(world, "create_record", record_type="topic", name="persistent://other/one/t", value=8)[
+            0
+        ]
+        == "done"
+    )
+    assert ask(world, "delete_record", record_type="topic", name=topic) == ("done", "")
+    assert ask(world, "create_record", record_type="topic", name=f"{topic}3", value=10) == (
+        "done",
+        "",
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Watched(World):
 
 def divided(monkeypatch: pytest.MonkeyPatch) -> Watched:
     """A world whose twelve bundles are too many for one batch."""
-    monkeypatch.setattr("lbcore.balancer.history._WHOLE_MAX", 11)
+    monkeypatch.setattr("lbcore.balancer.report._WHOLE_MAX", 11)
     world = Watched(Config())
     world.run(5_000)
     world.command("create_namespace", namespace="t/n", bundles=12)

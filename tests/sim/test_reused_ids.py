@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.tasks.identity import identity_of, is_same, remember, status_of
+from lbcore.balancer.tasks.waiting import identity_of, is_same, remember, status_of
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Command
 from tests.support.worlds.checked_world import CheckedWorld

@@ -57,13 +57,13 @@ def test_settings_changed_survive_a_restart_and_can_be_taken_back() -> None:
     assert world.decisions[-1]["config_version"] == world.decisions[0]["config_version"]
 
 
-def test_avg_for_only_one_of_shedding_and_placement_is_refused() -> None:
+def test_ballast_for_only_one_of_shedding_and_placement_is_refused() -> None:
     world = running()
     command_id = world.command("set_config", values={"shedding.strategy": "threshold"})
     world.run(3_000)
     status, reason = outcome(world, command_id)
     assert status == "refused"
-    assert "avg" in str(reason)
+    assert "ballast" in str(reason)
 
 
 def test_setting_that_needs_a_restart_is_refused_with_what_to_do() -> None:

@@ -237,7 +237,7 @@ def test_split_between_topics_that_nobody_has_reported_is_refused() -> None:
         in split(world, bundle=LOWER, algorithm="topic_count_equally_divide")["reason"]
     )
     for name in TOPICS:
-        world.command("create_topic", topic=name)
+        world.command("create_record", record_type="topic", name=name)
     world.run(2_000)
     outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide")
     assert outcome["status"] == "done", "topics that were created here are known, too"
@@ -356,7 +356,7 @@ def test_versions_go_on_above_those_of_parents_that_are_forgotten_and_made_again
 
 def test_children_of_an_automatic_split_stay_while_the_brake_is_on() -> None:
     world = CheckedWorld(Config(), 8, seed=6, again_one_in=9)
-    world.topics = {name: 20_000.0 if _holds(LOWER, name) else 10.0 for name in TOPICS}
+    world.topics = {name: 1_000.0 if _holds(LOWER, name) else 10.0 for name in TOPICS}
     world.run(3_000)
     world.command("create_namespace", namespace=NAMESPACE, bundles=2)
     while states(world).get("Splitting", 0) == 0:

@@ -15,7 +15,7 @@ def with_a_hot_bundle() -> World:
     world.run(3_000)
     world.command("create_namespace", namespace="t/n", bundles=8)
     world.rates = {"t/n/0x00000000_0x20000000": 40_000.0}
-    world.run(400_000)
+    world.run(430_000)
     return world
 
 

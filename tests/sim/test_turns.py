@@ -51,14 +51,12 @@ def test_next_is_half_an_interval_away_at_least(last_ms: int, due_ms: int) -> No
     assert next_on_grid_ms(last_ms + 3_000, 10_000, 3_000) == due_ms + 3_000
 
 
-def test_clusters_of_one_job_plan_in_turn_and_shards_by_their_own() -> None:
+def test_clusters_of_one_job_plan_in_turn() -> None:
     config = parse_assignments(
         Config(), ["pipeline.clusters=a,b,c,d,e", "pipeline.decision_interval_ms=10000"]
     )
     assert [turn_of(name, config) for name in "abcde"] == [0, 2_000, 4_000, 6_000, 8_000]
     assert turn_of("else", config) == 0
-    shards = parse_assignments(config, ["cluster.shards=b,d"])
-    assert [turn_of(name, shards) for name in "abcde"] == [0, 0, 4_000, 5_000, 8_000]
 
 
 RARE = parse_assignments(

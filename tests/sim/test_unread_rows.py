@@ -12,8 +12,8 @@ from lbcore.balancer import rebuild
 from lbcore.balancer.phases import REBUILD
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.outcome import DONE
-from lbcore.balancer.tasks.identity import status_of
-from lbcore.put_aside import ALARM
+from lbcore.balancer.tasks.waiting import status_of
+from lbcore.fault_isolation import ALARM
 from tests.support.worlds.checked_world import records_of
 from tests.support.worlds.safe_world import FIRST, NEIGHBOUR, PlantedError, SafeWorld, running
 from tests.support.worlds.world import is_settled, states
@@ -25,7 +25,7 @@ SPOILT: Mapping[str, tuple[str, str, str]] = {
     "children that are no JSON": ("bundle_ownership", "children", "{"),
     "a broker": ("brokers", "starts", "["),
     "a namespace": ("namespaces", "properties", "{"),
-    "a tenant": ("tenants", "admin_roles", "["),
+    "a tenant": ("records", "value", "["),
     "a policy": ("policies", "value", "{"),
     "settings": ("config_versions", "settings", "{"),
     "a command": ("commands", "arguments", "{"),
@@ -37,7 +37,9 @@ def lived() -> SafeWorld:
     world = running()
     world.command("create_namespace", **NEIGHBOUR)
     for tenant in ("acme", "other"):
-        world.command("create_tenant", tenant=tenant, admin_roles=["a"], allowed_clusters=[])
+        world.command(
+            "create_record", record_type="tenant", name=tenant, value={"admin_roles": ["a"]}
+        )
     for namespace in (NS, "acme/neighbour"):
         world.command("exclude_namespace", namespace=namespace)
     for hits in (4, 5):
@@ -81,9 +83,9 @@ def test_a_row_that_cannot_be_read_is_put_aside_and_all_else_comes_back(spoilt: 
     assert state.namespaces.keys() == whole.namespaces.keys()
     assert state.commands.keys() == whole.commands.keys()
     assert set(map(status_of, state.commands.values())) == {DONE}
-    lost = dict.fromkeys(("tenants", "policies", "config_versions"), 1).get(table, 0)
-    found = (len(state.catalogue.tenants), len(state.rules.excluded), state.settings)
-    expected = (len(whole.catalogue.tenants), len(whole.rules.excluded), whole.settings)
+    lost = dict.fromkeys(("records", "policies", "config_versions"), 1).get(table, 0)
+    found = (len(state.records.by_type["tenant"]), len(state.rules.excluded), state.settings)
+    expected = (len(whole.records.by_type["tenant"]), len(whole.rules.excluded), whole.settings)
     assert [one == other for one, other in zip(found, expected, strict=True)].count(False) == lost
     if table == "config_versions":
         assert state.settings == {"shedding.avg_high_hits": 4}, "those of the change before"

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from jobs.adapters.delta.batch_rows import REST, BatchRowsError, read_batch_rows
 from jobs.adapters.delta.table_writer import newest_batch
 from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.spark.batch_sink import EVENTS
 from lbcore.model.hashing import HASH_SPACE
 from lbcore.model.names import parse_bundle

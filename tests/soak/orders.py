@@ -112,15 +112,13 @@ def made_in(number: int) -> Iterator[Order]:
     tenant, space = f"s{number}", f"s{number}/n"
     pinned, cut = f"{space}/0x00000000_0x40000000", f"{space}/0x40000000_0x80000000"
     topic, agent = f"persistent://{space}/t", AGENTS[number % len(AGENTS)]
-    yield Order(kind="create_tenant", arguments={"tenant": tenant}, sets=("tenants", (tenant,)))
+    yield _record("tenant", tenant)
     yield Order(
         kind="create_namespace",
         arguments={"namespace": space, "bundles": 4},
         sets=("namespaces", (space,)),
     )
-    yield Order(
-        kind="create_topic", arguments={"topic": topic, "partitions": 3}, sets=("topics", (topic,))
-    )
+    yield _record("topic", topic, 3)
     yield Order(
         kind="pin_bundle", arguments={"bundle": pinned, "broker": agent}, sets=("pins", (pinned,))
     )
@@ -146,10 +144,22 @@ def unmade_of(number: int) -> Iterator[Order]:
     yield _undo("resume", {"namespace": space}, "policies", ("paused", space))
     rule = ("anti_affinity", space)
     yield _undo("delete_anti_affinity_group", {"namespace": space}, "policies", rule)
-    yield _undo("delete_topic", {"topic": topic}, "topics", (topic,))
+    yield _undo(
+        "delete_record", {"record_type": "topic", "name": topic}, "records", ("topic", topic)
+    )
     if number % 2:
         yield _undo("delete_namespace", {"namespace": space}, "namespaces", (space,))
-        yield _undo("delete_tenant", {"tenant": tenant}, "tenants", (tenant,))
+        yield _undo(
+            "delete_record",
+            {"record_type": "tenant", "name": tenant},
+            "records",
+            ("tenant", tenant),
+        )
+
+
+def _record(record_type: str, name: str, value: int | None = None) -> Order:
+    arguments = {"record_type": record_type, "name": name, "value": value}
+    return Order(kind="create_record", arguments=arguments, sets=("records", (record_type, name)))
 
 
 def _rule(kind: str, arguments: Mapping[str, Any], rule: str, name: str) -> Order:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import LookupConnection
 from jobs.console import CommandError
 from tests.integration.stack import wait_for
 from tests.soak import judge

@@ -168,8 +168,8 @@ def test_functions_table_of_the_conformance_page_is_the_runners() -> None:
     assert sorted(fn for row in rows for fn in re.findall(r"`(\w+)`", row[0])) == sorted(FAMILY_OF)
 
 
-def test_name_that_the_tour_shows_is_in_its_file() -> None:
-    stops = re.findall(r"`([\w/]+\.py)`, `(\w+)`", text_of(DOCS / "tour.md"))
+def test_name_that_the_code_tour_shows_is_in_its_file() -> None:
+    stops = re.findall(r"`([\w/]+\.py)`, `(\w+)`", text_of(DOCS / "code-tour.md"))
     assert len(stops) > 20
     for path, name in stops:
         assert re.search(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from jobs import prepare
-from jobs.adapters.processes.java import Java
 from jobs.console import CommandError
 from jobs.prepare import Place
 
@@ -134,26 +133,3 @@ def test_main_without_java_fails_in_three_parts(
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0].strip() for line in said] == ["error", "why", "next"]
     assert not (tmp_path / "venv").exists()
-
-
-def _java(build: str = "17") -> Java:
-    return Java(command="java", major=17, build=build)
-
-
-def test_what_java_loads_is_recorded_again_after_a_change_of_java(place: Place) -> None:
-    _python_that(place, "exit 0")
-    assert prepare.record_classes(place, _java())
-    assert _calls(place) == ["-m jobs.class_archives"]
-    assert not prepare.record_classes(place, _java())
-    assert prepare.record_classes(place, _java("17.0.1"))
-
-
-def test_set_up_goes_on_where_nothing_can_be_recorded(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _python_that(place, "echo Unrecognized VM option; exit 1")
-    assert prepare.record_classes(place, _java())
-    said = capsys.readouterr().err
-    assert "Unrecognized VM option" in said
-    assert "-m jobs.class_archives" in said
-    assert not prepare.record_classes(place, _java()), "it would be tried at each make test"

@@ -2,7 +2,7 @@
 
 Decides in which order the two are opened: the table first, so that a row that leaves it meanwhile
 is in the archive that is opened next. A row that is in both for a while is given once. Used by
-every reader of rows that may be old. Source: ours.
+every reader of rows that may be old.
 """
 
 from collections.abc import Sequence
@@ -54,9 +54,10 @@ class WholeTable:
         return pa.concat_tables(parts, promote_options="default").select(wanted)
 
     def as_of(self, at_ms: int) -> "WholeTable":
-        """What the records of a time take: without an archive whose rows are all older.
+        """Return the table as a query for a time reads it.
 
-        Of each bundle the newest row before the archive's end stays in the table.
+        Leaves out an archive whose rows are all at or before at_ms. The table itself keeps each
+        bundle's newest row before the archive's end.
         """
         if self.archive is None:
             return self

@@ -3,7 +3,7 @@
 Decides which rows are put aside: those with a value that Arrow or the table's declaration refuses
 (a lone surrogate, an integer of more bits, another type, null). Looked for only when a column is
 refused as a whole, so good rows cost nothing. Which they are follows from the rows alone, so that a
-repeated batch puts aside the same. Used by the sink. Source: ours.
+repeated batch puts aside the same. Used by the sink.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from jobs.adapters.delta.tables import arrow_schema
 from lbcore.balancer.state.effects import table_of, unpack_columns
-from lbcore.put_aside import Fault, fault_of
+from lbcore.fault_isolation import Fault, fault_of
 
 PHASE = "sink_row"
-"""What its faults are counted under."""
+"""Phase under which its faults are counted."""
 
 _SHOWN_CHARS = 200
 _NAMING = ("bundle", "broker", "namespace", "tenant", "topic", "name", "command_id", "decision_id")

@@ -1,9 +1,10 @@
-"""What a batch owes the tables that follow its commit of events, in a file that the commit names.
+"""Pending rows of a batch for other tables, in a file that its commit names.
 
-Decides where the rows lie and that they are whole. The file is written before the commit, so that
-with it all of the batch can be had from one place: a rebuild writes from it what a crash left out.
-A job has two files, in turn: the one that the newest commit names is never written to. Source:
-ours; Arrow's IPC streams, one a table, one after the other.
+These tables follow the batch's commit of events. Decides where the rows lie and that they are
+complete. The file is written before the commit, so all of the batch can be read from one place. A
+rebuild writes from it what a crash left out. A job alternates between two files: the one that the
+newest commit names is never written to. Source: ours; Arrow IPC streams, one per table, one after
+the other.
 """
 
 import zlib

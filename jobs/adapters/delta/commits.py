@@ -1,8 +1,8 @@
-"""What one commit of a Delta table says: the actions of its file of the log as a value.
+"""One commit of a Delta table: the actions of its log file as a value.
 
 Decides what a commit means to a follower: rows to add, or that the table must be loaded whole.
 Reads nothing: `table_tail` does. Source: the Delta transaction protocol (actions commitInfo,
-metaData, protocol, add, remove); the key "ballast" in commitInfo is ours.
+metaData, protocol, add, remove). The key "ballast" in commitInfo is ours.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ class CorruptLogError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterCommit:
-    """What the job says of itself in each of its commits; now_ms is the batch's time.
+    """Writer metadata that the job adds to each of its commits.
 
-    code_version: digest of the code that decided, "" = not told. committed_ms: when it was
-    committed by the clock of the job's machine, 0 = not told. versions: that other tables had
-    reached by then, all of them durable.
+    now_ms: the batch's time. code_version: digest of the code that decided, "" = not known.
+    committed_ms: commit time by the clock of the job's machine, 0 = not known. versions: those that
+    other tables had reached by then, all of them durable.
     """
 
     query_id: str
@@ -85,7 +85,7 @@ def parse_commit(version: int, text: bytes) -> Commit:
 
 
 def _is_cut(commit: Commit) -> bool:
-    """Whether lines are missing at the end, which delta-rs would not notice.
+    """Return True if lines are missing at the end, which delta-rs ignores.
 
     The job's commits end with their application transaction; others say how many files they add.
     """

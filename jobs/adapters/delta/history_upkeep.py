@@ -48,7 +48,10 @@ class HistoryUpkeep:
     _done: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __call__(self, table: DeltaTable, name: str, now_ms: int) -> int:
-        """How many rows went. Raises CommitFailedError when another commit came between."""
+        """Delete old rows and return their number.
+
+        Raises CommitFailedError when another commit came between.
+        """
         if self.kind == KEPT or name not in ARCHIVES:
             return 0
         limit_ms = (now_ms // DAY_MS - self.days) * DAY_MS

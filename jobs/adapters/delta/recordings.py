@@ -3,7 +3,7 @@
 Decides which columns a file must have, and what is said when it lacks one;
 `lbcore.sim.load.recording` makes load of the rows. A file has a line a bundle and interval, or,
 with a column `bundles`, rows as `load_history` has them (`ballast trace` writes such). Used by
-`simulate` and `backtest`. Source: ours.
+`simulate` and `backtest`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,7 @@
 """Rows of the tables as the lookup's values.
 
 Decides which columns and rows a lookup reads. Stands between `delta_follower` and `lbcore.route`.
-Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
+`advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
 """
 
 import json
@@ -21,8 +21,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
-    TENANTS,
-    TOPICS,
+    RECORDS,
 )
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
@@ -52,8 +51,7 @@ PRESENT: Mapping[str, str] = {
     BROKERS.name: "state <> 'forgotten'",
     NAMESPACES.name: "NOT is_deleted",
     PINS.name: "is_set",
-    TENANTS.name: "NOT is_deleted",
-    TOPICS.name: "NOT is_deleted",
+    RECORDS.name: "NOT is_deleted",
 }
 """The SQL condition of the rows of what is there, in tables that keep a row of what is gone."""
 
@@ -128,7 +126,10 @@ def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction],
 def readable(
     rows: Iterable[Row], read: Callable[[Row], Value], bad_row: Callable[[Row, Exception], BadRow]
 ) -> tuple[list[Value], list[BadRow]]:
-    """What rows say, and those that this version can't read: one row's fault is no other's."""
+    """Parse rows; return the values, and the rows that this version can't read.
+
+    An unreadable row does not affect the others.
+    """
     found: list[Value] = []
     bad: list[BadRow] = []
     for row in rows:

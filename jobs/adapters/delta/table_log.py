@@ -99,7 +99,7 @@ def commit_path(table: TablePlace, version: int) -> TablePlace:
 
 
 def has_commit(table: TablePlace, version: int) -> bool:
-    """Whether the log has this commit's file."""
+    """Return True if the log has this commit's file."""
     return commit_path(table, version).exists()
 
 
@@ -124,7 +124,7 @@ def file_mark(path: Path) -> _Mark:
 
 
 def checkpoint_hint(table: TablePlace) -> bytes:
-    """What the log says of its newest checkpoint, as it is written; b"" when it says nothing."""
+    """Return the raw hint to the newest checkpoint; b"" if there is none."""
     try:
         return (log_path(table) / HINT).read_bytes()
     except FileNotFoundError:
@@ -159,7 +159,10 @@ def inspect_log(table: Path, version: int | None = None) -> LogState:
 
 
 def torn_commit(table: TablePlace, version: int) -> str:
-    """What is wrong with the newest commit, "" = nothing; its data files are looked at as well."""
+    """Return what is wrong with the newest commit, "" = nothing.
+
+    Its data files are checked as well.
+    """
     file = commit_path(table, version)
     if not isinstance(file, Path) or not isinstance(table, Path):
         return ""
@@ -240,7 +243,10 @@ def _gap(table: Path, file: Path, oldest: int, left_out: Mapping[str, str]) -> D
 
 @lru_cache(maxsize=10_000)
 def _commit_problem(file: str, mark: _Mark) -> str:
-    """What is wrong with a commit's file, "" = nothing. No two commits are the same."""
+    """Return what is wrong with a commit's file, "" = nothing.
+
+    No two commits are identical, so a copy of another one is an error.
+    """
     path = Path(file)
     text, version = path.read_bytes(), int(path.stem)
     try:
@@ -264,7 +270,7 @@ def _data_problem(table: Path, commit: Commit) -> str:
 
 
 def _file_problem(file: Path, size: int) -> str:
-    """What is wrong with a data file at first sight, "" = nothing."""
+    """Return what a quick check finds wrong with a data file, "" = nothing."""
     try:
         with file.open("rb") as data:
             there = os.fstat(data.fileno()).st_size
@@ -281,7 +287,10 @@ def _file_problem(file: Path, size: int) -> str:
 
 @lru_cache(maxsize=1_000)
 def _checkpoint_problem(file: str, mark: _Mark, version: int) -> str:
-    """What is wrong with a checkpoint, "" = nothing. It must hold what its own commit says."""
+    """Return what is wrong with a checkpoint, "" = nothing.
+
+    It must hold what its own commit says.
+    """
     if not mark[2]:
         return "is empty"
     try:

@@ -128,7 +128,7 @@ def mend_tables(root: TablePlace) -> bool:
 
 
 def _mend(root: Path, table: Path) -> bool:
-    """Whether a commit was moved aside."""
+    """Repair the log; return True if a commit was moved aside."""
     log, newest = log_path(table), max(_there(table), default=-1)
     torn = torn_commit(table, newest) if newest == 0 else ""
     if not torn:

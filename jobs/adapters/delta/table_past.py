@@ -1,8 +1,8 @@
-"""What a table with one row a key had at an earlier time, as far as that can be known.
+"""Rows of a table with one row per key at an earlier time, where known.
 
-Decides which rows were there then: those that nobody has written since are as they were; for the
-others the table's log is gone through, which reaches back for half an hour. What neither tells is
-named, and never answered with a newer row. Source: ours.
+Rows that nobody has written since are as they were then. The others are looked up in the table's
+log, which reaches back half an hour. Keys that neither source covers are reported as unknown, and
+never answered with a newer row.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,10 +1,11 @@
-"""Where the tables are: a folder of this machine, or a prefix in an S3-compatible object store.
+"""Place of the tables: a local folder, or a prefix in an object store.
 
-Decides which places can be used, how a store is reached and what is said when it can't be.
-A `StorePath` answers as much of `pathlib.Path` as the readers of the tables use, so that these
-read a folder and a store alike. Keys and endpoint come from the environment alone, under the names
-that all AWS tools know. delta-rs commits with a conditional PUT (If-None-Match), which only one of
-two writers gets through; a store that ignores it can't hold tables. Source: ours.
+The store is S3-compatible. Decides which places can be used, how a store is reached, and the error
+text when it can't be. A `StorePath` implements as much of `pathlib.Path` as the readers of the
+tables use, so they read a folder and a store alike. Keys and endpoint come from the environment
+alone, under the names that all AWS tools know. delta-rs commits with a conditional PUT
+(If-None-Match), which succeeds for only one of two writers. A store that ignores it can't hold
+tables.
 """
 
 import os
@@ -84,7 +85,7 @@ class StorePath:
         return self.uri
 
     def __truediv__(self, name: str) -> "StorePath":
-        """What lies under this one."""
+        """Return the path of `name` under this one."""
         return StorePath(f"{self.uri}/{name}")
 
     @property
@@ -117,7 +118,7 @@ class StorePath:
             _file_system().delete_file(self._key)
 
     def exists(self) -> bool:
-        """Whether there is such an object, in one request; a prefix is none."""
+        """Return True if the object exists, in one request; a prefix is no object."""
         try:
             with store_errors(self):
                 _file_system().open_input_stream(self._key).close()
@@ -126,7 +127,7 @@ class StorePath:
         return True
 
     def is_dir(self) -> bool:
-        """Whether anything lies under it."""
+        """Return True if there is any object under it."""
         return bool(self._listed())
 
     def glob(self, pattern: str) -> list["StorePath"]:
@@ -135,9 +136,10 @@ class StorePath:
         return [self / name for name in names if fnmatchcase(name, pattern)]
 
     def modified_ms(self) -> int:
-        """When the object was written at the latest, in ms since 1970: stores tell seconds.
+        """Return the latest possible write time of the object, ms since 1970.
 
-        Raises FileNotFoundError when there is none.
+        Stores give whole seconds: this is the end of that second. Raises FileNotFoundError when
+        there is none.
         """
         with store_errors(self):
             written_ns = _file_system().get_file_info(self._key).mtime_ns
@@ -157,7 +159,7 @@ class StorePath:
 
 
 TablePlace: TypeAlias = Path | StorePath
-"""Where tables are; `str` of it is what delta-rs takes."""
+"""Place of tables; delta-rs takes its `str`."""
 
 
 def table_place(where: str | Path | StorePath) -> TablePlace:
@@ -189,12 +191,12 @@ def usable_folder(where: str) -> Path:
 
 
 def is_store(place: str | TablePlace) -> bool:
-    """Whether a place, or a table's URI, is in an object store."""
+    """Return True if a place, or a table's URI, is in an object store."""
     return str(place).startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
 
 
 def delta_options(place: str | TablePlace) -> dict[str, str] | None:
-    """What delta-rs must know to open or make a table there."""
+    """Return the storage options that delta-rs needs to open or create a table."""
     return dict(_OPTIONS) if is_store(place) else None
 
 

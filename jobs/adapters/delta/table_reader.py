@@ -1,7 +1,7 @@
 """Reads the tables of one cluster for people: whole, at a version, or at a time; without a JVM.
 
-Decides what is said when tables are missing or can't be read; what rows mean is `lbcore`'s. Used
-by the verbs. Source: ours.
+Decides what is said when tables are missing or can't be read; what rows mean is `lbcore`'s. Used by
+the verbs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -80,7 +80,7 @@ class AsOf:
 
     @property
     def is_known(self) -> bool:
-        """Whether events reach back so far."""
+        """True if events reach back to at_ms."""
         return self.at_ms >= self.known_from_ms
 
 

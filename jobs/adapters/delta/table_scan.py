@@ -2,7 +2,7 @@
 
 Decides how delta-rs and Arrow are asked, so that a folder and a store are read alike and other
 threads run meanwhile; not what rows mean. Used by every reader of tables in Python, the writer's
-upkeep included. Source: ours.
+upkeep included.
 """
 
 from collections.abc import Iterable, Iterator

@@ -6,8 +6,8 @@ new data file is gone, and when the table was made anew or put back from a backu
 new one has the next version already: then `LostError` tells the reader to load whole, and no commit
 is handed out that would leave it in between. Compaction, a checkpoint and a log cut behind the
 reader are no reason. What a commit says is `commits`', what its data files hold `table_scan`'s.
-Used by every reader that keeps something of a table, or looks back. Source: ours; Delta's log
-clean-up removes from the oldest on and never what is past the newest checkpoint.
+Used by every reader that keeps something of a table, or looks back. Delta's log clean-up removes
+from the oldest on and never what is past the newest checkpoint.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ _Mark: TypeAlias = tuple[int, int, int]
 
 
 class ReloadReason(str, Enum):
-    """Why a reader loads its tables whole; also the label of the reloads metric."""
+    """Reason for loading all tables whole; also the label of the reloads metric."""
 
     START = "start"
     LOG_FILE_MISSING = "log_file_missing"
@@ -86,10 +86,10 @@ class TableTail:
         self._mark = _mark_of(path, self.version)
 
     def new_commits(self) -> Sequence[Commit]:
-        """What came after `version`, which moves on to the newest; none in between is left out.
+        """Return the commits after `version`, without gaps, and advance it.
 
         Raises LostError; DamagedTableError, OSError, DeltaError for a log that can't be read. After
-        any of them the reader begins with a new tail.
+        any of them the reader starts with a new tail.
         """
         found = list(commits_from(self.path, self.version + 1))
         version = self.version + len(found)
@@ -112,7 +112,7 @@ class TableTail:
         return True
 
     def _is_same_table(self) -> bool:
-        """Whether the commit that was read last is still what it was, or was cleaned away."""
+        """Return True if the commit read last is unchanged, or was cleaned up."""
         mark = _mark_of(self.path, self.version)
         if mark is not None and mark == self._mark:
             return True
@@ -193,7 +193,7 @@ def last_writer_commit(
 
 
 def is_delta(place: TablePlace) -> bool:
-    """Whether a table is there; raises StoreError."""
+    """Return True if there is a Delta table; raises StoreError."""
     if isinstance(place, StorePath) and has_log(place):
         return True
     with store_errors(place):  # delta-rs tells a bucket that is not there from an empty one
@@ -201,14 +201,17 @@ def is_delta(place: TablePlace) -> bool:
 
 
 def has_log(table: TablePlace) -> bool:
-    """Whether a log was begun there: one look, where nothing may be there for long."""
+    """Return True if there is a log folder.
+
+    One request, for places that may be empty for long.
+    """
     return log_path(table).is_dir()
 
 
 def is_newest(table: Path, version: int) -> bool:
-    """Whether a log on a disk has nothing after a version.
+    """Return True if a log on a disk has nothing after a version.
 
-    There is no next commit, and no checkpoint past it, before which commits may be cleaned away.
+    There is no next commit, and no later checkpoint, before which commits may be cleaned up.
     """
     return not has_commit(table, version + 1) and checkpoint_version(table) <= version
 
@@ -234,19 +237,20 @@ def checkpoint_version(table: TablePlace) -> int:
 
 
 def written_ms(table: TablePlace, version: int) -> int:
-    """When a commit's file was written, by the clock of its disk or store, in ms since 1970.
+    """Return when a commit's file was written, ms since 1970.
 
-    Of a store, which tells whole seconds, the end of that second.
+    By the clock of its disk or store. A store gives whole seconds: then the end of that second.
     """
     file = commit_path(table, version)
     return file.stat().st_mtime_ns // 1_000_000 if isinstance(file, Path) else file.modified_ms()
 
 
 def _is_cut(table: TablePlace, version: int) -> bool:
-    """Whether the log went on without a file for the next version, or ends before this one.
+    """Return True if the next version's file is missing, or the log ends too early.
 
-    Commits before a checkpoint may be cleaned away, and then the version that was read last may be
-    the checkpoint's own. A commit that comes while this is asked is no cut.
+    The log went on without that file, or ends before this version. Commits before a checkpoint may
+    be cleaned up, and then the version that was read last may be the checkpoint's own. A commit
+    that arrives during the check is no gap.
     """
     checkpoint = checkpoint_version(table)
     is_gone = checkpoint != version and not has_commit(table, version)

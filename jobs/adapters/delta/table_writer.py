@@ -2,7 +2,7 @@
 
 Decides whether a commit may happen (the writer's epoch, the batch's application transaction), not
 what is in it. A table has one writer: every commit is made against the version just checked and
-fails when anything came between. Source: ours; Delta's application transactions.
+fails when anything came between. Delta's application transactions.
 """
 
 import json
@@ -119,7 +119,7 @@ class TableWriter:
         return next((str(one.info[CLAIM_KEY]) for one in commits if CLAIM_KEY in one.info), "")
 
     def is_ours(self) -> bool:
-        """Whether no other job has claimed the tables since."""
+        """Return True if no other job has claimed the tables since."""
         refresh(self._tables[OWNERSHIP_EVENTS.name])
         return self._transaction(OWNERSHIP_EVENTS.name, EPOCH_APP) == self.epoch
 
@@ -167,7 +167,7 @@ class TableWriter:
         return {REST: self._rest}
 
     def versions(self) -> dict[str, Any]:
-        """What a commit of events is to say of the other tables: how far they have come."""
+        """Return the versions of the other tables, for a commit of events."""
         return {VERSIONS: {name: one.version() for name, one in sorted(self._tables.items())}}
 
     def write_owed(self) -> None:
@@ -195,7 +195,10 @@ class TableWriter:
         return remove_batch_rows(self._place(), self.epoch, last) if last else 0
 
     def has_batch(self, name: str, batch_id: int, query_id: str = "") -> bool:
-        """Whether the table has the batch, of this checkpoint or the one named."""
+        """Return True if the table has the batch, of this checkpoint or the given one.
+
+        query_id: of the other checkpoint, "" = this one.
+        """
         refresh(self._tables[name])
         return self._transaction(name, f"{name}:{query_id or self._query_id}") >= batch_id
 
@@ -218,7 +221,7 @@ class TableWriter:
         return self._tables[name].version()
 
     def last_commit(self) -> Mapping[str, Any] | None:
-        """What the newest commit of a batch to ownership_events says of it."""
+        """Return the metadata of the newest batch commit to ownership_events."""
         found = newest_batch(self._tables[OWNERSHIP_EVENTS.name])
         return found.about if found else None
 
@@ -309,7 +312,10 @@ class TableWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Transactions:
-    """What was read of a table's application transactions. version: of the table."""
+    """Application transactions of a table.
+
+    version: the table's, when they were read.
+    """
 
     version: int
     values: dict[str, int]

@@ -3,8 +3,8 @@
 Decides which Delta properties each table has, not what is in it. The sink writes through these
 handles, the follower reads through them; maintenance and SQL are delta-spark's. Only features that
 both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row tracking,
-in-commit timestamps, column defaults, clustering or type widening. Source: ours; the Delta
-protocol's reader version 1 and writer version 3.
+in-commit timestamps, column defaults, clustering or type widening. The Delta protocol's reader
+version 1 and writer version 3.
 """
 
 import re
@@ -78,7 +78,7 @@ class TableSchemaError(CommandError):
 
     @property
     def difference(self) -> str:
-        """Which columns are too many, too few or of another type."""
+        """Description of the columns that are extra, missing or of another type."""
         return _difference(self.found, self.needed)
 
 
@@ -104,7 +104,7 @@ def interval_s(text: str) -> int:
 
 
 def table_path(root: str | TablePlace, name: str) -> TablePlace:
-    """Where the table `name` under `root` is."""
+    """Return the path of the table `name` under `root`."""
     return table_place(root) / name
 
 

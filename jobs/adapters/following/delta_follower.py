@@ -4,7 +4,7 @@ Decides when to add a commit's rows, when to load the tables whole, and when to 
 what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
 
 A load reads the tables whole (`whole_records`); after that the logs are read on (`table_tail`),
-version by version. Source: ours.
+version by version.
 """
 
 import logging
@@ -52,7 +52,7 @@ _RELOAD_DELAY_MAX_MS = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class _Tables:
-    """What one load has brought, and how far the tail has come since.
+    """Tables of one load, and how far their tails have advanced since.
 
     published: the candidate that the view was made of.
     """
@@ -269,7 +269,10 @@ class DeltaFollower:
     def _view(
         self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
     ) -> View:
-        """What is served. is_live: its last commit was found as it came."""
+        """Return the view to serve.
+
+        is_live: its last commit was found as it came.
+        """
         view = View(
             snapshot=new,
             confirmed_ms=confirmed_ms,
@@ -290,10 +293,10 @@ class DeltaFollower:
         return replace(view, sought_ms=before.confirmed_ms)
 
     def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
-        """What is wrong, by namespace or bundle.
+        """Return what is wrong, by namespace or bundle.
 
-        Versions never go back within one table; another table is another history. What was
-        published once can only grow, so versions are compared after a load only.
+        Versions never go back within one table; another table is another history. A published view
+        can only grow, so versions are compared only after a load.
         """
         if shown.unsound:
             return dict(shown.unsound)

@@ -1,9 +1,9 @@
 """Follows ownership_events for the judge of lookups: each transition, and when it became readable.
 
-Decides nothing; it is a second reader on purpose: what rows mean it has from nobody, only how log
-and files are read is `table_tail`'s and `table_scan`'s, as for every reader. When a commit became
-readable is taken from its log file, in a store to the second. What was committed while the log
-could not be followed became readable at some moment since the last look. Source: ours.
+It is a second reader on purpose: what rows mean it has from nobody, only how log and files are read
+is `table_tail`'s and `table_scan`'s, as for every reader. When a commit became readable is taken
+from its log file, in a store to the second. What was committed while the log could not be followed
+became readable at some moment since the last look.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,10 @@ class EventsHistory:
         return found, looked_at_ms
 
     def _load(self, version: int | None) -> list[JudgedEvent]:
-        """What is not known of the whole table. version: as which it counts, None = the newest."""
+        """Load the whole table and return the transitions not yet known.
+
+        version: the one that they count as, None = the newest.
+        """
         table = open_delta(self._path)
         self._tail = TableTail(self._path, table)
         table_id = str(table.metadata().id)

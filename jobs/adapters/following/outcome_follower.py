@@ -3,7 +3,6 @@
 Decides which row of a command counts: a final one before `accepted`, else the newest. One thread
 reads for any number of waiters, without Spark; it rests while nobody waits. Where the log does not
 lead on (`table_tail`), the table is asked for all that is waited for. Used by `command_client`.
-Source: ours.
 """
 
 import json
@@ -25,7 +24,7 @@ from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.console import in_one_line
 from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
-from lbcore.balancer.tasks.identity import identity_of
+from lbcore.balancer.tasks.waiting import identity_of
 from lbcore.model.tables import COMMANDS
 
 logger = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class CommandOutcome:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will come."""
+        """True if nothing more will come."""
         return self.status != ACCEPTED
 
 
@@ -225,7 +224,10 @@ def _outcome(row: Mapping[str, Any]) -> CommandOutcome:
 
 
 def _of_another(outcome: CommandOutcome) -> CommandOutcome:
-    """What is said to who comes with a command of his own under an id that had been used."""
+    """Return the refusal of a command under an id that was used before.
+
+    The id belongs to another command, or to somebody else's.
+    """
     reason = (
         f"the command id {outcome.command_id} was used before, for another command or by somebody "
         "else: nothing was done, send it under an id of its own"

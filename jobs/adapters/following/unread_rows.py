@@ -3,7 +3,7 @@
 Decides that a row costs nothing but itself: the bundle, broker or namespace stays as it was known
 before, and where a namespace's bundles don't fit together without the row, all of them stay; of
 what was never known nothing is shown. Such rows come from damage, or from a newer version of the
-job. Used by `delta_follower`. Source: ours.
+job. Used by `delta_follower`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,12 +28,12 @@ class UnreadRows:
     _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return True if there are unread rows."""
         return bool(self._rows)
 
     @property
     def text(self) -> str:
-        """What is wrong and what to do; "" for nothing."""
+        """Error text with the next step; "" if there are no unread rows."""
         if not self._rows:
             return ""
         first = self._rows[min(self._rows)]

@@ -1,7 +1,6 @@
-"""What a follower shows of the tables: a view with its age, changes, and what went wrong so far.
+"""View of the tables in a follower: its age, changes and past errors.
 
-Decides nothing. Made by `delta_follower`, read by the lookup service and the Python client. Source:
-ours.
+Made by `delta_follower`, read by the lookup service and the Python client.
 """
 
 from collections import Counter
@@ -56,14 +55,17 @@ class View:
         return found_ms if is_too_short or is_too_long else said_ms
 
     def _unfound_ms(self) -> int:
-        """How long after its batch began the commit can have been found at the most."""
+        """Return the longest time from the batch's start until the commit was found."""
         if self.writer is None or not self.writer.committed_ms or self.sought_ms == NOT_HEARD:
             return _UNFOUND_MS_MAX
         took_ms = min(max(0, self.writer.committed_ms - self.writer.now_ms), _UNFOUND_MS_MAX)
         return took_ms + self._found_after_ms()
 
     def _found_after_ms(self) -> int:
-        """How long after the commit it can have been found at the most; it was sought in vain."""
+        """Return the longest time from the commit until it was found.
+
+        At sought_ms the commit was not there yet.
+        """
         return self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
@@ -87,7 +89,7 @@ class View:
 
 @dataclass(slots=True, kw_only=True)
 class FollowCounts:
-    """What happened so far, and what is wrong at the moment ("" = nothing)."""
+    """Counts of events so far, and the present error ("" = none)."""
 
     reloads: Counter[ReloadReason] = field(default_factory=Counter)
     refused: Counter[Unsound] = field(default_factory=Counter)
@@ -99,12 +101,12 @@ class FollowCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a new view has brought.
+    """Changes in a new view.
 
-    commits: version of ownership_events → its records in their order; version: the last that was
-    read; table_id: of that table. is_whole: everything was loaded anew, and what happened in
-    between is not in commits. is_other_table: and versions before are those of another table, which
-    this one took the place of.
+    commits: version of ownership_events → its records in their order. version: the last that was
+    read; table_id: of that table. is_whole: everything was reloaded, and what happened in between
+    is not in commits. is_other_table: in addition, earlier versions are those of another table,
+    which this one replaced.
     """
 
     version: int

@@ -4,8 +4,8 @@ Decides when to load everything and when the snapshot is swapped; what the recor
 `lbcore.route`'s. A stream tells each change of ownership; how old that is, and whether namespaces
 or brokers have changed, its `alive` says every second. What has waited to be read while this
 process was suspended says nothing of now: then the stream is left and asked for again. Stands
-beside `delta_follower` with the same surface, for the Python client. Source: ours; the stream is
-server-sent events.
+beside `delta_follower` with the same surface, for the Python client. The stream is server-sent
+events.
 """
 
 import http.client
@@ -24,7 +24,7 @@ from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.unread_rows import UnreadRows
 from jobs.adapters.following.view import FollowCounts, View
-from jobs.adapters.http.exchange import read_at_most
+from jobs.adapters.http.client import read_at_most
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_range
@@ -300,7 +300,7 @@ def _addresses(rows: Iterable[Row]) -> tuple[list[BrokerAddress], list[BadRow]]:
 
 
 def _bad_in(table: str, column: str) -> Callable[[Row, Exception], BadRow]:
-    """How a row of a list is told that can't be read."""
+    """Return a function that describes an unreadable row of a list."""
     return lambda row, error: BadRow(table=table, name=str(row.get(column)), error=repr(error))
 
 

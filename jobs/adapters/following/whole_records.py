@@ -5,8 +5,8 @@ every event that it may lack: those of a later writer's epoch, and those of the 
 first batch on that has an event of the ten minutes before its newest batch, or later. Too many do
 no harm, because the highest version of a bundle wins, as long as all that came after them are read
 too: so they are chosen by epoch and batch, and a time, which is a clock's, says how far back. The
-newest batch alone would not do: a job that lost its checkpoint counts batches from 0 again.
-Used by `delta_follower`. Source: ours.
+newest batch alone would not do: a job that lost its checkpoint counts batches from 0 again. Used by
+`delta_follower`.
 """
 
 from typing import TypeAlias

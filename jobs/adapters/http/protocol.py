@@ -4,35 +4,157 @@ Decides when a connection is cut. Each is in one of four phases; every byte that
 a request, is counted from its first to its last, trailers and framing included, and is held to the
 bounds of its phase; what no handler has asked for is not read.
 
-    IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
-      any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
+IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
+  any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
 
-Notes the name in a client's verified certificate for the gate. Source: ours, over uvicorn's
-httptools protocol, which bounds nothing; RFC 9112 for what is malformed.
+Notes the name in a client's verified certificate for the gate. Over uvicorn's httptools protocol,
+which bounds nothing; RFC 9112 for what is malformed.
 """
 
 import logging
 import ssl
 from asyncio import Event, Transport
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from ipaddress import ip_network
+from typing import Any, Protocol
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from jobs.adapters.http.bounds import (
-    HEADERS_MAX,
-    MODEST_BYTES,
-    PEER,
-    PIPELINED_MAX,
-    READ_MIN_BYTES_PER_S,
-    Account,
-    Bounds,
-    Cut,
-    network_of,
-)
-from jobs.adapters.http.turns import Turns
+from jobs.adapters.http.fair_scheduling import FairScheduler
+from lbcore.config.lookup import LookupConfig
+
+HEAD_TIMEOUT_S = 15.0
+HEADERS_MAX = 256
+PIPELINED_MAX = 64
+MODEST_BYTES = 8_192
+"""Bytes up to which a connection is served even if all together hold too much."""
+READ_MIN_BYTES_PER_S = 10_000
+_SWEEPS = 10
+PEER = "ballast.peer"
+"""Scope key of the common name of the client's verified certificate."""
+
+
+class Cut(str, Enum):
+    """Reason for closing a connection early; label of a metric."""
+
+    MALFORMED = "malformed"
+    HEAD_TOO_LONG = "head_too_long"
+    REQUEST_TOO_LONG = "request_too_long"
+    REQUEST_TOO_SLOW = "request_too_slow"
+    ANSWER_NOT_READ = "answer_not_read"
+    PIPELINE_TOO_LONG = "pipeline_too_long"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    TOO_MANY_OF_A_PEER = "too_many_of_a_peer"
+    TOO_MUCH_UNANSWERED = "too_much_unanswered"
+    TOO_MUCH_UNREAD = "too_much_unread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of a worker.
+
+    head_bytes: of the first line and headers. request_bytes: of a request as it is on the wire,
+    with the framing of its chunks and its trailers. The times are those of a whole head, of a whole
+    request, and for which nothing of an answer is taken.
+    """
+
+    head_bytes: int = 65_536
+    request_bytes: int = 65_536 + (1 << 20)
+    head_s: float = HEAD_TIMEOUT_S
+    request_s: float = 30.0
+    answer_s: float = 20.0
+    connections: int = 20_000
+    of_a_peer: int = 5_000
+    unanswered_bytes: int = 64 << 20
+    unread_bytes: int = 256 << 20
+
+    @classmethod
+    def of(cls, lookup: LookupConfig, files_max: int) -> "Bounds":
+        """Those of the settings; files_max: that this process may have open, sockets among them."""
+        connections = min(lookup.max_connections, max(1, files_max - _FILES_OF_OURS))
+        return cls(
+            head_bytes=lookup.max_header_bytes,
+            request_bytes=lookup.max_header_bytes + lookup.max_body_bytes,
+            head_s=min(HEAD_TIMEOUT_S, lookup.request_timeout_ms / 1000),
+            request_s=lookup.request_timeout_ms / 1000,
+            answer_s=lookup.answer_timeout_ms / 1000,
+            connections=connections,
+            of_a_peer=lookup.max_connections_per_peer or connections,
+            unanswered_bytes=lookup.max_unanswered_bytes,
+            unread_bytes=lookup.max_unread_bytes,
+        )
+
+
+_FILES_OF_OURS = 256
+
+
+@dataclass(slots=True)
+class Account:
+    """Bytes held by all connections of a worker, and cuts by reason.
+
+    unanswered_bytes: received, of requests that have no answer yet. unread_bytes: of answers that
+    clients have not taken, where they exceed the transport's high-water mark.
+    """
+
+    unanswered_bytes: int = 0
+    unread_bytes: int = 0
+    of_peer: Counter[str] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    turns: FairScheduler = field(default_factory=FairScheduler)
+
+    def leave(self, peer: str) -> None:
+        """A connection of this address is gone."""
+        self.of_peer[peer] -= 1
+        if not self.of_peer[peer]:
+            del self.of_peer[peer]
+
+
+def network_of(address: str) -> str:
+    """Return the network of an address: itself, or an IPv6 address's /64.
+
+    One host may use all of a /64.
+    """
+    if ":" not in address:
+        return address
+    try:
+        return str(ip_network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
+
+
+class Timed(Hashable, Protocol):
+    """A connection that has deadlines."""
+
+    def look(self, now_s: float) -> None:
+        """End what is over its time."""
+
+
+class Sweep:
+    """Looks at every connection once in so many calls, a part of them in each.
+
+    One clock instead of timers for each connection: a request that is quick sets none.
+    """
+
+    def __init__(self, connections: Callable[[], "set[Timed]"]) -> None:
+        self._connections = connections
+        self._left: Iterator[Timed] = iter(())
+        self._share = 1
+
+    def step(self, now_s: float) -> None:
+        """Look at a tenth of the connections. O(connections / 10)."""
+        for _ in range(self._share):
+            connection = next(self._left, None)
+            if connection is None:
+                found = tuple(self._connections())
+                self._left, self._share = iter(found), 1 + len(found) // _SWEEPS
+                return
+            connection.look(now_s)
+
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +177,7 @@ take it in one turn of the event loop."""
 
 
 class Stage(Enum):
-    """What is expected next of a client."""
+    """Next input expected from a client."""
 
     IDLE = "idle"
     HEAD = "head"
@@ -197,7 +319,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()  # until the handler asks, or has answered
 
     def _is_ambiguous(self) -> bool:
-        """Whether another reader may see other hosts, or another end (RFC 9112, 3.2 and 6.1)."""
+        """Return True if another parser may see other hosts, or another end.
+
+        See RFC 9112, 3.2 and 6.1.
+        """
         version = self.parser.get_http_version()
         if version not in {"1.0", "1.1"} or self._hosts > 1:
             return True
@@ -263,7 +388,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut(Cut.TOO_MUCH_UNANSWERED)
 
     def _is_at_rest(self) -> bool:
-        """Whether nothing that has come is kept: a body that nobody wants is not."""
+        """Return True if no received bytes are kept.
+
+        A body that nobody wants is not kept.
+        """
         return self._phase is not _HEADS and self._is_answered()
 
     def _is_answered(self) -> bool:
@@ -356,7 +484,7 @@ class Flow(FlowControl):
     turns: in which answers go on whose clients have taken what there was; many may do so at once.
     """
 
-    def __init__(self, transport: Transport, turns: Turns) -> None:
+    def __init__(self, transport: Transport, turns: FairScheduler) -> None:
         super().__init__(transport)
         self._is_shut = False
         self._turns = turns

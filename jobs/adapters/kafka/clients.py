@@ -2,7 +2,7 @@
 
 Decides how hard to try (acks=all, in order, a deadline for each message) and how to read
 (read_committed, from the beginning, without a group); not what is sent or what it means. Used by
-the fleet, agents, the driver's ticks and `run_local`. Source: ours, over kafka-python 3.
+the fleet, agents, the driver's ticks and `run_local`. Over kafka-python 3.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _CUT_AT_LOGIN = "Kafka closed the connection at every login: the user or the pas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaAddress:
-    """Where Kafka is and how to speak to it.
+    """Address of Kafka, and its clients' security settings.
 
     topic_prefix: put before every topic's name. security: kafka-python's own keys
     (security_protocol, sasl_*, ssl_*).
@@ -46,7 +46,7 @@ class KafkaAddress:
         return f"{self.topic_prefix}{topic.value}"
 
     def client_options(self, client_id: str) -> dict[str, Any]:
-        """What every kafka-python client is made with."""
+        """Return the options of every kafka-python client."""
         return {
             "bootstrap_servers": self.bootstrap,
             "client_id": client_id,
@@ -56,11 +56,11 @@ class KafkaAddress:
         }
 
     def producer_options(self, client_id: str) -> dict[str, Any]:
-        """What a producer without transactions is made with: each message once or more, in order.
+        """Return the options of a non-transactional producer.
 
-        Not idempotent: where a message that was under way runs out of time, kafka-python 3.0.12
-        gives its producer id back and never asks for another, so that nothing is sent any more, for
-        ever. Whoever reads knows a message again by its seq, version or command id.
+        Delivery is at least once, in order. Not idempotent: when a message in flight times out,
+        kafka-python 3.0.12 gives its producer id back and never asks for another. Nothing is sent
+        any more after that. Readers detect duplicates by seq, version or command id.
         """
         return {
             "acks": "all",
@@ -254,21 +254,21 @@ class Tail:
         return partitions
 
     def poll(self, timeout_ms: int) -> list[Received]:
-        """What came since the last call, in the order of (partition, offset)."""
+        """Return the records since the last call, ordered by (partition, offset)."""
         batches = self._consumer.poll(timeout_ms=timeout_ms)
         return [_received(record) for partition in sorted(batches) for record in batches[partition]]
 
     def read_to_end(self, timeout_ms: int) -> bool:
-        """Whether everything that was committed before this call has been polled.
+        """Return True if everything committed before this call has been polled.
 
-        Asks Kafka for the ends, so call it now and then, not after each poll. False when Kafka
-        doesn't answer.
+        Asks Kafka for the end offsets, so call it now and then, not after each poll. False when
+        Kafka doesn't answer.
         """
         ends = self.ends(timeout_ms)
         return ends is not None and self.has_read(ends)
 
     def ends(self, timeout_ms: int) -> Ends | None:
-        """Where each partition ends now; None when Kafka doesn't answer."""
+        """Return each partition's current end offset; None if Kafka doesn't answer."""
         try:
             found: Ends = self._consumer.end_offsets(list(self._partitions), timeout_ms=timeout_ms)
         except KafkaError:
@@ -276,7 +276,7 @@ class Tail:
         return found
 
     def has_read(self, ends: Ends) -> bool:
-        """Whether everything before these ends has been polled; asks nobody."""
+        """Return True if everything before these offsets was polled; no request."""
         try:
             return all(
                 (self._consumer.position(partition, timeout_ms=0) or 0) >= end

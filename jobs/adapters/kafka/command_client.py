@@ -1,11 +1,11 @@
 """Sends commands to the balancer and waits for what becomes of them.
 
 Decides how a command is identified, when it counts as sent (all in-sync replicas of Kafka have it)
-and what is said when no outcome comes. Used by the verbs and by the admin service. Source: ours.
+and what is said when no outcome comes. Used by the verbs and by the admin service.
 
-    with CommandClient(address, "var/tables", "local") as client:
-        ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
-        client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
+with CommandClient(address, "var/tables", "local") as client:
+    ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
+    client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
 
 From asyncio: `await asyncio.to_thread(client.send, command)`, then
 `await asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.
@@ -30,7 +30,7 @@ from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFoll
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError
-from lbcore.balancer.tasks.identity import identity
+from lbcore.balancer.tasks.waiting import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments
 from lbcore.wire.format import format_message
@@ -59,7 +59,10 @@ class NoOutcome:
     writer_silent_ms: int
 
     def is_job_away(self, heartbeat_ms: int) -> bool:
-        """Whether the job has missed at least two heartbeats, which are due every heartbeat_ms."""
+        """Return True if the job has missed at least two heartbeats.
+
+        They are due every heartbeat_ms.
+        """
         return self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
 
 
@@ -212,7 +215,10 @@ class CommandClient:
         )
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
-        """Whether the command has ended, within the time; the ticket goes on."""
+        """Return True if the command ends within the time.
+
+        The ticket goes on in any case.
+        """
         return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
 
     def forget(self, ticket: Ticket) -> None:
@@ -237,7 +243,10 @@ class CommandClient:
             return version, boot_ms() - self._newest[1]
 
     def _clocks_ms(self) -> tuple[int, ...]:
-        """What the machine's clock shows, and Kafka's, counted on from its last stamp."""
+        """Return the machine's clock and, if known, Kafka's.
+
+        Kafka's is counted on from its last timestamp.
+        """
         own_ms = wall_ms()
         if self._kafka_booted_ms is None:
             return (own_ms,)

@@ -2,7 +2,7 @@
 
 Decides its ports once and keeps them with its state, so clients find it again after a restart.
 Nothing about topics: `ballast topics ensure` makes those. Fixed settings, each with its reason,
-stand in conf/kafka/embedded.properties. Source: ours; KRaft combined mode as Kafka documents it.
+stand in conf/kafka/embedded.properties. KRaft combined mode as Kafka documents it.
 """
 
 import base64
@@ -16,7 +16,6 @@ from pathlib import Path
 
 from jobs.adapters.kafka.reach import ask_kafka
 from jobs.adapters.processes import shipped
-from jobs.adapters.processes.class_archive import KAFKA, archive_words
 from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_disk, check_port, free_ports
@@ -31,9 +30,10 @@ _DISK_BYTES = 500_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """What a caller may choose. properties win over ours; format_arguments go to StorageTool.
+    """Options that a caller may choose.
 
-    security_protocol: of the clients' listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    properties override ours; format_arguments go to StorageTool. security_protocol: of the clients'
+    listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers."""
+        """Value of bootstrap.servers for clients."""
         return f"{_HOST}:{self.port}"
 
     @property
@@ -108,7 +108,7 @@ class EmbeddedKafka:
             self._format()
 
     def spec(self) -> ProcessSpec:
-        """How a supervisor runs it; call `prepare` before its first start."""
+        """Return the spec for a supervisor; call `prepare` before the first start."""
         return ProcessSpec(
             name="kafka",
             command=tuple(self._command("kafka.Kafka", str(self._config_path))),
@@ -120,13 +120,16 @@ class EmbeddedKafka:
         )
 
     def answers(self) -> bool:
-        """Whether it answers an ApiVersions request, the first of every Kafka client, in 1 s."""
+        """Return True if it answers an ApiVersions request within 1 s.
+
+        That is the first request of every Kafka client.
+        """
         is_encrypted = "SSL" in self.options.security_protocol
         return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
 
     @property
     def _temporary(self) -> Path:
-        """Where its Java unpacks libraries."""
+        """Folder where its Java unpacks libraries."""
         return self.folder / "tmp"
 
     @property
@@ -179,7 +182,6 @@ class EmbeddedKafka:
             f"-Djava.io.tmpdir={self._temporary}",
             f"-Dballast.logs={self.folder / 'logs'}",
             f"-Dlog4j2.configurationFile={CONF / 'log4j2.yaml'}",
-            *archive_words(KAFKA),
             *self.options.java_options,
             "-cp",
             class_path,

@@ -2,7 +2,7 @@
 
 Decides which record is news (by version, because a compacted topic is compacted late) and which
 brokers it concerns: those it names, and those that a record of the bundle named before. One feed
-serves all agents of a process. Source: ours.
+serves all agents of a process.
 """
 
 from collections.abc import Collection, Iterable
@@ -54,9 +54,10 @@ class OwnershipFeed:
         return found
 
     def current(self, broker: str) -> list[RecordRead]:
-        """What a broker that starts now must read: each bundle's newest record, in name order.
+        """Return the records that a starting broker must read, in name order.
 
-        Only records that name the broker; which of its incarnations, the agent looks at itself.
+        The newest record of each bundle, and only those that name the broker. The agent itself
+        checks which of its incarnations is meant.
         """
         return [
             RecordRead(record=self.records[bundle])

@@ -1,9 +1,8 @@
 """Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
 
-Decides nothing. The transactional id is the writer's place: once another job has initialised it,
-this one's records are refused. Whose place it is the tables say: an older job that was slow to
-start may take it last, and then it is taken back. Readers use read_committed. Source: ours; Kafka
-transactions.
+The transactional id is the writer's place: once another job has initialised it, this one's records
+are refused. Whose place it is the tables say: an older job that was slow to start may take it last,
+and then it is taken back. Readers use read_committed. Kafka transactions.
 """
 
 import threading
@@ -85,7 +84,10 @@ class OwnershipPublisher:
             sent.set_exception(error)
 
     def _is_sent(self, messages: Sequence[Keyed]) -> bool:
-        """Whether Kafka took them; not from one whose place another has taken."""
+        """Send the messages in one transaction; return True if Kafka took them.
+
+        False if another producer has fenced this one.
+        """
         topic, producer = self._topic, self._producer
         try:
             producer.begin_transaction()
@@ -108,8 +110,9 @@ class OwnershipPublisher:
 
 
 def _is_fenced(error: KafkaError) -> bool:
-    """Whether another has taken the place.
+    """Return True if another producer has fenced this one.
 
-    kafka-python says so itself, or, once its sender has heard it, as the state of the producer.
+    kafka-python raises this itself or, once its sender has heard it, reports it as the producer's
+    state.
     """
     return isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error)

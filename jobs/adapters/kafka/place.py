@@ -1,7 +1,7 @@
-"""Which Kafka this is: its own id, each topic's id, and where the input topics begin and end.
+"""Identity of a Kafka: cluster id, topic ids, bounds of the input topics.
 
-Decides nothing. A topic that was deleted and made anew has the old name and another id, so offsets
-that were kept for it mean nothing any more. Source: ours; topic ids are Kafka's (KIP-516).
+A topic that was deleted and created anew has the old name and another id. Offsets stored for the
+old one are then void. Topic ids are Kafka's (KIP-516).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +32,9 @@ class KafkaPlace:
     bounds: Mapping[str, Mapping[int, tuple[int, int]]]
 
     def ends_after(self, last_commit: Mapping[str, Any] | None) -> Ends:
-        """Where to read on: after the last committed batch, or from the earliest that is left.
+        """Return the start offsets: after the last committed batch, or the earliest.
 
-        last_commit: what it says of itself, with `offsets` and the `topics` that they belong to.
+        last_commit: its metadata, with `offsets` and the `topics` that they belong to.
         """
         said = last_commit or {}
         offsets, ids = said.get("offsets", {}), said.get("topics", {})

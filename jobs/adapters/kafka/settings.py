@@ -9,9 +9,6 @@ from jobs.console import CommandError, MisuseError
 from lbcore.config.kafka import KafkaConfig
 from lbcore.config.tree import Config
 
-GROUP_PREFIX = "ballast"
-"""Begins the id of the group that Spark's source reads in; an ACL on the group names it."""
-
 PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secret
 
 

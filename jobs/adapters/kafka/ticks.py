@@ -1,17 +1,12 @@
-"""What the driver puts on broker-load: ticks, so that Kafka's clock goes on, and shards' loads.
-
-Decides nothing: liveness reads ticks, the plans of shards what the others carry. Source: ours.
-"""
+"""Ticks that the driver sends to broker-load, so that Kafka's clock goes on for liveness."""
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from lbcore.balancer.state.other_shards import shard_loads
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Tick
 
@@ -19,15 +14,14 @@ from lbcore.wire.messages import Tick
 class Ticker:
     """Sends a tick per cluster to each partition of one topic, until stopped.
 
-    A tick that can't be sent is left out: a gap in the ticks counts for nobody. clusters: each with
-    the shards of its own cluster, itself included; none where it is no shard.
+    A tick that can't be sent is left out: a gap in the ticks counts for nobody.
     """
 
     def __init__(
         self,
         producer: KafkaProducer,
         topic: str,
-        clusters: Mapping[str, Sequence[str]],
+        clusters: Sequence[str],
         interval_ms: int,
     ) -> None:
         self._producer = producer
@@ -48,17 +42,6 @@ class Ticker:
         self._thread.join(timeout=5)
         with contextlib.suppress(KafkaError):  # ticks that can't be sent hold nobody up
             self._producer.close(timeout=2)
-
-    def tell(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Bring what shards tell to the others; what can't be sent is told again by the next."""
-        for row in rows:
-            others = [name for name in self._clusters[row["cluster"]] if name != row["cluster"]]
-            for message in shard_loads(row, others):
-                _, key, value = format_message(message)
-                try:
-                    self._producer.send(self._topic, key=key, value=value)
-                except KafkaError:
-                    self.failed += 1
 
     def _run(self) -> None:
         number = 0

@@ -3,7 +3,7 @@
 Decides when one is lost: two looks in a row must find it gone or made anew, so that a node of Kafka
 that has only just started is not taken at its word; a Kafka that doesn't answer says nothing. Spark
 alone would notice late (a task that waits for a message of a topic that is gone waits for minutes,
-and is tried again) or, where the topic was made anew meanwhile, not at all. Source: ours.
+and is tried again) or, where the topic was made anew meanwhile, not at all.
 """
 
 import threading
@@ -50,7 +50,7 @@ class TopicWatch:
         self._thread.join(timeout=5)
 
     def loss(self) -> CommandError | None:
-        """What has become of the topics, to end the job with; None while all are there."""
+        """Return the error of lost topics, to end the job with; None = all exist."""
         suspects, times = self._suspects, self._times
         return _loss(suspects) if times >= _LOOKS and suspects else None
 

@@ -2,7 +2,7 @@
 
 Decides what each topic needs (partitions, copies, retention, compaction, LogAppendTime) and what
 counts as a difference. Never changes the number of partitions of a topic that exists: keys would
-move to other partitions and their order would be lost. Source: ours; the keys are Kafka's.
+move to other partitions and their order would be lost. The keys are Kafka's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _COMPACTION_SEGMENT_MS = 3_600_000
 
 
 class TopicStatus(str, Enum):
-    """What became of a topic."""
+    """Result for one topic."""
 
     FINE = "fine"
     MADE = "made"
@@ -44,7 +44,10 @@ class TopicStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """What a topic must be. configs: Kafka's keys and values, as text."""
+    """Required settings of a topic.
+
+    configs: Kafka's keys and values, as text.
+    """
 
     name: str
     partitions: int
@@ -63,7 +66,10 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """What was found and done about one topic. detail: why it failed, or ""."""
+    """Findings and actions for one topic.
+
+    detail: why it failed, or "".
+    """
 
     name: str
     status: TopicStatus
@@ -72,7 +78,7 @@ class TopicReport:
 
     @property
     def is_good(self) -> bool:
-        """Whether the topic is, or would be, as it must be."""
+        """True if the topic is, or would be, as required."""
         return self.status not in (TopicStatus.DIFFERS, TopicStatus.FAILED)
 
 
@@ -124,7 +130,7 @@ def _wanted(config: Config, topic: Topic) -> TopicSpec:
 
 
 def _kept(config: Config, topic: Topic) -> Mapping[str, str]:
-    """How long messages stay, and how soon after that they go."""
+    """Return the configs for retention of messages and their removal after it."""
     topics = config.topics
     if topic is Topic.OWNERSHIP:
         return {

@@ -1,10 +1,13 @@
 """The clocks of the machine, in milliseconds: the wall's, and those that never go back.
 
-Decides what a job and its services call now, and which clock agents live by: one that goes on
-while the machine sleeps, where there is one (Linux), else the monotonic one. Source: ours.
+Decides what a job and its services call now, and which clock agents live by: one that goes on while
+the machine sleeps, where there is one (Linux), else the monotonic one.
 """
 
 import time
+from collections.abc import Callable
+
+from jobs.console import CommandError
 
 
 def wall_ms() -> int:
@@ -27,3 +30,33 @@ class ForwardClock:
     def now_ms(self) -> int:
         """Milliseconds since 1970, as far as the wall was right at the start."""
         return boot_ms() + self._offset_ms
+
+
+class ClockSteps:
+    """Detects steps of the wall's clock between two looks. Clocks in seconds.
+
+    Spark's trigger waits until the wall's clock shows the time of the next batch: after a step back
+    of an hour it would wait for an hour (ProcessingTimeExecutor, SystemClock.waitTillTime).
+    """
+
+    def __init__(
+        self,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._ahead_s = wall() - steady()
+
+    def refuse_back(self, limit_ms: int) -> None:
+        """Raise CommandError when the clock went back by more than limit_ms since the last look."""
+        ahead_s = self._wall() - self._steady()
+        back_s, self._ahead_s = self._ahead_s - ahead_s, ahead_s
+        if back_s * 1_000 > limit_ms:
+            raise CommandError(
+                f"the clock of this machine went back by {back_s:.0f} s",
+                why="Spark begins the next batch when the clock shows its time again, so nothing "
+                "would be decided until then",
+                next_step="start the job again, as a supervisor does: it goes on at once; mend the "
+                "time service of this machine",
+            )

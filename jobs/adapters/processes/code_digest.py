@@ -1,6 +1,6 @@
-"""Which code it is: a digest of Python files, by their names and bytes.
+"""Digest of Python files, by their names and bytes, that identifies code.
 
-Decides nothing; the job says it of `lbcore`, and of strategies of the user's own. Source: ours.
+The job reports it of `lbcore`, and of the user's own strategies.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""The jars of Kafka, Spark's connector and Delta: which, where, and how they get there.
+"""The jars of Kafka and Delta: which, where, and how they get there.
 
 Decides that exactly the pinned files of conf/jars.lock are used, whatever a repository offers
 today. They are fetched by the Ivy that pyspark ships, from Maven Central or the mirror that
 BALLAST_JAR_MIRROR names, without POMs (another tool's half-filled cache or an unreachable second
 repository can't break it), and checked against their sha256. Standard library only: set-up runs
-this before anything else is importable. Source: ours.
+this before anything else is importable.
 """
 
 import hashlib
@@ -44,12 +44,15 @@ class Jar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarStore:
-    """Where the jars are: root/broker/*.jar and root/spark/*.jar, with Ivy's cache beside them."""
+    """Folder of the jars: root/broker/*.jar and root/spark/*.jar.
+
+    Ivy's cache is beside them.
+    """
 
     root: Path
 
     def path_of(self, jar: Jar) -> Path:
-        """Where `jar` is, or will be."""
+        """Return the path where `jar` is, or will be."""
         return self.root / jar.folder / jar.file_name
 
     @property
@@ -70,7 +73,7 @@ def default_store(environment: Mapping[str, str] | None = None) -> JarStore:
 
 
 def store_path(venv: Path) -> Path:
-    """Where a virtual environment keeps the jars."""
+    """Return the folder where a virtual environment keeps the jars."""
     return venv / "share" / "ballast" / "jars"
 
 
@@ -114,7 +117,7 @@ def absent_jars(store: JarStore) -> tuple[Jar, ...]:
 
 
 def is_complete(store: JarStore, lock_text: str) -> bool:
-    """Whether all jars of this very lock were fetched and checked, and are still there."""
+    """Return True if all jars of this lock were fetched, checked and still exist."""
     if not store.stamp.exists() or store.stamp.read_text() != _digest(lock_text):
         return False
     return all(store.path_of(jar).exists() for jar in parse_lock(lock_text))

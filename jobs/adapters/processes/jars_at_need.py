@@ -1,7 +1,7 @@
 """Has the jars where nobody has set them up: whoever installed a wheel gets them at first need.
 
 Decides when they are fetched: as soon as a process needs one that is missing, by one process at a
-time. Standard library only. Source: ours.
+time. Standard library only.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from jobs.adapters.processes.preflight import check_disk
 from jobs.console import CommandError, note
 
 JARS_BYTES = 300_000_000
-"""What they take on the disk, with those that Ivy keeps."""
+"""Disk space of the jars, including those that Ivy keeps."""
 
 
 def have_jars(folder: str) -> tuple[Path, ...]:
@@ -59,7 +59,7 @@ def fetch_locked(place: JarStore, java: str, site_packages: Path) -> None:
 
 def _fetch(place: JarStore) -> None:
     java = find_java()
-    note(f"fetching the jars of Kafka, Spark's connector and Delta, once: 62 MB in {place.root}")
+    note(f"fetching the jars of Kafka and Delta, once: 55 MB in {place.root}")
     began_s = time.monotonic()
     found = find_spec("pyspark")
     origin = Path(found.origin) if found and found.origin else Path("pyspark/__init__.py")
@@ -75,7 +75,7 @@ def _alone(place: JarStore) -> Iterator[None]:
         lock = (place.root / "fetching").open("w")
     except OSError as cause:
         raise CommandError(
-            "the jars of Kafka, Spark and Delta can't be fetched",
+            "the jars of Kafka and Delta can't be fetched",
             why=f"{place.root} can't be written to: {cause.strerror}",
             next_step="run the same command once as a user who may write there, or name a folder"
             " of your own in BALLAST_JARS",

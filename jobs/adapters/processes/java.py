@@ -1,7 +1,7 @@
 """Finds the Java that runs the Kafka broker and Spark, and says so when there is none.
 
 Decides which one: BALLAST_JAVA, then JAVA_HOME/bin/java, then the PATH. Standard library only,
-because set-up runs it before anything is installed. Source: ours.
+because set-up runs it before anything is installed.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Log lines as JSON, one object a line: `ts_ms`, `level`, `event`, and the fields of the event.
 
-Decides nothing; what is written is `sparing_log`'s. A line with fields is logged as
-`logger.info("event", extra={"fields": {...}})`. Source: ours.
+What is written is `sparing_log`'s. A line with fields is logged as `logger.info("event",
+extra={"fields": {...}})`.
 """
 
 import json

@@ -2,8 +2,7 @@
 
 Decides how long a process may take to end, whether it was asked to or fails. Past that it writes
 what each of its threads is doing (of a JVM among its children, what each of that one's is), and
-goes as a crash would, which everything here survives. Source: ours; SIGQUIT makes a JVM write its
-stacks.
+goes as a crash would, which everything here survives. SIGQUIT makes a JVM write its stacks.
 """
 
 import contextlib
@@ -24,12 +23,12 @@ _STACKS_S = 2.0  # for a JVM to write them
 
 @dataclass(slots=True)
 class OrderedEnd:
-    """Whether a process is to end; from then on it does within `limit_s` seconds.
+    """Orderly end of a process, within `limit_s` seconds of the request.
 
-    limit_s: more than what an end in order may take at worst. children: ids of processes that go
-    with it. is_done: all that matters is written, so that even an end by force is no failure.
-    has_begun: the work itself has. Before, an error of what was asked to end already is no failure:
-    a start that is broken off is often told of what ends beside it (Kafka, a network).
+    limit_s: longer than an orderly end takes at worst. children: ids of processes that end with it.
+    is_done: all that matters is written, so that even a forced end is no failure. has_begun: the
+    work itself has begun. Before that, an error after the request to end is no failure. An
+    interrupted start often reports what ends beside it (Kafka, a network).
     """
 
     limit_s: float

@@ -3,7 +3,7 @@
 Decides which of them nobody needs any more: beside its own folder a process has a file that it
 locks for as long as it lives, so the next one of the same kind removes those that can be locked.
 Java and Spark clean up only where they end in order, which takes longer than a supervisor waits,
-and Spark may write into a folder a minute after it has been removed. Source: ours.
+and Spark may write into a folder a minute after it has been removed.
 """
 
 import atexit

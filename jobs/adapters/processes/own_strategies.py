@@ -2,7 +2,7 @@
 
 Decides which code a name means: an entry point of the group `ballast.strategies`, or the text
 "package.module:NAME" itself, looked for in the working directory too. What can't be loaded is
-handed on with the reason: the job goes on without it, a command refuses. Source: ours.
+handed on with the reason: the job goes on without it, a command refuses.
 """
 
 import importlib

@@ -1,7 +1,6 @@
-"""What must be true before set-up or a process starts: room on the disk, free ports, a new Python.
+"""Checks before set-up or a start: disk space, free ports, a new Python.
 
-Decides nothing: each check passes silently or raises CommandError with the next step. Standard
-library only. Source: ours.
+Each check passes silently or raises CommandError with the next step. Standard library only.
 """
 
 import os

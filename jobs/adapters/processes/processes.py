@@ -1,8 +1,8 @@
 """Child processes that never outlive us, and a supervisor that restarts the ones that died.
 
 Decides when a child is started again (at once, then after 1, 2, 4, ... 30 s while it keeps dying)
-and in which order all are stopped. A child is ended by its own id, never by a name. Source: ours;
-the tether is in `jobs.adapters.processes.tether`.
+and in which order all are stopped. A child is ended by its own id, never by a name. The tether is
+in `jobs.adapters.processes.tether`.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ _SAID_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What a child is: its command, its log, when it is ready, how it is stopped.
+    """Child process: its command, log, readiness check and stop.
 
-    is_ready: asked again and again after a start, None when it is ready at once.
-    grace_ms: from the request to stop to its end by force.
+    is_ready: polled after a start, None = ready at once.
+    grace_ms: from the request to stop to a forced end.
     stop_rank: children of a lower rank are stopped, and gone, before those of a higher one.
     """
 
@@ -141,7 +141,7 @@ class ProcessEvent:
 
 
 def death_words(event: ProcessEvent, log_path: Path) -> str:
-    """How a process ended: by which signal, or its code and the last thing that it said."""
+    """Describe how a process ended: its signal, or its code and last output."""
     code = event.exit_code or 0
     number = -code if code < 0 else code - _BY_SIGNAL
     if number in {one.value for one in signal.Signals}:
@@ -180,7 +180,7 @@ class Supervisor:
         return self._children[name].child
 
     def restarts(self) -> dict[str, int]:
-        """How often each child was started again, by name."""
+        """Return the number of restarts of each child, by name."""
         return {name: supervised.restarts for name, supervised in sorted(self._children.items())}
 
     def watch(self) -> list[ProcessEvent]:

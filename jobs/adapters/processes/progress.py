@@ -1,6 +1,6 @@
 """Runs a long command: its output into a log file, its progress as single lines to the user.
 
-Decides nothing. Used by set-up, so it needs the standard library only. Source: ours.
+Used by set-up, so it needs the standard library only.
 """
 
 import queue

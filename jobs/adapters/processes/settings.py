@@ -3,7 +3,6 @@
 Decides which files are read: base, then each overlay by name (conf/NAME.toml) or by path, in the
 order given, then assignments from the command line. The environment says only which overlays
 (BALLAST_CONF=name,name) and holds secrets; what the keys mean is decided in `lbcore.config`.
-Source: ours.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The files of conf/, in a checkout as in an installed package.
 
 Decides what a path such as `conf/scenarios` means in a folder that has none: what came with
-Ballast. Standard library only. Source: ours.
+Ballast. Standard library only.
 """
 
 from pathlib import Path
@@ -15,9 +15,3 @@ def shipped(path: Path) -> Path:
     came = CONF.parent / path
     is_ours = path.parts[:1] == (CONF.name,) and not path.exists() and came.exists()
     return came if is_ours else path
-
-
-def folder_name(path: Path) -> str:
-    """The folder of a file as one would type it: conf/... of what came with Ballast."""
-    folder = path.parent
-    return folder.relative_to(CONF.parent).as_posix() if CONF in path.parents else str(folder)

@@ -2,7 +2,7 @@
 
 Python runs a handler in the main thread, between two steps of whatever that does: where it takes a
 lock that the main thread holds (`Event.set` beside `Event.wait`), that waits for itself for ever.
-Source: ours; Python's library reference on signal.set_wakeup_fd.
+Python's library reference on signal.set_wakeup_fd.
 """
 
 import os

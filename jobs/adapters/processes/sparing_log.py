@@ -2,8 +2,8 @@
 
 Decides which warnings and errors are written: of each kind, and of each logger together, a burst
 and then a steady few. A line that comes after others were left out says how many; when none comes,
-another line does so after ten seconds. What is below a warning always passes. Source: ours;
-CWE-779 (logging of excessive data).
+another line does so after ten seconds. What is below a warning always passes. CWE-779 (logging of
+excessive data).
 """
 
 import logging
@@ -90,7 +90,7 @@ class SparingHandler(logging.StreamHandler):  # type: ignore[type-arg]
         return bucket
 
     def _forget(self, kind: Kind, bucket: _Bucket) -> None:
-        """What a kind has left out counts for its logger from now on."""
+        """Add the records that a kind has left out to its logger's count."""
         self._owing.discard(kind)
         common: Kind = (kind[0], kind[1], "")
         if bucket.left_out and common in self._buckets:

@@ -3,9 +3,9 @@
 Decides when the command ends: when its supervisor asks (SIGTERM) or is gone, however it went. A
 pipe whose other end only the supervisor holds says so at once, on every Unix. The command runs in a
 session of its own; at the end, whatever it started is ended with it. Run as a script by
-`jobs.adapters.processes.processes`, never imported by it: it must start fast. Source: ours.
+`jobs.adapters.processes.processes`, never imported by it: it must start fast.
 
-    tether.py LIFELINE_FD PID_FD GRACE_MS COMMAND [ARGUMENT ...]
+tether.py LIFELINE_FD PID_FD GRACE_MS COMMAND [ARGUMENT ...]
 """
 
 import contextlib

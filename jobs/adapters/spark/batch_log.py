@@ -1,7 +1,7 @@
 """The job's log of a batch: one line a cluster, plan, command and fault; more in debug mode.
 
 Decides what is said of a batch. A plan's line has its decisions' ids, a command's its id, so both
-lead to the tables; what a line repeats of a table is bounded. Source: ours.
+lead to the tables; what a line repeats of a table is bounded.
 """
 
 from collections import Counter, defaultdict

@@ -5,11 +5,12 @@ brokers), a file with the rows of all that follows, the events, whose commit nam
 with which the batch becomes true, all other tables and the records for Kafka side by side, so that
 brokers act on what is durable, and soon: the writer syncs each commit before it returns. Repeating
 a batch writes nothing twice; effects that differ from what a table already has of the same batch
-stop the job. Source: ours.
+stop the job.
 """
 
 import hashlib
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,27 +20,27 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
+from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.kafka.place import Ends
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.batch_log import lines_of
-from jobs.adapters.spark.last_batch import LastBatch
+from jobs.adapters.spark.checkpoint import Resumption, SeenVersion, query_id
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
-    SHARED,
     TOMBSTONE,
     table_of,
     unpack_columns,
     unpack_report,
 )
+from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -54,20 +55,17 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
+    RECORDS,
     REJECTED_REPORTS,
-    TENANTS,
-    TOPICS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
-from lbcore.put_aside import ALARM, Fault, fault_of, told
 
 ORDER = (
     NAMESPACES.name,
     BROKERS.name,
     OWNERSHIP_EVENTS.name,
     BUNDLE_OWNERSHIP.name,
-    TENANTS.name,
-    TOPICS.name,
+    RECORDS.name,
     POLICIES.name,
     PINS.name,
     CONFIG_VERSIONS.name,
@@ -78,7 +76,6 @@ ORDER = (
     DECISION_CANDIDATES.name,
     DECISION_EFFECTS.name,
     PLANNING_MEMORY.name,
-    SHADOW_DECISIONS.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )
@@ -87,12 +84,35 @@ FIRST = ORDER[: ORDER.index(EVENTS)]
 """The tables that a batch writes before its events."""
 
 
+class LeftError(RuntimeError):
+    """A batch that begins while the job ends: nothing of it is written, the next job does it."""
+
+
+class LastBatch:
+    """Of two threads: one writes batches, the other one lets that end."""
+
+    def __init__(self) -> None:
+        self._begun, self._last = -1, math.inf
+
+    def begin(self, batch_id: int) -> None:
+        """Begin to write a batch; raises LeftError where the last one was before it."""
+        self._begun = batch_id  # before it looks: the other thread sees this, or this one its word
+        if batch_id > self._last:
+            message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
+            raise LeftError(message)
+
+    def end_with(self, batch_id: int) -> int:
+        """Let no batch after this one be written; the last: a newer one that has begun to be."""
+        self._last = batch_id
+        return max(batch_id, self._begun)
+
+
 class ForkedError(RuntimeError):
     """A repeated batch came to other effects than the tables have of it."""
 
 
 class Publisher(Protocol):
-    """Where records and tombstones are sent."""
+    """Destination of records and tombstones."""
 
     def publish(self, messages: Sequence[Keyed]) -> None:
         """Send all of them, in order, or none."""
@@ -101,7 +121,10 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitIdentity:
-    """What every commit says of the code behind it. topics: name → Kafka's id of those read."""
+    """Identity of the code in every commit's metadata.
+
+    topics: name → Kafka's topic id, of the topics read.
+    """
 
     query_id: str
     code_version: str
@@ -111,7 +134,10 @@ class CommitIdentity:
 
 @dataclass(slots=True)
 class _Rows:
-    """What a batch writes. faults: of rows that no table can hold; bundles: of such events."""
+    """Rows that a batch writes.
+
+    faults: of rows that no table can hold; bundles: of such events.
+    """
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -120,10 +146,10 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What became of a batch.
+    """Result of writing a batch.
 
-    tables: of each that was due its version, and what it took in ms. committed_s: when all were
-    written, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
+    tables: version of each table that was due, and the time it took in ms. committed_s: when all
+    were written, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
     """
 
     tables: Mapping[str, tuple[int, int]]
@@ -139,8 +165,8 @@ class BatchSink:
     ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
-    watch: is told of each batch when it is written. tell: takes what shards tell each other. last:
-    after which no batch is written.
+    watch: is told of each batch when it is written. last: after which no batch is
+    written.
     """
 
     writer: TableWriter
@@ -150,7 +176,6 @@ class BatchSink:
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[BatchSeen], None] = lambda _: None
-    tell: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     batch_ms: int = 0
@@ -173,7 +198,6 @@ class BatchSink:
         rows = self._rows_of(effects, batch_id)
         gone = rows.tables.pop(TOMBSTONE)
         done = self._write(rows, gone, about, lambda: self._send(effects, rows.bundles))
-        self.tell([row for _, blob in effects.get(SHARED, []) for row in unpack_report(blob)])
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
@@ -213,7 +237,7 @@ class BatchSink:
 
     def _tell_faults(self, seen: BatchSeen, faults: Sequence[Fault]) -> None:
         report = seen.reports[0]
-        for fault in told(faults):
+        for fault in summarize_faults(faults):
             name = f"fault:{fault['phase']}"
             report["counts"][name] = report["counts"].get(name, 0) + fault["count"]
             report["alarms"][:] = sorted({*report["alarms"], ALARM})
@@ -355,11 +379,12 @@ def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
 def _messages(
     effects: Mapping[str, list[tuple[str, bytes]]], epoch: int, aside: frozenset[str]
 ) -> tuple[list[Keyed], list[Fault]]:
-    """What brokers are told: tombstones, then the records of events, then those sent again.
+    """Return the messages to brokers in sending order, and the faults.
 
-    In this order, so that the record of a bundle made anew is not the one that is forgotten. A
-    record that can't be formatted is put aside: the tables have it already. aside: bundles of whose
-    events the tables have none, of which nobody is told.
+    Tombstones first, then the records of events, then those sent again. In this order the record of
+    a bundle made anew is not the one that is deleted. A record that can't be formatted is put
+    aside: the tables have it already. aside: bundles whose events the tables don't have; their
+    messages are not sent.
     """
     found: list[Keyed] = [
         (record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)
@@ -383,3 +408,29 @@ def _rows(effects: Mapping[str, list[tuple[str, bytes]]], kind: str) -> Iterator
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+@dataclass(slots=True)
+class EachBatch:
+    """Called with one batch after another, as `foreachBatch` does.
+
+    ended: the last batch that it was called with. The sink is told the query's id with its first
+    batch: only then the checkpoint has it.
+    """
+
+    sink: BatchSink
+    resumption: Resumption
+    upkeep: TableUpkeep
+    seen: SeenVersion
+    ended: int = -1
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Make the batch durable."""
+        if not self.sink.identity.query_id:
+            self.sink.use_query(query_id(self.resumption.checkpoint))
+        self.sink(frame, batch_id)
+        self.seen.note(self.sink.writer.version(EVENTS))
+        done = self.upkeep(wall_ms())
+        if done is not None:
+            self.sink.log(done)
+        self.ended = batch_id

@@ -1,14 +1,18 @@
-"""Where the query goes on: from its checkpoint, from the tables, or not at all.
+"""Choice of where the query resumes: its checkpoint, the tables, or nowhere.
 
-Decides which. A checkpoint that other code or settings left with a batch half written is not
-trusted to repeat it alike, and one that is missing, or whose topics were made anew, can't be used:
-then the state is rebuilt from the tables. A batch of which the tables have nothing was heard of by
-nobody, and is decided by whoever comes. So it is when a cluster comes back that the job served
-before, for what the checkpoint knows of that one is old; one that is new, or is served no more,
-needs nothing. One that belongs to something else (other clusters altogether, another Kafka, tables
-that another job has taken over or that were restored) is refused: a person must say which of the
-two is right. So is a damaged manifest, unless the tables prove that they are this folder's; a
-damaged checkpoint is rebuilt from the tables, and kept until two others have followed it.
+A checkpoint that other code or settings left with a batch half written is not trusted to repeat it
+alike. One that is missing, or whose topics were made anew, can't be used. In both cases the state
+is rebuilt from the tables. A batch of which the tables have nothing is known to nobody, and is
+decided by the next job.
+
+The state is also rebuilt when a cluster comes back that the job served before: the checkpoint's
+state of it is old. A cluster that is new, or is served no more, needs nothing.
+
+A checkpoint that belongs to something else is refused: a person must say which of the two is right.
+That is: other clusters altogether, another Kafka, tables that another job has taken over or that
+were restored. A damaged manifest is refused too, unless the tables prove that they are this
+folder's. A damaged checkpoint is rebuilt from the tables, and kept until two others have followed
+it.
 """
 
 import json
@@ -71,9 +75,10 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """Where to go on. reason: why the state is rebuilt, "" when the checkpoint goes on.
+    """Checkpoint to resume with.
 
-    is_damaged: the reason is damage, which somebody should look into.
+    reason: why the state is rebuilt, "" when the checkpoint goes on. is_damaged: the reason is
+    damage, which somebody should look into.
     """
 
     checkpoint: Path
@@ -82,7 +87,7 @@ class Resumption:
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether the state comes from the tables."""
+        """True if the state comes from the tables."""
         return bool(self.reason)
 
 
@@ -147,12 +152,12 @@ def code_version() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedTables:
-    """What the tables say of who wrote them, and of whom.
+    """Writers and contents of the tables, for the choice of a checkpoint.
 
-    epoch: the newest that any job has claimed, -1 for none; claimed_by: gives the id of that claim.
-    events_version: of `ownership_events`, None where it is not known. knows: whether they have
-    anything of a cluster. has_batch: or of a batch, by its number and its query's id. last_commit:
-    what the newest commit of events says.
+    epoch: the newest that any job has claimed, -1 = none; claimed_by: gives the id of that claim.
+    events_version: of `ownership_events`, None = not known. knows: whether they have anything of a
+    cluster. has_batch: whether they have anything of a batch, by its number and its query's id.
+    last_commit: metadata of the newest commit of events.
     """
 
     epoch: int
@@ -286,7 +291,7 @@ def mark_restored(state_dir: Path) -> None:
 
 
 def is_restored(state_dir: Path) -> bool:
-    """Whether the tables were put back since the last start that went well."""
+    """Return True if the tables were restored since the last successful start."""
     return (state_dir / _RESTORED).exists()
 
 
@@ -307,7 +312,7 @@ def newest_begun(checkpoint: Path) -> int:
 
 
 def is_ended(checkpoint: Path, batch_id: int) -> bool:
-    """Whether Spark has committed this batch."""
+    """Return True if Spark has committed this batch."""
     return (checkpoint / "commits" / str(batch_id)).exists()
 
 
@@ -320,7 +325,10 @@ def unfinished_batch(checkpoint: Path) -> int | None:
 def _distrust(
     state_dir: Path, last: Manifest, present: Manifest, tables: ClaimedTables, *, is_damaged: bool
 ) -> str:
-    """Why the checkpoint can't be used, "" when it can; raises when it must not be replaced."""
+    """Return why the checkpoint can't be used, "" when it can.
+
+    Raises when it must not be replaced.
+    """
     checkpoint, claimed_epoch = state_dir / _FOLDER / last.checkpoint, tables.epoch
     if not last.checkpoint or not checkpoint.is_dir():
         return "the checkpoint is gone"
@@ -477,12 +485,15 @@ def _out_of_date(
 
 
 def _returning(last: Manifest, present: Manifest, knows: Callable[[str], bool]) -> str:
-    """Why added clusters make the state old, "" when they don't: they are new to the tables."""
+    """Return why added clusters make the state old, "" when they don't.
+
+    They don't when they are new to the tables.
+    """
     added = sorted(set(present.clusters) - set(last.clusters)) if last.clusters else []
     back = [name for name in added if knows(name)]
     return f"clusters are back that were served before: {', '.join(back)}" if back else ""
 
 
 def _repeats_by(manifest: Manifest) -> tuple[str, str, str]:
-    """What must be as it was for a batch to be repeated alike."""
+    """Return the versions that must be unchanged to repeat a batch alike."""
     return manifest.code_version, manifest.config_version, manifest.origins

@@ -263,7 +263,7 @@ _ENDINGS = {
 
 
 def _oom_kills() -> int:
-    """How often the kernel has killed a process for want of memory; 0 where it does not count."""
+    """Return the kernel's number of out-of-memory kills; 0 if not counted."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from jobs.adapters.kafka.place import Ends
-from jobs.adapters.kafka.raw_fetch import OffsetsLostError, Part, RawFetcher, latest_offsets
+from jobs.adapters.kafka.raw_fetch import OffsetsLostError, Part, RawFetcher
 from jobs.adapters.kafka.record_batches import (
     RecordBatch,
     Row,
@@ -33,7 +33,6 @@ SCHEMA = (
     "topic string, partition int, offset long, timestamp_ms long, key binary, value binary,"
     " refusal string"
 )
-LATEST = "latest"
 _ARROW = pa.schema(
     [
         ("topic", pa.string()),
@@ -54,7 +53,7 @@ _WAIT_S = 60.0
 class SourceOptions:
     """Options of the source.
 
-    connection: from `connection_text`. starting: JSON of `Ends`, or LATEST; of a new checkpoint.
+    connection: from `connection_text`. starting: JSON of `Ends`, of a new checkpoint.
     records, plain_bytes: of one micro-batch, which has one batch of Kafka more at most. tasks: that
     read. value_bytes: the longest value.
     """
@@ -98,7 +97,7 @@ class KafkaSource(DataSource):
 
 @dataclass
 class Ranges(InputPartition):
-    """What one task reads: (topic, partition, start, end) of each."""
+    """Offset ranges that one task reads: (topic, partition, start, end) of each."""
 
     ranges: Sequence[tuple[str, int, int, int]]
 
@@ -128,11 +127,9 @@ class KafkaReader(DataSourceStreamReader):
         self._turn = 0
 
     def initialOffset(self) -> Ends:  # noqa: N802 Spark's name
-        """Where a new checkpoint begins."""
-        if self._options.starting != LATEST:
-            found: Ends = json.loads(self._options.starting)
-            return found
-        return _as_ends(latest_offsets(self._options.connection, self._options.topics))
+        """Return the start offsets of a new checkpoint."""
+        found: Ends = json.loads(self._options.starting)
+        return found
 
     def latestOffset(self, start: Ends, limit: Any) -> Ends:  # noqa: N802 Spark's name
         """The end of the next micro-batch; its start where Kafka doesn't answer or has nothing.

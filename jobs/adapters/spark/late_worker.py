@@ -19,14 +19,14 @@ class LateWorkerError(Exception):
 
 
 def is_late_worker(error: str) -> bool:
-    """Whether a query's error, as Spark words it, is this one."""
+    """Return True if a query's error, as Spark words it, is this one."""
     return _SAID in error
 
 
 def in_time(attempt: Callable[[], int]) -> int:
-    """What an attempt comes to; made again when it raises LateWorkerError, STARTS_MAX in all.
+    """Return an attempt's result; try again when it raises LateWorkerError.
 
-    Raises CommandError when the last one was late, too.
+    STARTS_MAX attempts in all. Raises CommandError when the last one was late, too.
     """
     for number in range(1, STARTS_MAX + 1):
         try:

@@ -1,6 +1,6 @@
 """The two operators of the streaming query: what each reads, which Machine it runs, what it gives.
 
-Decides nothing: rows to events, effects to rows. Source: ours.
+Rows to events, effects to rows.
 """
 
 from collections.abc import Sequence

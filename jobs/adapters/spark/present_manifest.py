@@ -1,6 +1,6 @@
-"""What a job that starts now would write into its manifest, and into its commits.
+"""Manifest and commit metadata that a job starting now would write.
 
-Decides nothing; `checkpoint` compares it with the last one. Source: ours.
+`checkpoint` compares it with the last one.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def present_manifest(
 
 
 def identity_of(present: Manifest) -> CommitIdentity:
-    """What its commits say; the query's id is known later."""
+    """Return the identity for the job's commits; the query's id is known later."""
     return CommitIdentity(
         query_id="",
         code_version=present.code_version,

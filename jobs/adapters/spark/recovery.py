@@ -1,10 +1,10 @@
-"""What a rebuild needs of the tables: each cluster's rows as the last whole batch left them.
+"""Rows for a rebuild: each cluster's, as of the last complete batch.
 
 Decides which version of a table belongs to the newest commit of ownership_events, which is where a
-batch becomes true: what was written before it for a batch that never got there does not count, and
-what was to follow it is made up for first. Tables that were put back from a backup are lifted first
-(`lift_versions`): agents and stores have seen newer versions than the backup has, and would take
-nothing older. Source: ours.
+batch takes effect. Rows written before it, for a batch that never got there, do not count. Rows
+that were to follow it are written first. Tables restored from a backup are lifted first
+(`lift_versions`). Agents and stores have seen newer versions than the backup has, and would take
+nothing older.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,13 @@ from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, Publisher
 from jobs.adapters.spark.checkpoint import ClaimedTables
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.rebuild import RowReading, TableRows, rebuild_state
-from lbcore.balancer.restored import lifted_events, lifted_namespaces
+from lbcore.balancer.rebuild import (
+    RowReading,
+    TableRows,
+    lifted_events,
+    lifted_namespaces,
+    rebuild_state,
+)
 from lbcore.balancer.state.effects import TOMBSTONE
 from lbcore.balancer.state.outcome import ACCEPTED
 from lbcore.config.tree import Config
@@ -65,7 +70,7 @@ def complete_last_batch(writer: TableWriter) -> None:
 def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
     """Write every bundle's record once more, at a version that nobody has seen; how many.
 
-    As one batch of a query of its own, see `lbcore.balancer.restored`; what it owes the current
+    As one batch of a query of its own, see `lbcore.balancer.rebuild`; what it owes the current
     table, `complete_last_batch` writes. now_ms: the time, in ms since 1970. read: `offsets` and
     `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
     """
@@ -116,7 +121,7 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
 
 
 def claimed_tables(writer: TableWriter) -> ClaimedTables:
-    """What the choice of a checkpoint looks at."""
+    """Return the facts that the choice of a checkpoint is based on."""
 
     def knows(cluster: str) -> bool:
         return any(

@@ -1,13 +1,13 @@
 """Runs any Machine as a transformWithState operator of Spark.
 
-Decides nothing: rows become events, the state's chunks are read and only changed ones written,
-effects become rows. What a key's state is made of stands in one entry of the state store, its
-index: of each chunk the digest, and of a small one the chunk itself, because a call of Spark's
-state store costs more than a small chunk's bytes. A worker that still holds the state which the
-index names does not read it again; the digests prove that it is the same. The one clock is the
-batch's timestamp, which comes with each row. Timers of Spark's are not used: their encoders alone
-cost a fifth of a batch, and Kafka's ticks step every cluster each second anyway. What is laid out
-otherwise raises `checkpoint.LAYOUT`. Source: ours.
+Rows become events, the state's chunks are read and only changed ones written, effects become rows.
+What a key's state is made of stands in one entry of the state store, its index: of each chunk the
+digest, and of a small one the chunk itself, because a call of Spark's state store costs more than a
+small chunk's bytes. A worker that still holds the state which the index names does not read it
+again; the digests prove that it is the same. The one clock is the batch's timestamp, which comes
+with each row. Timers of Spark's are not used: their encoders alone cost a fifth of a batch, and
+Kafka's ticks step every cluster each second anyway. What is laid out otherwise raises
+`checkpoint.LAYOUT`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HERE = "="
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """How one Machine is put between two streams.
+    """Operator that runs one Machine between two streams.
 
     make_machine: the Machine of a key. decode: rows of a micro-batch to events. encode: the key,
     its effects and the batch's timestamp to rows of `schema` (a DDL text).
@@ -67,7 +67,7 @@ class _Held:
     chunks: Chunks
 
     def line_of(self, name: str, chunk: bytes) -> str:
-        """What the index says of a chunk; of the very same bytes it is known."""
+        """Return the index entry of a chunk; known already if the object is the same."""
         return self.index[name] if self.chunks.get(name) is chunk else _line(chunk)
 
 

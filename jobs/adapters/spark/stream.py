@@ -1,7 +1,6 @@
 """The one streaming query: Kafka, two chained operators, the sink.
 
 Decides how Spark is set up (each setting with its reason) and how rows are keyed; nothing else.
-Source: ours.
 """
 
 import os
@@ -17,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.adapters.processes.class_archive import SPARK, archive_words
 from jobs.adapters.processes.own_folder import own_folder
 from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
@@ -113,7 +111,7 @@ def spark_session(
             "spark.master": master,
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": driver_options(archive_words(SPARK)),
+            "spark.driver.extraJavaOptions": driver_options(),
             # 15 MB of libraries; sockets, whose paths are short, are made here as well
             "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={own_folder('ballast-spark')}",
         }
@@ -154,7 +152,7 @@ def _is_submitted() -> bool:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was told; nothing where it did not start this process."""
+    """Return spark-submit's settings; none if it did not start this process."""
     if not _is_submitted():
         return {}
     # before there is a session PySpark asks the JVM for its settings only when it is told of it
@@ -174,7 +172,7 @@ def _local_dir(local: str) -> str:
     return str(own_folder("run", Path(local)))
 
 
-def driver_options(more: Sequence[str]) -> str:
+def driver_options(more: Sequence[str] = ()) -> str:
     """The options of the driver's Java, and more of them, as Spark takes them."""
     return shlex.join([*_DRIVER_OPTIONS, *more])
 
@@ -201,10 +199,11 @@ def jvm_id(session: SparkSession) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """Where a query goes on.
+    """Start point of a query.
 
     connection: how the source reaches Kafka, see `connection_text`. starting_offsets: used by a new
-    checkpoint only, like states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
+    checkpoint only, like states. states: (cluster, chunk name, chunk) of each cluster's rebuilt
+    state.
     """
 
     connection: str

@@ -1,7 +1,7 @@
 """Ballast's public interface: an agent of a service, lookups in a process, strategies of one's own.
 
 What is named here keeps its meaning within a major version (docs/api.md says what that promises).
-`jobs` and `lbcore` are what is behind it, and may change with each release. Source: ours.
+`jobs` and `lbcore` are what is behind it, and may change with each release.
 """
 
 from jobs import VERSION

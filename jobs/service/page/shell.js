@@ -5,10 +5,8 @@
 import * as actions from "./actions.js";
 import * as find from "./find.js";
 import * as heat from "./heat.js";
-import * as league from "./league.js";
 import * as now from "./now.js";
 import * as plans from "./plans.js";
-import * as shadow from "./shadow.js";
 import * as timeline from "./timeline.js";
 import * as whatif from "./whatif.js";
 import * as why from "./why.js";
@@ -17,7 +15,7 @@ import { ask, at, clock, day, duration, explainButton, follow, make } from "./co
 const EVERY_MS = 2000;
 const LISTEN_AGAIN_MS = 10000;
 const SILENT_MS = 25000; // two and a half times what the stream is silent for
-const VIEWS = { now, heat, why, plans, timeline, find, whatif, shadow, league };
+const VIEWS = { now, heat, why, plans, timeline, find, whatif };
 let shown = "";
 let overview = null;
 let stream = null; // what ends the stream that is listened to

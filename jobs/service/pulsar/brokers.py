@@ -9,13 +9,16 @@ from typing import Any
 
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, HttpError, Reply, Request, json_reply
-from jobs.service.pulsar.asking import carry_out
 from jobs.service.pulsar.known import (
+    Namespace,
     brokers,
+    carry_out,
     cluster_names,
     find_broker,
+    find_namespace,
     isolation,
     names_by_broker,
+    topics_of,
 )
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import IsolationPolicy
@@ -29,9 +32,24 @@ from lbcore.pulsar.dynamic_config import (
     resets_of,
     runtime,
 )
-from lbcore.pulsar.errors import NOT_FOUND, PulsarError
+from lbcore.pulsar.errors import (
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    PulsarError,
+)
 from lbcore.pulsar.isolation import ownership_status
 from lbcore.pulsar.names import broker_id
+from lbcore.pulsar.stats import (
+    DEFAULT_QUOTA,
+    allocator_stats,
+    load_report,
+    metrics,
+    no_availability,
+    no_load_report,
+    stats_of,
+)
+from lbcore.route.known_topics import KnownTopics, position
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.validation.dynamic import in_force
@@ -54,7 +72,10 @@ def _no_cluster(cluster: str) -> PulsarError:
 
 
 async def get_leader(request: Request, context: AdminContext) -> Reply:
-    """Whom to ask for decisions: this service, for the balancer decides for all brokers."""
+    """Return this service as the leader.
+
+    The balancer decides for all brokers.
+    """
     del context
     return json_reply(leader_data(request.reached_at))
 
@@ -98,7 +119,7 @@ def _active_broker(text: str, context: AdminContext) -> str:
 
 
 async def get_health(request: Request, context: AdminContext) -> Reply:
-    """Whether lookups are answered, which is what a client needs; 503 before the first load.
+    """Check that lookups are answered, as clients need; 503 before the first load.
 
     A broker that is named must be active.
     """
@@ -111,7 +132,7 @@ async def get_health(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_ready(request: Request, context: AdminContext) -> Reply:
-    """Whether the tables are loaded."""
+    """Check that the tables are loaded."""
     del request
     return _OK if context.follower.view is not None else Reply(status=500)
 
@@ -132,7 +153,7 @@ async def list_dynamic(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_values(request: Request, context: AdminContext) -> Reply:
-    """What has been changed while running."""
+    """Return the settings that were changed at runtime."""
     del request
     return json_reply(overrides(context.views.settings))
 
@@ -172,3 +193,91 @@ async def get_internal(request: Request, context: AdminContext) -> Reply:
     """InternalConfigurationData: there is no metadata store and no BookKeeper to name."""
     del request, context
     return json_reply(internal_data())
+
+
+_TOPICS_MAX = 20_000
+
+
+async def get_load_report(request: Request, context: AdminContext) -> Reply:
+    """The load of the broker that ?broker= names; without one, the extensible manager's answer."""
+    asked = request.first("broker")
+    if not asked:
+        raise no_load_report()
+    broker = find_broker(asked, context)
+    if broker is None:
+        raise PulsarError(NOT_FOUND, f"Broker {asked} is not active")
+    return json_reply(load_report(brokers(context)[broker], context.views.newest_load.get(broker)))
+
+
+async def get_topics(request: Request, context: AdminContext) -> Reply:
+    """The known topics by namespace, bundle and domain, as far as a broker serves them."""
+    del request
+    if context.views.topic_count > _TOPICS_MAX:
+        reason = f"There are more than {_TOPICS_MAX} topics: list them by namespace"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    by_namespace: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(context.views.topics):
+        found = find_namespace(name, context)
+        if found is not None:
+            places = await context.turns.gather(_places(found, topics_of(name, context)))
+            if places:
+                by_bundle = by_namespace.setdefault(name, {})
+                for text, topic in sorted(places):
+                    by_bundle.setdefault(text, []).append(topic)
+    return json_reply(
+        Fields(
+            (name, Fields((text, stats_of(topics)) for text, topics in by_bundle.items()))
+            for name, by_bundle in by_namespace.items()
+        )
+    )
+
+
+def _places(found: Namespace, topics: KnownTopics) -> Iterator[Maybe[tuple[str, str]]]:
+    """Each topic that a broker serves, after the range of its bundle."""
+    for topic in topics.names():
+        route = found.bundle_at(position(topic, found.hash_function))
+        yield (route.range_text, topic) if route.broker else LEFT_OUT
+
+
+async def get_metrics(request: Request, context: AdminContext) -> Reply:
+    """The newest load of every broker as metrics."""
+    del request
+    loads = context.views.newest_load
+    return json_reply(metrics(loads[name] for name in sorted(loads)))
+
+
+async def get_allocator(request: Request, context: AdminContext) -> Reply:
+    """The statistics of Netty's allocators, of which there are none here."""
+    del context
+    return json_reply(allocator_stats(request.params["allocator"]))
+
+
+async def get_beans(request: Request, context: AdminContext) -> Reply:
+    """Java's beans: none."""
+    del request, context
+    return json_reply([])
+
+
+async def get_pending(request: Request, context: AdminContext) -> Reply:
+    """BookKeeper's pending operations: none."""
+    del request, context
+    return json_reply({})
+
+
+async def get_availability(request: Request, context: AdminContext) -> Reply:
+    """Only Pulsar's oldest load manager has an answer."""
+    del request, context
+    raise no_availability()
+
+
+async def get_quota(request: Request, context: AdminContext) -> Reply:
+    """Pulsar's default: nothing is ever measured against it."""
+    del request, context
+    return json_reply(DEFAULT_QUOTA)
+
+
+async def set_quota(request: Request, context: AdminContext) -> Reply:
+    """Quotas can't be set: nothing would obey them."""
+    del request, context
+    reason = "Ballast has no resource quotas: it measures load, and obeys limits and policies"
+    raise PulsarError(NOT_IMPLEMENTED, reason)

@@ -1,38 +1,31 @@
-"""Clusters, tenants and isolation policies under Pulsar's paths.
+"""Clusters and isolation policies under Pulsar's paths.
 
-Decides nothing of its own: bodies and refusals are `lbcore.route`'s. Source: Pulsar 4.0.8,
-ClustersBase, TenantsBase.
+Decides nothing of its own: bodies and refusals are `lbcore.route`'s. Source: Pulsar
+4.0.8, ClustersBase.
 """
 
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request, json_reply, no_content
-from jobs.service.pulsar.asking import carry_out
 from jobs.service.pulsar.known import (
     brokers,
+    carry_out,
     cluster_names,
     find_broker,
-    find_tenant,
     isolation,
     names_by_broker,
-    namespace_names,
-    tenant_names,
     was_isolated,
 )
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
-from lbcore.pulsar.clusters import cluster_data, no_cluster, read_tenant, tenant_data
+from lbcore.pulsar.clusters import cluster_data, no_cluster
 from lbcore.pulsar.errors import (
-    CONFLICT,
-    NOT_ALLOWED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     PulsarError,
 )
 from lbcore.pulsar.isolation import broker_data, find_policy, read_policy
-from lbcore.pulsar.names import check_tenant
 from lbcore.route.slices import Fields
 from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy
-from lbcore.wire.kinds.catalogue_commands import CreateTenant, DeleteTenant, UpdateTenant
 
 # -- clusters
 
@@ -44,7 +37,7 @@ async def list_clusters(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_cluster(request: Request, context: AdminContext) -> Reply:
-    """Where the cluster is asked, and one broker's address."""
+    """Return the cluster's service URL and one broker's address."""
     if request.params["cluster"] not in cluster_names(context):
         raise no_cluster()
     urls = (row["pulsar_service_url"] for row in brokers(context).values())
@@ -87,66 +80,6 @@ def _check_cluster(request: Request, context: AdminContext, status: int = NOT_FO
     if cluster not in cluster_names(context):
         raise PulsarError(status, f"Cluster {cluster} does not exist.")
     return cluster
-
-
-# -- tenants
-
-
-async def list_tenants(request: Request, context: AdminContext) -> Reply:
-    """All tenants."""
-    del request
-    return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
-
-
-async def get_tenant(request: Request, context: AdminContext) -> Reply:
-    """A tenant's roles and clusters."""
-    found = find_tenant(request.params["tenant"], context)
-    if found is None:
-        raise PulsarError(NOT_FOUND, "Tenant does not exist")
-    return json_reply(tenant_data(*found))
-
-
-async def create_tenant(request: Request, context: AdminContext) -> Reply:
-    """Make a tenant."""
-    tenant = check_tenant(request.params["tenant"])
-    roles, clusters = read_tenant(request.json(), cluster_names(context))
-    if find_tenant(tenant, context) is not None:
-        raise _tenant_exists()
-    arguments = CreateTenant(tenant=tenant, admin_roles=roles, allowed_clusters=clusters)
-    await carry_out(request, context, arguments, lambda _: _tenant_exists())
-    return no_content()
-
-
-async def update_tenant(request: Request, context: AdminContext) -> Reply:
-    """Replace a tenant's roles and clusters."""
-    roles, clusters = read_tenant(request.json(), cluster_names(context))
-    tenant = request.params["tenant"]
-    if find_tenant(tenant, context) is None:
-        raise PulsarError(NOT_FOUND, f"Tenant {tenant} not found")
-    arguments = UpdateTenant(tenant=tenant, admin_roles=roles, allowed_clusters=clusters)
-    await carry_out(request, context, arguments)
-    return no_content()
-
-
-async def delete_tenant(request: Request, context: AdminContext) -> Reply:
-    """Delete a tenant without namespaces."""
-    tenant = request.params["tenant"]
-    if request.flag("force"):
-        raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
-    if find_tenant(tenant, context) is None:
-        raise PulsarError(NOT_FOUND, "Tenant doesn't exist")
-    if namespace_names(context, tenant):
-        raise _tenant_in_use()
-    await carry_out(request, context, DeleteTenant(tenant=tenant), lambda _: _tenant_in_use())
-    return no_content()
-
-
-def _tenant_exists() -> PulsarError:
-    return PulsarError(CONFLICT, "Tenant already exist")
-
-
-def _tenant_in_use() -> PulsarError:
-    return PulsarError(CONFLICT, "The tenant still has active namespaces")
 
 
 # -- isolation policies

@@ -1,27 +1,40 @@
-"""What the tables say, in the terms of Pulsar's paths: namespaces, topics, policies, brokers.
+"""Tables in the terms of Pulsar's paths, and how a handler has something done: ask, wait, answer.
 
-Decides nothing; handlers ask here instead of reading rows. Source: ours.
+A refusal of the balancer becomes Pulsar's refusal, and 503 with the reason while it is away or
+still at it; never a success that has not happened.
 """
 
+import asyncio
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote_plus
 
-from jobs.service.context import AdminContext
-from jobs.service.exchange import Request
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.exchange import RETRY, HttpError, Reply, Request, Stream
+from jobs.service.routes import Handler
+from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import TopicName, tenant_of
-from lbcore.model.tables import BROKERS, TENANTS
+from lbcore.model.tables import BROKERS, RECORDS
+from lbcore.ownership.records import State
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
-from lbcore.pulsar.errors import PulsarError, namespace_does_not_exist
+from lbcore.pulsar.errors import CONFLICT, PulsarError, namespace_does_not_exist
 from lbcore.pulsar.names import broker_id, check_namespace, check_topic, domain_of
 from lbcore.route.bundles import BundleRoute, unborn
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Maybe
+from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.record_commands import (
+    ADMIN_ROLES,
+    ALLOWED_CLUSTERS,
+    TENANT,
+)
 
 POLICIES = "policies"
 _LOCAL_NAME = 5
@@ -98,9 +111,7 @@ def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
 
 def tenant_names(context: AdminContext) -> Iterator[str]:
     """Those that were created, or have a namespace; one may come twice."""
-    for row in context.views.rows(TENANTS.name):
-        if not row["is_deleted"]:
-            yield str(row["tenant"])
+    yield from (str(row["name"]) for row in context.views.rows(RECORDS.name) if _is_tenant(row))
     names, at = context.snapshot.names, 0
     while at < len(names):
         tenant = tenant_of(names[at])
@@ -110,10 +121,15 @@ def tenant_names(context: AdminContext) -> Iterator[str]:
 
 def find_tenant(tenant: str, context: AdminContext) -> tuple[list[str], list[str]] | None:
     """A tenant's admin roles and allowed clusters, None when there is none of that name."""
-    for row in context.views.rows(TENANTS.name):
-        if row["tenant"] == tenant and not row["is_deleted"]:
-            return json.loads(row["admin_roles"]), json.loads(row["allowed_clusters"])
+    for row in context.views.rows(RECORDS.name):
+        if row["name"] == tenant and _is_tenant(row):
+            value = json.loads(row["value"])
+            return value[ADMIN_ROLES], value[ALLOWED_CLUSTERS]
     return ([], [context.cluster]) if namespace_names(context, tenant) else None
+
+
+def _is_tenant(row: Mapping[str, Any]) -> bool:
+    return bool(row["record_type"] == TENANT and not row["is_deleted"])
 
 
 async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
@@ -150,7 +166,7 @@ def _is_set(row: Mapping[str, Any], kind: str) -> bool:
 
 
 def was_isolated(context: AdminContext) -> bool:
-    """Whether there has ever been an isolation policy."""
+    """True if there has ever been an isolation policy."""
     return any(row["kind"] == "isolation" for row in context.views.rows(POLICIES))
 
 
@@ -183,3 +199,74 @@ def names_by_broker(context: AdminContext) -> dict[str, tuple[str, ...]]:
 def cluster_names(context: AdminContext) -> tuple[str, ...]:
     """The names that this service's cluster goes by, its own first."""
     return (context.cluster, *context.config.lookup.cluster_aliases)
+
+
+Refusal: TypeAlias = Callable[[str], PulsarError]
+
+_SILENT_MAX_MS = 60_000
+_EXTRA_MS = 10_000
+_LOOK_S = 0.02
+_UNDER_WAY = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
+
+
+def answering(handler: Handler) -> Handler:
+    """The handler with Pulsar's refusals turned into answers."""
+
+    @wraps(handler)
+    async def wrapped(request: Request, context: AdminContext) -> Reply | Stream:
+        try:
+            return await handler(request, context)
+        except PulsarError as error:
+            raise HttpError(error.status, error.reason) from None
+
+    return wrapped
+
+
+def conflict(reason: str) -> PulsarError:
+    """The balancer's own words: something came between."""
+    return PulsarError(CONFLICT, reason)
+
+
+async def carry_out(
+    request: Request,
+    context: AdminContext,
+    arguments: CommandArguments,
+    refused: Refusal = conflict,
+) -> CommandEnd:
+    """Have a command done.
+
+    refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
+    PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
+    """
+    silent_ms = context.view.writer_silent_ms(wall_ms())
+    if silent_ms > _SILENT_MAX_MS:
+        reason = (
+            f"The balancer has been silent for {silent_ms} ms, so nothing was asked of it: try "
+            "again when it is back"
+        )
+        raise HttpError(503, reason, RETRY)
+    wait_ms = context.started.ownership.unload_timeout_ms + _EXTRA_MS
+    outcome = await context.command(arguments, request, timeout_ms=wait_ms)
+    if outcome.is_done:
+        return outcome
+    if outcome.status == REFUSED:
+        raise refused(outcome.reason)
+    if outcome.status == ACCEPTED:
+        reason = f"Command {outcome.command_id} is still under way after {wait_ms} ms"
+        raise HttpError(503, reason, RETRY)
+    raise HttpError(503, f"Command {outcome.command_id}: {outcome.reason}", RETRY)
+
+
+async def at_rest(
+    context: AdminContext, find: Callable[[], Sequence[BundleRoute]]
+) -> Sequence[BundleRoute]:
+    """Some bundles when none is on its way any more, or when a transition's time is over.
+
+    Pulsar, too, waits for an owner before it acts on a bundle. find: looks at them again.
+    """
+    deadline_ms = boot_ms() + context.started.ownership.in_flight_timeout_ms
+    while True:
+        routes = find()
+        if boot_ms() >= deadline_ms or not any(route.state in _UNDER_WAY for route in routes):
+            return routes
+        await asyncio.sleep(_LOOK_S)

@@ -6,8 +6,8 @@ Source: Pulsar 4.0.8, admin.v2.*; the paths of lookups are `lookup_http`'s.
 """
 
 from jobs.service.access import Role
-from jobs.service.pulsar import brokers, bundles, clusters, namespaces, stats, topics
-from jobs.service.pulsar.asking import answering
+from jobs.service.pulsar import brokers, clusters, namespaces, records
+from jobs.service.pulsar.known import answering
 from jobs.service.routes import Handler, Route
 
 _V2 = "/admin/v2"
@@ -25,12 +25,15 @@ _BUNDLE_QUOTA = f"{_QUOTAS}/{{tenant}}/{{namespace}}/{{bundle}}"
 
 
 def _reading(path: str, handler: Handler) -> Route:
-    """What a viewer of the tenant may see, or of the cluster when the path names no tenant."""
+    """Make a read route for viewers of the tenant.
+
+    If the path names no tenant: for viewers of the cluster.
+    """
     return Route(method="GET", path=path, handler=answering(handler), role=Role.VIEWER)
 
 
 def _for_viewers(path: str, handler: Handler) -> Route:
-    """What a viewer of the whole cluster may see."""
+    """Make a read route for viewers of the whole cluster."""
     return Route(
         method="GET",
         path=path,
@@ -41,12 +44,12 @@ def _for_viewers(path: str, handler: Handler) -> Route:
 
 
 def _of_tenant(method: str, path: str, handler: Handler) -> Route:
-    """What an admin of the tenant may change."""
+    """Make a write route for admins of the tenant."""
     return Route(method=method, path=path, handler=answering(handler), role=Role.ADMIN)
 
 
 def _of_cluster(method: str, path: str, handler: Handler) -> Route:
-    """What only a superuser may change."""
+    """Make a write route for superusers only."""
     return Route(
         method=method,
         path=path,
@@ -70,28 +73,28 @@ _NAMESPACE_ROUTES = (
     _of_tenant("DELETE", f"{_NAMESPACE}/antiAffinity", namespaces.delete_group),
     _for_viewers(f"{_V2}/namespaces/{{cluster}}/antiAffinity/{{group}}", namespaces.list_group),
     _for_viewers("/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces.list_group),
-    _of_cluster("PUT", f"{_BUNDLE}/unload", bundles.unload_bundle),
-    _of_cluster("PUT", f"{_BUNDLE}/split", bundles.split_bundle),
-    _reading(f"{_BUNDLE}/topicHashPositions", bundles.get_positions),
+    _of_cluster("PUT", f"{_BUNDLE}/unload", namespaces.unload_bundle),
+    _of_cluster("PUT", f"{_BUNDLE}/split", namespaces.split_bundle),
+    _reading(f"{_BUNDLE}/topicHashPositions", namespaces.get_positions),
 )
 
 _TOPIC_ROUTES = (
-    _reading(_ANY_TOPIC, topics.list_topics),
-    _reading(f"{_ANY_TOPIC}/partitioned", topics.list_partitioned),
-    _reading(f"{_ANY_TOPIC}/{{bundle}}", topics.list_topics),
-    _of_tenant("PUT", _TOPIC, topics.create_topic),
-    _of_tenant("DELETE", _TOPIC, topics.delete_topic),
-    _reading(f"{_TOPIC}/partitions", topics.get_partitions),
-    _of_tenant("PUT", f"{_TOPIC}/partitions", topics.create_partitioned),
-    _of_tenant("POST", f"{_TOPIC}/partitions", topics.update_partitions),
-    _of_tenant("DELETE", f"{_TOPIC}/partitions", topics.delete_partitioned),
-    _reading(f"{_TOPIC}/stats", topics.get_stats),
-    _reading(f"{_TOPIC}/partitioned-stats", topics.get_partitioned_stats),
-    _reading(f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", topics.get_schema),
+    _reading(_ANY_TOPIC, records.list_topics),
+    _reading(f"{_ANY_TOPIC}/partitioned", records.list_partitioned),
+    _reading(f"{_ANY_TOPIC}/{{bundle}}", records.list_topics),
+    _of_tenant("PUT", _TOPIC, records.create_topic),
+    _of_tenant("DELETE", _TOPIC, records.delete_topic),
+    _reading(f"{_TOPIC}/partitions", records.get_partitions),
+    _of_tenant("PUT", f"{_TOPIC}/partitions", records.create_partitioned),
+    _of_tenant("POST", f"{_TOPIC}/partitions", records.update_partitions),
+    _of_tenant("DELETE", f"{_TOPIC}/partitions", records.delete_partitioned),
+    _reading(f"{_TOPIC}/stats", records.get_stats),
+    _reading(f"{_TOPIC}/partitioned-stats", records.get_partitioned_stats),
+    _reading(f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", records.get_schema),
     _reading(
-        f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema/{{version}}", topics.get_schema
+        f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema/{{version}}", records.get_schema
     ),
-    _reading(f"{_V1_TOPIC}/partitions", topics.get_partitions),
+    _reading(f"{_V1_TOPIC}/partitions", records.get_partitions),
 )
 
 _BROKER_ROUTES = (
@@ -123,29 +126,29 @@ _CLUSTER_ROUTES = (
     _of_cluster("DELETE", f"{_POLICIES}/{{policy}}", clusters.delete_policy),
     _for_viewers(f"{_POLICIES}/brokers", clusters.list_isolated_brokers),
     _for_viewers(f"{_POLICIES}/brokers/{{broker}}", clusters.get_isolated_broker),
-    _for_viewers(f"{_V2}/tenants", clusters.list_tenants),
-    _for_viewers(f"{_V2}/tenants/{{tenant}}", clusters.get_tenant),
-    _of_cluster("PUT", f"{_V2}/tenants/{{tenant}}", clusters.create_tenant),
-    _of_cluster("POST", f"{_V2}/tenants/{{tenant}}", clusters.update_tenant),
-    _of_cluster("DELETE", f"{_V2}/tenants/{{tenant}}", clusters.delete_tenant),
+    _for_viewers(f"{_V2}/tenants", records.list_tenants),
+    _for_viewers(f"{_V2}/tenants/{{tenant}}", records.get_tenant),
+    _of_cluster("PUT", f"{_V2}/tenants/{{tenant}}", records.create_tenant),
+    _of_cluster("POST", f"{_V2}/tenants/{{tenant}}", records.update_tenant),
+    _of_cluster("DELETE", f"{_V2}/tenants/{{tenant}}", records.delete_tenant),
 )
 
 _STATS_ROUTES = (
-    _for_viewers(f"{_STATS}/load-report", stats.get_load_report),
-    _for_viewers(f"{_STATS}/topics", stats.get_topics),
-    _for_viewers(f"{_STATS}/destinations", stats.get_topics),
-    _for_viewers(f"{_STATS}/metrics", stats.get_metrics),
-    _for_viewers(f"{_STATS}/mbeans", stats.get_beans),
-    _for_viewers(f"{_STATS}/bookieops", stats.get_pending),
-    _for_viewers(f"{_STATS}/allocator-stats/{{allocator}}", stats.get_allocator),
+    _for_viewers(f"{_STATS}/load-report", brokers.get_load_report),
+    _for_viewers(f"{_STATS}/topics", brokers.get_topics),
+    _for_viewers(f"{_STATS}/destinations", brokers.get_topics),
+    _for_viewers(f"{_STATS}/metrics", brokers.get_metrics),
+    _for_viewers(f"{_STATS}/mbeans", brokers.get_beans),
+    _for_viewers(f"{_STATS}/bookieops", brokers.get_pending),
+    _for_viewers(f"{_STATS}/allocator-stats/{{allocator}}", brokers.get_allocator),
     _for_viewers(
-        f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", stats.get_availability
+        f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", brokers.get_availability
     ),
-    _for_viewers(_QUOTAS, stats.get_quota),
-    _of_cluster("POST", _QUOTAS, stats.set_quota),
-    _for_viewers(_BUNDLE_QUOTA, stats.get_quota),
-    _of_cluster("POST", _BUNDLE_QUOTA, stats.set_quota),
-    _of_cluster("DELETE", _BUNDLE_QUOTA, stats.set_quota),
+    _for_viewers(_QUOTAS, brokers.get_quota),
+    _of_cluster("POST", _QUOTAS, brokers.set_quota),
+    _for_viewers(_BUNDLE_QUOTA, brokers.get_quota),
+    _of_cluster("POST", _BUNDLE_QUOTA, brokers.set_quota),
+    _of_cluster("DELETE", _BUNDLE_QUOTA, brokers.set_quota),
 )
 
 PULSAR_ROUTES = (

@@ -1,7 +1,7 @@
 """Commands over HTTP: every kind by its name, and short ways to the usual ones.
 
 Decides the role that a kind takes and what its outcome is answered with: 200 done, 202 under way
-still, 409 refused, 504 not begun in time. Source: ours.
+still, 409 refused, 504 not begun in time.
 """
 
 import json
@@ -12,13 +12,22 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.service.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.reader_process import ReadRefusedError
-from jobs.service.routes import Handler, Route
-from jobs.service.v1.reading import in_background, require, tenant_of
+from jobs.service.routes import (
+    OBJECT,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    About,
+    Example,
+    Handler,
+    QueryParameter,
+    Route,
+    whole,
+)
+from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
 _STATUSES = {"done": 200, "accepted": 202, "refused": 409, "timed_out": 504}
@@ -48,7 +57,7 @@ async def post_command(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_command(request: Request, context: AdminContext) -> Reply:
-    """What became of a command, from the table `commands`."""
+    """Return the outcome of a command, from the table `commands`."""
     return await in_background(context, partial(_read_command, request.params["command_id"]))
 
 
@@ -108,7 +117,7 @@ async def _carry_out(
 
 
 def role_of(kind: str) -> Role:
-    """Who may ask for it."""
+    """Return the role that may send a command of this kind."""
     return Role.OPERATOR if KINDS[kind].about.is_operating else Role.ADMIN
 
 

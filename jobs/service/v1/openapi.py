@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from jobs import VERSION
-from jobs.service.about import About, Example
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, Reply, Request, encode
-from jobs.service.routes import Handler, Route
+from jobs.service.routes import About, Example, Handler, Route
 
 _COMMON = {
     "400": "The request can't be understood, with the reason.",

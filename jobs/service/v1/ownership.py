@@ -1,7 +1,7 @@
-"""Who owns what, now, then, and what has changed in between; and many lookups at once.
+"""Ownership now, at an earlier moment, its changes, and batch lookups.
 
-Decides how a moment is written: ms since 1970, a version of ownership_events as "v120", or nothing
-for now. Source: ours.
+Decides the notation of a moment: ms since 1970, a version of ownership_events as "v120", or nothing
+for now.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,11 +12,10 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
-from jobs.service.about import TEXT, TEXTS, About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import Route
+from jobs.service.routes import TEXT, TEXTS, About, Example, QueryParameter, Route, whole
 from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
 from lbcore.ownership.differences import find_differences

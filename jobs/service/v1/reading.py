@@ -1,95 +1,177 @@
-"""Reads that take long, in processes of their own, a few at a time.
+"""Reads of the tables that take long, in a pool of two processes beside the service.
 
-Decides how many may be under way at once, from the question to the last byte of the answer, so that
-reading old tables never holds lookups up and what waits to be sent is bounded. One process is there
-before anybody asks, so that a page's first view does not wait for its start, and the other one once
-somebody has asked. Source: ours.
+At most 32 are under way at once, from the question to the last byte of the answer. Nothing that a
+process does can hold up the event loop, which has another interpreter and another heap. An answer
+is whole before anybody sees its first byte: it waits in a file, so a client that reads slowly holds
+no process. The pool is made anew after 500 answers, which gives back what they made it hold.
 """
 
 import asyncio
+import atexit
+import logging
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, PriorityQueue
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeAlias
 
+from jobs.adapters.delta.arrow_alone import keep_from_pandas
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from jobs.adapters.processes.json_log import log_json_lines
+from jobs.console import CommandError, in_one_line
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
-from jobs.service.reader_process import (
-    IDLE_S,
-    Read,
-    ReaderCounts,
-    ReaderGoneError,
-    ReaderProcess,
-    ReadQuestion,
-    ReadRefusedError,
-)
 from lbcore.model import names
+from lbcore.route.slices import write_slices
+
+logger = logging.getLogger(__name__)
 
 READERS = 2
+ANSWERS_MAX = 500
 _WAITING_MAX = 32
 _PIECE_BYTES = 1 << 16
 _UNAVAILABLE = 503
+_NICE = 5
+
+Read: TypeAlias = Callable[[TableReader], Any]
+"""Makes a value for JSON, as `write_slices` takes it, of the tables; can be pickled."""
 
 _Key: TypeAlias = tuple[str, str]
 """Where its tables are, and its name."""
 _Task: TypeAlias = "asyncio.Task[tuple[bytes, ...]]"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadQuestion:
+    """The read to make of one cluster's tables."""
+
+    read: Read
+    root: TablePlace
+    cluster: str
+
+
+class ReadRefusedError(Exception):
+    """There is no such answer. status: as HTTP's, reason: a sentence."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+
+
 class Readers:
-    """A few processes, and a count of the answers that are being made or sent."""
+    """The pool, made at the first question or by `stand_ready`, and made again when it breaks.
+
+    failures: times that a process ended while it was wanted.
+    """
 
     def __init__(self) -> None:
         self.under_way = 0
-        self.counts = ReaderCounts()
-        self._asked_ms = -round(IDLE_S * 1_000)
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ballast-reads")
-        self.idle: PriorityQueue[ReaderProcess] = PriorityQueue()
-        for number in range(READERS):
-            self.idle.put(ReaderProcess(self.counts, is_staying=number == 0))
+        self.failures = 0
+        self._answers = 0
+        self._pool: ProcessPoolExecutor | None = None
 
     def stand_ready(self) -> None:
-        """Start the process that stays."""
-        self._start(self.idle.get())
+        """Start a process before anybody asks: its start takes longer than most answers."""
+        self._running().submit(os.getpid)
+
+    def close(self) -> None:
+        """End the processes at once: Python would wait at its exit for reads under way."""
+        for process in multiprocessing.active_children():
+            process.kill()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
     async def ask(self, question: ReadQuestion) -> IO[bytes]:
-        """The answer of the next process that is free."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+        """The answer as JSON in a file, which is gone when it is closed; asked again once.
 
-    def _ask(self, question: ReadQuestion) -> IO[bytes]:
-        process = self.idle.get()
+        Raises ReadRefusedError, BrokenProcessPool, OSError where no file can be made.
+        """
         try:
-            return process.ask(question)
+            return await self._ask(question)
+        except BrokenProcessPool:
+            return await self._ask(question)
+
+    async def _ask(self, question: ReadQuestion) -> IO[bytes]:
+        answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (the caller closes it)
+        pool = self._running()
+        self._answers += 1
+        if self._answers % ANSWERS_MAX == 0:
+            self._pool = None  # Python 3.10 has no max_tasks_per_child
+        try:
+            await asyncio.wrap_future(pool.submit(_answer, question, Path(answer.name)))
+        except BaseException as error:
+            answer.close()
+            if isinstance(error, BrokenProcessPool) and pool is self._pool:
+                self.failures += 1
+                self._pool = None
+            raise
         finally:
-            self.idle.put(process)
-            self._start_others()
+            if pool is not self._pool:
+                pool.shutdown(wait=False)
+        return answer
 
-    def _start_others(self) -> None:
-        """Start whoever has ended, as somebody looks again who will ask for more than one thing."""
-        asked_ms, self._asked_ms = self._asked_ms, boot_ms()
-        if self._asked_ms - asked_ms < IDLE_S * 1_000:
-            return
-        found: list[ReaderProcess] = []
-        with suppress(Empty):
-            while True:
-                found.append(self.idle.get_nowait())
-        for process in found:
-            self._start(process)
-
-    def _start(self, process: ReaderProcess) -> None:
-        with suppress(OSError):  # whoever asks is told
-            process.start()
-        self.idle.put(process)
+    def _running(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                READERS,
+                multiprocessing.get_context("spawn"),
+                initializer=_begin,
+            )
+        return self._pool
 
 
 readers = Readers()
+atexit.register(readers.close)
 
 
-class _Answer:
+def _begin() -> None:
+    """Prepare a process of the pool: it is less urgent than lookups, and ends with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.nice(_NICE)
+    keep_from_pandas()
+    log_json_lines()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # a process of the pool holds both ends of its pipes, so it would wait for a killed parent
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
+
+
+def _answer(question: ReadQuestion, file: Path) -> None:
+    """Write an answer into a file; runs in a process of the pool."""
+    try:
+        reader = TableReader(question.root, question.cluster)
+        with file.open("wb") as answer:
+            answer.writelines(write_slices(question.read(reader)))
+    except ReadRefusedError:
+        raise
+    except CommandError as error:
+        logger.warning("read_refused", extra={"fields": {"error": in_one_line(error)}})
+        raise ReadRefusedError(_UNAVAILABLE, error.what) from None
+    except Exception as error:
+        logger.exception("read_failed")
+        reason = f"{type(error).__name__}: see the log of the service"
+        raise ReadRefusedError(500, reason) from None
+
+
+class _AnswerParts:
     """An answer in its file; under way until it has been read, or is dropped."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -107,23 +189,26 @@ class _Answer:
 
 
 async def in_background(context: AdminContext, read: Read) -> Reply:
-    """What `read` makes of the cluster's tables, as JSON; raises HttpError 503 when it can't be."""
+    """Return the result of `read` on the cluster's tables, as JSON.
+
+    Raises HttpError 503 if it can't be read.
+    """
     return Reply(headers=(JSON,), parts=await _made(context, read))
 
 
-async def _made(context: AdminContext, read: Read) -> _Answer:
+async def _made(context: AdminContext, read: Read) -> _AnswerParts:
     if readers.under_way >= _WAITING_MAX:
         raise HttpError(503, "Too many reads of the tables are under way", RETRY)
     question = ReadQuestion(read, context.views.root, context.cluster)
     readers.under_way += 1
     try:
-        return _Answer(await readers.ask(question))
+        return _AnswerParts(await readers.ask(question))
     except BaseException as error:
         readers.under_way -= 1
         if isinstance(error, ReadRefusedError):
             headers = (RETRY,) if error.status == _UNAVAILABLE else ()
             raise HttpError(error.status, error.reason, *headers) from None
-        if isinstance(error, ReaderGoneError | OSError):
+        if isinstance(error, BrokenProcessPool | OSError):
             raise HttpError(503, "The tables can't be read at the moment", RETRY) from None
         raise
 
@@ -137,10 +222,11 @@ class _Reading:
 
 
 class Kept:
-    """What was read last of each cluster, which is read anew only after `keep_s`, or when asked to.
+    """Cache of the last read of each cluster, renewed after `keep_s` or on request.
 
-    However many ask, one read is under way at a time: they all get what it gave, or why it failed.
-    By the clock that counts suspension: what was read before is not of now.
+    One read is under way at a time, whatever the number of callers: all get its result or its
+    error. Ages follow the clock that counts suspension: a read from before a suspension is not
+    current.
     """
 
     def __init__(self, keep_s: float) -> None:
@@ -155,10 +241,10 @@ class Kept:
         more: Mapping[str, Any],
         since_ms: int = 0,
     ) -> Reply:
-        """What the read makes of this cluster, `keep_s` old at most, and `more` fields.
+        """Return the read of this cluster, at most `keep_s` old, and the `more` fields.
 
-        read: makes a question of the moment at which it is asked, ms since 1970. since_ms: an
-        answer that was begun before, by the wall, will not do. Raises HttpError 503 if it can't be.
+        read: makes a query for the moment at which it is asked, ms since 1970. since_ms: an answer
+        begun earlier, by the wall clock, is not used. Raises HttpError 503 if it can't be read.
         """
         *begin, last = await self._parts(context, read, min(since_ms, wall_ms()))
         end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")

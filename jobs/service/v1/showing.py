@@ -1,6 +1,6 @@
-"""What there is: the cluster's state, brokers, namespaces, pins, policies, settings, decisions.
+"""State of the cluster, its brokers, namespaces, pins and policies, as JSON.
 
-Decides nothing: rows of tables, as JSON. Source: ours.
+Settings and decisions, too. All are rows of tables.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,13 @@ from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.job_settings import started_with
+from jobs.operating.overview import read_overview
 from jobs.operating.status_rows import read_status_rows
-from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.reader_process import ReadRefusedError
-from jobs.service.routes import Handler, Route
-from jobs.service.v1.reading import Kept, in_background
+from jobs.service.routes import WHOLE, About, Example, Handler, QueryParameter, Route, whole
+from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import make_status
@@ -34,7 +33,7 @@ _status = Kept(1.0)
 
 
 async def get_status(request: Request, context: AdminContext) -> Reply:
-    """How the cluster is, and how old all that is."""
+    """Return the state of the cluster and the age of the data."""
     del request
     read = partial(partial, _read_status, context.config, context.around)  # of a moment
     return await _status.reply(context, read, {"service": about_service(context)})
@@ -48,7 +47,7 @@ def _read_status(
 
 
 def about_service(context: AdminContext) -> dict[str, Any]:
-    """How old what this service says is, and whether it can ask the balancer."""
+    """Return the age of this service's data, and whether it can send commands."""
     view = context.view
     return {
         "table_version": view.snapshot.position.table_version,
@@ -211,6 +210,62 @@ SHOWING_ROUTES = (
             "Every version of a bundle's record.",
             "/v1/bundles/acme/free/0x00000000_0xffffffff/history",
             {"events": None},
+        ),
+    ),
+)
+
+
+_kept = Kept(1.2)
+
+
+async def get_overview(request: Request, context: AdminContext) -> Reply:
+    """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
+    since_ms = request.whole("since_ms", 0)
+    read = partial(partial, _read, context.config, context.around)  # of a moment
+    more = {"service": about_service(context), "caller": about_caller(request, context)}
+    return await _kept.reply(context, read, more, since_ms)
+
+
+def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
+    """Return the caller's name and highest role on the whole cluster.
+
+    A page offers actions by it.
+    """
+    caller = request.caller
+    roles = [role.name.lower() for role in Role if caller.may(role, context.cluster)]
+    return {"name": caller.name, "role": roles[-1] if roles else ""}
+
+
+def _read(
+    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
+) -> dict[str, Any]:
+    return read_overview(reader, started_with(reader, config), now_ms, around).to_json()
+
+
+OVERVIEW_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/overview",
+        handler=get_overview,
+        role=Role.VIEWER,
+        about=About(
+            summary="The cluster at one glance: status, balance of the last hour, last decisions.",
+            queries=(
+                QueryParameter(
+                    name="since_ms",
+                    doc="The answer is to be made since then, `at_ms` of an event; ms since 1970.",
+                    schema=WHOLE,
+                ),
+            ),
+            example=Example(
+                path="/v1/overview",
+                status=200,
+                answer={
+                    **dict.fromkeys(("status", "service", "caller")),
+                    "balance": [],
+                    "decisions": [],
+                },
+            ),
         ),
     ),
 )

@@ -1,1 +1,1 @@
-"""What carries commands out, one file a subject; begin with `commands`."""
+"""Handlers of commands, one module per subject; start with `commands`."""

@@ -1,6 +1,6 @@
 """Commands about whole brokers: emptying them, and striking them off the list.
 
-Decides whether each is possible now; `drains` carries a drain on. Part of `commands`. Source: ours.
+Decides whether each is possible now; `drains` carries a drain on. Part of `commands`.
 """
 
 from collections.abc import Callable, Mapping

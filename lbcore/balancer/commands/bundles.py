@@ -1,8 +1,7 @@
 """Commands about the owners of single bundles.
 
 Decides whether each is possible now; one that names a bundle in the middle of a split has waited
-for its end before it comes here. Part of `commands`. Source: ours; names follow Pulsar's admin
-interface.
+for its end before it comes here. Part of `commands`. Names follow Pulsar's admin interface.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,31 +2,30 @@
 
 Decides that a command is new and well formed; whether it is possible now is its handler's to say.
 Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
-`waiting` writes its end. First phase of `balancer`. Source: ours; the names of
-the commands follow Pulsar's admin interface.
+`waiting` writes its end. First phase of `balancer`. The names of the commands follow Pulsar's admin
+interface.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lbcore.balancer.commands.balancing import BALANCING_HANDLERS
 from lbcore.balancer.commands.brokers import BROKER_HANDLERS
 from lbcore.balancer.commands.bundles import BUNDLE_HANDLERS
-from lbcore.balancer.commands.catalogue import CATALOGUE_HANDLERS
 from lbcore.balancer.commands.mirroring import EXTERNAL_HANDLERS
 from lbcore.balancer.commands.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.balancer.commands.plans import PLAN_HANDLERS
-from lbcore.balancer.commands.policies import POLICY_HANDLERS
-from lbcore.balancer.commands.settings import SETTINGS_HANDLERS
+from lbcore.balancer.commands.policies import BALANCING_HANDLERS, POLICY_HANDLERS, SETTINGS_HANDLERS
+from lbcore.balancer.commands.records import RECORD_HANDLERS
 from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_splits, split_target
 from lbcore.balancer.decisions.placing import place, write_places
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.outcome import ACCEPTED, AFTER, Outcome, refuse
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import identity, is_same
 from lbcore.balancer.tasks.waiting import (
     MAX_WAITING,
     begin_wait,
+    identity,
+    is_same,
     timed_out_unread,
     write_outcome,
 )
@@ -55,7 +54,7 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **PLAN_HANDLERS,
     **POLICY_HANDLERS,
     **SETTINGS_HANDLERS,
-    **CATALOGUE_HANDLERS,
+    **RECORD_HANDLERS,
     **EXTERNAL_HANDLERS,
 }
 
@@ -79,7 +78,7 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
 
 
 def _is_repeated(work: Work, command: Command) -> bool:
-    """Whether a command under a known id is the same again, and not another's or another."""
+    """True if a command with a known id repeats it: same kind, arguments, principal."""
     waiting = work.waiting.get(command.command_id)
     if waiting is not None:
         return identity(waiting.command) == identity(command)
@@ -177,11 +176,11 @@ def _arguments(command: Command) -> CommandArguments | RefusedArguments:
 
 
 def _is_busy(work: Work, arguments: CommandArguments | RefusedArguments) -> bool:
-    """Whether the command must wait for the end of what goes on with its bundle.
+    """True if the command must wait for the operation in progress on its bundle.
 
-    A split, for all but an override; an unload without a destination, for who wants it assigned;
-    whatever it is, for who wants it split; the end of the batch's commands, for whatever comes
-    after an assignment or a split that is placed there.
+    All commands but an override wait for a split. An assignment also waits for an unload without a
+    destination, and a split for any transition. A command that follows an unplaced assignment or
+    split of its bundle waits for the end of the batch's commands.
     """
     if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
         is_wanted = arguments.namespace in work.unplaced_splits

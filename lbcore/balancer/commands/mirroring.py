@@ -1,7 +1,8 @@
-"""What a bridge has seen of another authority: taken over as it is, never fought.
+"""Mirroring of another authority's ownership, as observed by a bridge.
 
-Decides nothing about balance. A bundle is taken over only at the version that the bridge compared
-it with: whatever has changed since, the bridge looks at again. Part of `commands`. Source: ours.
+Observed ownership is taken over as it is and never reverted. Decides nothing about balance. A
+bundle is taken over only at the version that the bridge compared it with. If it has changed since,
+the bridge looks at it again. Part of `commands`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.balancer.intake.broker_liveness import note_silent
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.book import NamespaceEntry
 from lbcore.balancer.state.outcome import DONE, Outcome, refuse
 from lbcore.balancer.state.work import Work

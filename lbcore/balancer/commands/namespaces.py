@@ -1,7 +1,6 @@
 """Commands about namespaces.
 
-Decides whether each is possible now. Part of `commands`. Source: ours; names follow Pulsar's
-admin interface.
+Decides whether each is possible now. Part of `commands`. Names follow Pulsar's admin interface.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +12,7 @@ import numpy as np
 from lbcore.balancer.commands.unloads import begin_unload
 from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.book import SPLIT_ALGORITHM, NamespaceEntry
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.state.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import begin_creation, give_up_creation, room_for_whole
@@ -40,7 +38,7 @@ NOT_EMPTY = "is not empty"
 
 
 def has_split_under_way(work: Work, namespace: str) -> bool:
-    """Whether a bundle of the namespace is being split."""
+    """True if a bundle of the namespace is being split."""
     states = work.ledger.state[work.ledger.live_rows(namespace)]
     return bool((states == STATE_CODE[State.SPLITTING]).any())
 
@@ -70,7 +68,7 @@ def _create_namespace(work: Work, command: Command, arguments: CreateNamespace) 
 
 
 def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> str:
-    """Why the namespace can't be created; "" = nothing is in the way."""
+    """Return the reason why the namespace can't be created; "" if it can."""
     known = work.namespaces.get(name)
     if known is not None and not known.is_deleted:
         if is_deleting(work, name):
@@ -124,13 +122,13 @@ def _made(
 
 
 def topics_in(work: Work, namespace: str) -> int:
-    """How many topics a namespace has, as far as anybody has told. O(bundles + created topics).
+    """Return the known number of topics of a namespace. O(bundles + created topics).
 
-    Those that brokers have reported last and those that were created here, neither with Pulsar's
-    system topics: the larger of the two, as most of them are the same. Of reported topics only the
-    hashes are known, and of some only their number, in which system topics count.
+    The larger of two counts, as most topics are in both: those last reported by brokers, and those
+    created here. Pulsar's system topics are excluded from both. Of reported topics only the hashes
+    are known. For some bundles only their number is known, which includes system topics.
     """
-    created = [topic for topic in work.catalogue.topics_of(namespace) if not is_system_topic(topic)]
+    created = [topic for topic in work.records.topics_of(namespace) if not is_system_topic(topic)]
     function = HashFunction(work.namespaces[namespace].hash)
     system = hash_topics(function, system_topics(namespace))
     reported = 0

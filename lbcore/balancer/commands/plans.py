@@ -9,7 +9,7 @@ from typing import Any
 
 from lbcore.balancer.commands.bundles import find_record
 from lbcore.balancer.decisions.approvals import OBSERVED, answer, approve, blocked_steps, offer
-from lbcore.balancer.decisions.restraint import reason_to_stand_still
+from lbcore.balancer.decisions.carrying_out import reason_to_stand_still
 from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.outcome import DONE, Outcome, refuse
 from lbcore.balancer.state.proposals import ProposedStep, Station

@@ -1,29 +1,149 @@
-"""Commands about where namespaces may live, and which are never shed.
-
-Decides whether each is possible now; the filters of the plan obey from the next cycle on. Part of
-`commands`. Source: Pulsar 4.0.8's namespace isolation policies, anti-affinity groups and
-loadBalancerSheddingExcludedNamespaces.
-"""
+"""Commands for rules of a cluster: pause, resume, exclusions, policies, and dynamic settings."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lbcore.balancer.commands.bundles import find_record
+from lbcore.balancer.intake.brake import release
+from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.outcome import DONE, Outcome, refuse
-from lbcore.balancer.state.rules import EXCLUDED
+from lbcore.balancer.state.rules import EXCLUDED, Paused, Pin
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.usage import RULES, note_gone, reason_not_to_rule
+from lbcore.config.pulsar_keys import named_by, resolve_changes
+from lbcore.config.values import ConfigError
 from lbcore.model.names import tenant_of
+from lbcore.model.tables import CONFIG_VERSIONS
 from lbcore.plan.filter.policies import MAX_POLICIES, InvalidPolicyError, IsolationPolicy
 from lbcore.wire.kinds.balancing_commands import (
     DeleteAntiAffinityGroup,
     DeleteIsolationPolicy,
+    Pause,
+    ReleaseBrake,
+    ResetConfig,
+    Resume,
     SetAntiAffinityGroup,
+    SetConfig,
     SetIsolationPolicy,
 )
+from lbcore.wire.kinds.bundle_commands import PinBundle, UnpinBundle
 from lbcore.wire.kinds.namespace_commands import ExcludeNamespace, IncludeNamespace
 from lbcore.wire.messages import Command
+
+
+def _pin(work: Work, command: Command, arguments: PinBundle) -> Outcome:
+    bundle, broker = arguments.bundle, arguments.broker
+    record = find_record(work, bundle)
+    if isinstance(record, Outcome):
+        return record
+    entry = work.brokers.get(broker)
+    if entry is None or entry.is_silent:
+        return refuse(f"broker {broker} is not active; choose one that is")
+    pin = Pin(
+        broker=broker,
+        until_ms=work.now_ms + arguments.ttl_ms if arguments.ttl_ms else 0,
+        owner=arguments.owner or command.principal,
+        reason=arguments.reason,
+    )
+    problem = reason_not_to_rule(work, bundle, is_known=bundle in work.rules.pins)
+    if problem:
+        return refuse(problem)
+    work.set_rule("pins", bundle, pin, command)
+    return Outcome(status=DONE, result={"until_ms": pin.until_ms})
+
+
+def _unpin(work: Work, command: Command, arguments: UnpinBundle) -> Outcome:
+    if arguments.bundle not in work.rules.pins:
+        return refuse(f"bundle {arguments.bundle} is not pinned; table pins lists those that are")
+    work.set_rule("pins", arguments.bundle, None, command)
+    note_gone(work, RULES, tenant_of(arguments.bundle))
+    return Outcome(status=DONE)
+
+
+def _pause(work: Work, command: Command, arguments: Pause) -> Outcome:
+    name = arguments.namespace
+    known = work.namespaces.get(name)
+    if name and (known is None or known.is_deleted):
+        return refuse(f"there is no namespace {name}; table namespaces lists them")
+    paused = Paused(since_ms=work.now_ms, by=command.principal, reason=arguments.reason)
+    problem = reason_not_to_rule(work, name, is_known=not name or name in work.rules.paused)
+    if problem:
+        return refuse(problem)
+    work.set_rule("paused", name, paused, command)
+    return Outcome(status=DONE)
+
+
+def _resume(work: Work, command: Command, arguments: Resume) -> Outcome:
+    name = arguments.namespace
+    if name not in work.rules.paused:
+        what = f"namespace {name}" if name else "the cluster"
+        return refuse(f"{what} is not paused; table policies lists what is")
+    work.set_rule("paused", name, None, command)
+    note_gone(work, RULES, tenant_of(name))
+    return Outcome(status=DONE)
+
+
+def _release_brake(work: Work, command: Command, arguments: ReleaseBrake) -> Outcome:
+    del arguments
+    brake = work.rules.brake
+    if brake is None:
+        return refuse("the brake is not on; table policies shows when it is")
+    release(work, "Released", command)
+    return Outcome(status=DONE, result={"still_lost": list(brake.lost)})
+
+
+BALANCING_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "pin_bundle": _pin,
+    "unpin_bundle": _unpin,
+    "pause": _pause,
+    "resume": _resume,
+    "release_brake": _release_brake,
+}
+
+
+def _change_config(work: Work, command: Command, arguments: SetConfig | ResetConfig) -> Outcome:
+    try:
+        work.use_settings(settings_after(work.settings, arguments))
+    except ConfigError as error:
+        return refuse(str(error))
+    number = work.rules.config_changes + 1
+    work.change_rules(command, config_changes=number)
+    work.add_row(
+        CONFIG_VERSIONS.name,
+        {
+            "number": number,
+            "config_version": work.config_version,
+            "settings": to_json(work.settings),
+            "principal": command.principal,
+            "command_id": command.command_id,
+        },
+    )
+    result = {"config_version": work.config_version, "number": number}
+    return Outcome(status=DONE, result=result)
+
+
+def settings_after(
+    settings: Mapping[str, Any], arguments: SetConfig | ResetConfig
+) -> Mapping[str, Any]:
+    """The settings that commands have changed, by "section.name", after one command more.
+
+    Raises ConfigError for values that can't be read.
+    """
+    if isinstance(arguments, SetConfig):
+        return {**settings, **resolve_changes(arguments.values)}
+    if not arguments.keys:
+        return {}
+    # a key that this version doesn't know may have been changed by one that did
+    gone = {name for key in arguments.keys for name in named_by(key) or (key,)}
+    return {name: value for name, value in settings.items() if name not in gone}
+
+
+SETTINGS_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "set_config": _change_config,
+    "reset_config": _change_config,
+}
 
 
 def _set_isolation(work: Work, command: Command, arguments: SetIsolationPolicy) -> Outcome:

@@ -111,7 +111,7 @@ def _throughput(work: Work, names: list[str]) -> "np.ndarray[Any, np.dtype[np.fl
 def _topic_counts(
     work: Work, namespace: str, names: list[str]
 ) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """How many topics each bundle has: as its owner says, or were created here if that is more."""
+    """Return each bundle's number of topics: reported or created here, the larger."""
     reported = work.ledger.topics[[work.ledger.index[name] for name in names]]
     lowers = np.array([parse_bundle(name)[1] for name in names], dtype=np.int64)
     created = created_topics(work, namespace)

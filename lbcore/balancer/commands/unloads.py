@@ -3,7 +3,7 @@
 Decides which bundles their owners give up in this batch: all, or as many as a batch may; the next
 slice when those before have come to rest, so that no batch and no broker gets more at once, and
 what else is asked goes on beside it. How far it is, its command says. Begun by the command, driven
-on in each batch after the repairs. Source: ours.
+on in each batch after the repairs.
 """
 
 from bisect import bisect_right
@@ -26,9 +26,10 @@ WHY_SKIPPED = "why_skipped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice:
-    """What became of a slice. result: of all slices until now; moving: bundle → who had it.
+    """Outcome of a slice of an unload.
 
-    problem: why the first bundle stayed that has an owner, "" = none did.
+    result: of all slices until now. moving: bundle → its previous owner. problem: why the first
+    bundle with an owner stayed, "" = none did.
     """
 
     result: Mapping[str, Any]

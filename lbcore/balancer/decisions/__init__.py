@@ -1,1 +1,1 @@
-"""When the balancer decides, by what snapshot, and what became of what it decided."""
+"""Decisions of the balancer: their timing, their snapshot and their outcome."""

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.carrying_out import carry_out
-from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
-from lbcore.balancer.decisions.restraint import (
+from lbcore.balancer.decisions.carrying_out import (
     PLAN_WAITS,
+    carry_out,
     is_only_observed,
     reason_not_to_balance,
     reason_to_stand_still,
     reason_to_stay,
 )
+from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
 from lbcore.balancer.state.proposals import (
     STEP_BEGUN,
     STEP_DONE,
@@ -34,12 +34,12 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
 from lbcore.plan.draft import NOBODY, Moves
-from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.index import CandidateIndex, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.pending import move_of
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import follow
+from lbcore.plan.registry import resting_ms
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 from lbcore.wire.messages import Command
@@ -99,7 +99,7 @@ class _Load:
         )
 
     def reason_not_admitted(self, work: Work, step: ProposedStep) -> str:
-        """Why filters keep the bundle from where it is to go; "" when they don't."""
+        """Return the reason why filters refuse the step's destination; "" if they don't."""
         row, broker = self.rows.get(step.bundle), self.brokers.get(step.destination)
         if row is None or broker is None:
             return ""
@@ -262,7 +262,7 @@ def _settle(work: Work, name: str) -> None:
 
 
 def _end_of_step(work: Work, step: ProposedStep) -> str:
-    """What became of a step that was begun, by where its bundle is; "" = it is under way."""
+    """Return the outcome of a begun step by its bundle's owner; "" = under way."""
     record = work.ledger.record(step.bundle)
     if record is not None and record.state in IN_FLIGHT:
         return ""
@@ -342,14 +342,17 @@ def _with_skipped(
 
 
 def _is_load_known(work: Work) -> bool:
-    """Whether a cycle would judge loads now, were it not for the plan: reports are in, no pause."""
+    """True if a cycle would assess load now, apart from a pending plan.
+
+    Reports are in, and balancing is not paused.
+    """
     stands_still, _ = reason_to_stand_still(work)
     reason, _ = reason_not_to_balance(work)
     return not stands_still and reason in ("", PLAN_WAITS)
 
 
 def _reason_to_skip(work: Work, load: _Load, step: ProposedStep) -> str:
-    """Why a step may not be carried out as things and rules are; "" when it may."""
+    """Return the reason why a step may not be carried out now; "" if it may."""
     record = work.ledger.record(step.bundle)
     if record is None or record.state is not State.OWNED or record.destination != step.source:
         return f"it is not {step.source}'s to give any more"
@@ -391,8 +394,10 @@ def _followed(
 
 
 def _hold_back(work: Work, proposal: PlanProposal) -> None:
-    """What a person did not want is not proposed again within the grace period."""
-    given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms)
+    """Exclude the proposal's remaining steps from new plans for the grace period."""
+    config = planning_config(work)
+    held_ms = config.shedding.grace_period_ms - resting_ms(config)  # of a strategy that waits less
+    given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms + held_ms)
     work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
 
 
@@ -436,7 +441,7 @@ def _to_be_asked(work: Work, snapshot: Snapshot, result: Plan | Skip) -> Sequenc
 
 
 def _is_wish(decision: Decision) -> bool:
-    """Whether an operator has asked for it already."""
+    """True if the decision follows an operator's request: a drain or a pin."""
     return decision.kind is Kind.DRAIN or decision.reason == "Pinned"
 
 

@@ -2,7 +2,7 @@
 
 Decides how much of it: the losers of what was done, and what is near to being done, by name and
 within bounds; the rest as counts. A cycle that did nothing says in its own row how near it was
-(`skip_inputs`), so a cluster at rest writes no rows here. Part of `balancer`. Source: ours.
+(`skip_inputs`), so a cluster at rest writes no rows here. Part of `balancer`.
 
 A cycle writes at most 20 brokers that are near, 3 losers of each of 20 sources, 20 bundles over a
 split's limits, 20 moves that a limit stopped, 50 placements of at most 8 rows each, and the counts:
@@ -45,7 +45,7 @@ _NOTHING: Row = {
 
 
 GAUGE_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
-"""What a broker's row tells in its `detail`; see `trace.GaugeRows`."""
+"""Fields in the `detail` of a broker's row; see `trace.GaugeRows`."""
 
 
 def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
 
 
 def skip_inputs(trace: Trace) -> dict[str, Any]:
-    """Why a cycle did nothing, in numbers: the cycle's, counts by verdict, the nearest broker."""
+    """Return why a cycle did nothing: its numbers, verdict counts, nearest broker."""
     found: dict[str, Any] = {
         "numbers": {k: v for k, v in sorted(trace.numbers.items()) if math.isfinite(v)},
         "counts": dict(sorted(trace.counts().items())),
@@ -164,7 +164,10 @@ def _column_row(trace: Trace, part: Columns, at: int) -> Row:
 
 
 def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
-    """Why bundles went where they went, or nowhere; of those not named, how many were placed."""
+    """Yield the rows of placements, with the reasons for each destination or none.
+
+    Bundles beyond those named are only counted, by decision.
+    """
     left = PLACEMENTS_NAMED
     rest: Counter[str] = Counter()
     for part in trace.parts:

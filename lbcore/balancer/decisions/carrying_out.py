@@ -1,7 +1,6 @@
-"""Carrying out: a decision becomes a transition of ownership and a row that says why.
+"""Execution of decisions, and the rules that forbid a cycle or keep a bundle where it is.
 
-A decision that the state machine or `observe_only` refuses is written down as refused. Used by the
-cycle and, for what a person has approved, by `approvals`. Part of `balancer`.
+Used by the cycle, by approvals, by split commands and by `explain`.
 """
 
 from collections.abc import Mapping
@@ -9,19 +8,134 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lbcore.balancer.decisions.move_effects import watch_move
-from lbcore.balancer.decisions.restraint import OBSERVE_ONLY, is_only_observed
+from lbcore.balancer.decisions.placing import planning_config, usable_brokers
+from lbcore.balancer.intake.eligible_brokers import is_external, reason_not_to_take
+from lbcore.balancer.state.proposals import Station
+from lbcore.balancer.state.rules import WHOLE_CLUSTER
 from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.model.names import namespace_of_bundle
 from lbcore.ownership.changes import Refused
 from lbcore.ownership.protocol import split, transfer, unload
 from lbcore.ownership.records import Cause
 from lbcore.plan.decision import Decision, Kind
+
+PLAN_WAITS = "PlanWaits"
+OBSERVE_ONLY = "observe_only"
+
+Reason = tuple[str, dict[str, Any]]
+"""A label, "" = there is none, and the numbers behind it."""
+
+
+def reason_to_stand_still(work: Work) -> Reason:
+    """Return the reason why nothing is moved, split or drained now; "" if none."""
+    rules, behind_ms = work.rules, work.now_ms - work.times.tick_ms
+    if rules.brake is not None:
+        brake = rules.brake
+        since = {"since_ms": brake.since_ms, "lost": list(brake.lost), "brokers": brake.brokers}
+        return "Brake", since
+    if WHOLE_CLUSTER in rules.paused:
+        paused = rules.paused[WHOLE_CLUSTER]
+        return "Paused", {"since_ms": paused.since_ms, "by": paused.by, "why": paused.reason}
+    if not usable_brokers(work):
+        return "NoBrokers", {"behind_ms": behind_ms}
+    limit_ms = work.config.pipeline.plan_lag_max_ms
+    if behind_ms > limit_ms:
+        return "OutDatedData", {"behind_ms": behind_ms, "plan_lag_max_ms": limit_ms}
+    return "", {}
+
+
+def reason_not_to_balance(work: Work) -> Reason:
+    """Return the reason why nothing is shed or split now; "" if none.
+
+    Operators' requests are still carried out.
+    """
+    rhythm, names = work.config.pipeline, usable_brokers(work)
+    live = [entry for entry in work.brokers.values() if not entry.is_silent]
+    stale_ms = work.times.tick_ms - rhythm.report_age_max_ms
+    stale = sum(work.brokers[name].reported_ms < stale_ms for name in names)
+    restarted_ms = work.now_ms - rhythm.restart_settle_ms
+    restarted = sum(entry.restarted_ms > restarted_ms for entry in live)
+    inputs = {
+        "brokers": len(live),
+        "stale": stale,
+        "restarted": restarted,
+        "report_age_max_ms": rhythm.report_age_max_ms,
+        "restart_settle_ms": rhythm.restart_settle_ms,
+        "unsettled_max_percent": rhythm.unsettled_max_percent,
+    }
+    if 100 * stale > rhythm.unsettled_max_percent * len(names):
+        return "StaleReports", inputs
+    if 100 * restarted > rhythm.unsettled_max_percent * len(live):
+        return "JustRestarted", inputs
+    name = open_proposal(work)
+    if name:
+        proposal = work.rules.proposals[name]
+        told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
+        return PLAN_WAITS, told
+    quiet_until_ms = work.config.cluster.quiet_until_ms(work.now_ms)
+    if quiet_until_ms:
+        return "QuietHours", {"until_ms": quiet_until_ms}
+    return "", {}
+
+
+def reason_to_stay(
+    work: Work, bundle: str, destination: str = "", *, is_split: bool = False
+) -> str:
+    """Return the reason why a bundle may not be moved or split now; "" if it may.
+
+    By the rules of its bundle and namespace. destination: "" = placement chooses. Splits ignore
+    pins and exclusion, as in a cycle: children stay on the broker of their parent's pin.
+    """
+    namespace = namespace_of_bundle(bundle)
+    if is_deleting(work, namespace):
+        return f"namespace {namespace} is being deleted"
+    if namespace in work.rules.paused:
+        return f"namespace {namespace} is paused"
+    if is_split:
+        return ""
+    if namespace in planning_config(work).shedding.excluded_namespaces:
+        return f"namespace {namespace} is excluded from shedding"
+    pin = work.rules.pins.get(bundle)
+    if pin is not None and pin.broker != destination:
+        return f"it is pinned to {pin.broker}"
+    return reason_not_to_take(work, destination)
+
+
+def is_only_observed(work: Work, decision: Decision) -> bool:
+    """Return whether `cluster.observe_only` keeps a decision from being carried out.
+
+    Drains and pins are commands of people: they are carried out, unless another authority owns the
+    cluster, whose bridge then does nothing either.
+    """
+    is_asked_for = decision.kind is Kind.DRAIN or decision.reason == "Pinned"
+    return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)
+
+
+def open_proposal(work: Work) -> str:
+    """The plan that is carried out for a person, or of a cycle and waits; "" = there is none.
+
+    What a person proposes holds no cycle up while it waits.
+    """
+    return next(
+        (
+            name
+            for name, one in sorted(work.rules.proposals.items())
+            if one.station is Station.APPROVED or (one.station is Station.WAITS and not one.by)
+        ),
+        "",
+    )
+
 
 _CAUSES = {Kind.DRAIN: Cause.DRAIN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedOut:
-    """What came of a decision. refused: why nothing was begun, "" = its transition has begun."""
+    """Outcome of a decision.
+
+    refused: why nothing was begun, "" = its transition has begun.
+    """
 
     decision_id: str
     refused: str = ""
@@ -47,7 +161,7 @@ def carry_out(work: Work, decision: Decision) -> CarriedOut:
 
 
 def _wish(work: Work, decision: Decision) -> dict[str, Any]:
-    """What an operator wanted that led to the decision."""
+    """Return the operator's drain or pin that led to the decision; empty if none."""
     if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
         return asdict(work.rules.drains[decision.source])
     if decision.reason == "Pinned" and decision.bundle in work.rules.pins:
@@ -56,7 +170,10 @@ def _wish(work: Work, decision: Decision) -> dict[str, Any]:
 
 
 def _children(work: Work, decision: Decision) -> Mapping[str, str]:
-    """Where the children of a split go; those of a pinned bundle stay with it."""
+    """Return the destinations of a split's children; "" for those of a pinned bundle.
+
+    The children of a pinned bundle stay on its broker.
+    """
     if decision.bundle in work.rules.pins:
         return dict.fromkeys(decision.children, "")
     return decision.children

@@ -1,18 +1,26 @@
-"""The cycle: owners for free bundles, and, when it is due, the plan's decisions carried out.
+"""Decision cycle: owners for free bundles, and, when it is due, the plan and its execution.
 
-Decides when: free bundles are placed once no broker has joined for a moment, so that the first one
-up doesn't get everything; a plan is made every decision interval, unless something speaks against
-it (`restraint`); drains go on between the cycles too. What and where is `lbcore.plan`'s to say.
-Last deciding phase of `balancer`. Source: ours.
+Free bundles are placed once no broker has joined for a moment, so that the first one up does not
+get everything. A plan is made every decision interval, unless a rule forbids it (`carrying_out`).
+Drains go on between the cycles too. Last deciding phase of `balancer`.
+A broker that has all hits and gives nothing is written down at once, again once a minute, and when
+it is over; of a large cluster the hottest first. `plan.held` finds the rules that hold it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
-from lbcore.balancer.decisions.carrying_out import carry_out
-from lbcore.balancer.decisions.hot_brokers import Planned, watch_hot
+from lbcore.balancer.decisions.carrying_out import (
+    carry_out,
+    reason_not_to_balance,
+    reason_to_stand_still,
+)
+from lbcore.balancer.decisions.held_words import HELD, OVER
 from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,
@@ -20,26 +28,26 @@ from lbcore.balancer.decisions.placing import (
     usable_brokers,
     write_places,
 )
-from lbcore.balancer.decisions.restraint import (
-    PLAN_WAITS,
-    reason_not_to_balance,
-    reason_to_stand_still,
-)
 from lbcore.balancer.decisions.turns import is_due
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
-from lbcore.balancer.state.shadows import CycleSeen
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.drains import is_emptying
 from lbcore.config.ownership import EAGER
+from lbcore.config.tree import Config
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.decision import Plan, PlanState, Scope
+from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.groups import broker_groups
+from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
+from lbcore.plan.lifts import Inputs
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
+from lbcore.plan.readings import PERCENT, ROOM_POINTS, TARGET_POINTS, missing_brokers
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
 from lbcore.plan.shed.own import FAULTS
 from lbcore.plan.snapshot import (
@@ -47,9 +55,108 @@ from lbcore.plan.snapshot import (
     RATE_OUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
+    Floats,
     Ints,
     Snapshot,
 )
+from lbcore.signals.usage import weighted_usage
+
+RETOLD_MS = 60_000
+_NAMED = 5
+"""Most brokers of a full group that are named."""
+FULL, CLUSTER = "full", ""
+"""The alarm that the cluster is full and the kind of its rows; where `hot` remembers it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan that was made: of what, and what came of it. before: the memory that it began with."""
+
+    snapshot: Snapshot
+    before: PlanState
+    config: Config
+    scope: Scope
+    result: Plan | Skip
+
+
+def watch_hot(work: Work, planned: Planned) -> None:
+    """Note who is hot and gives nothing, and tell why. O(rules × plan) once a minute at most."""
+    if not planned.scope.sheds:
+        return
+    known = {name: hot for name, hot in planned.before.hot.items() if name != CLUSTER}
+    beyond = near(planned.result) - givers(planned.result)
+    hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
+    for name in sorted(set(known) - set(hot)):
+        if known[name].told_ms:
+            _write(work, name, OVER, {"since_ms": known[name].since_ms})
+    verdicts = {
+        name: verdict
+        for name, verdict in stuck(planned.result).items()
+        if name in hot and work.now_ms - hot[name].told_ms >= RETOLD_MS
+    }
+    for found in _held(work, planned, verdicts):
+        hot[found.broker] = replace(hot[found.broker], told_ms=work.now_ms, rule=reason_of(found))
+        inputs = {"since_ms": hot[found.broker].since_ms, **asdict(found)}
+        _write(work, found.broker, reason_of(found), inputs)
+    kept = {name: hot for name, hot in work.plan.hot.items() if name == CLUSTER}
+    work.plan = replace(work.plan, hot={**kept, **hot})
+
+
+def watch_full(work: Work, snapshot: Snapshot) -> None:
+    """Note that the cluster is full: at its start, once a minute while it lasts, and at its end."""
+    known = work.plan.hot.get(CLUSTER)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    inputs = _fullest(work, snapshot, usage)
+    missing = inputs["missing"]
+    others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
+    if not missing and known is not None:
+        work.plan = replace(work.plan, hot=others)
+        work.write_decision(work.next_decision(), FULL, OVER, inputs)
+    elif missing:
+        now = known or Hot(since_ms=work.now_ms)
+        if work.now_ms - now.told_ms >= RETOLD_MS:
+            now = replace(now, told_ms=work.now_ms)
+            work.write_decision(work.next_decision(), FULL, "Full", inputs)
+        work.plan = replace(work.plan, hot={CLUSTER: now, **others})
+
+
+def _fullest(work: Work, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
+    """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
+    names, group = snapshot.brokers.names, np.zeros(len(usage), dtype=np.int64)
+    if snapshot.policies.isolation and (usage * PERCENT >= ROOM_POINTS).any():
+        index = candidate_index(snapshot, usage, work.config.filters)
+        group = broker_groups(index.row, index.policy_admits)
+    found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
+    for number in range(int(group.max(initial=-1)) + 1):
+        others = snapshot.brokers.is_draining | (group != number)
+        missing, mean = missing_brokers(replace(snapshot.brokers, is_draining=others), usage)
+        if missing > found["missing"]:
+            of = [names[at] for at in np.flatnonzero(~others).tolist()]
+            found = {"mean": mean, "missing": missing, "brokers": len(of), "of": of[:_NAMED]}
+    return {**found, "target": TARGET_POINTS}
+
+
+def reason_of(held: HeldBroker) -> str:
+    """The rule that holds it; the strategy's own verdict where no rule does."""
+    return held.causes[0].rule if held.causes else held.verdict
+
+
+def _held(work: Work, planned: Planned, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
+    if not verdicts:
+        return ()
+    inputs = Inputs(snapshot=planned.snapshot, state=planned.before, config=planned.config)
+    asked = HeldQuestion(
+        inputs=inputs,
+        now_ms=work.now_ms,
+        scope=planned.scope,
+        refused=refusals(planned.result),
+    )
+    return held_brokers(asked, verdicts)
+
+
+def _write(work: Work, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
+    work.write_decision(work.next_decision(), HELD, reason, inputs, source=broker)
+
 
 ALARM = "strategy"
 """A strategy that is not Ballast's decides nothing, by its own fault."""
@@ -84,6 +191,8 @@ def _is_cycle_due(work: Work) -> bool:
 
 def run_cycle(work: Work) -> None:
     """Plan when a plan is due."""
+    if CLUSTER in work.plan.hot:
+        work.alarms.add(FULL)
     is_cycle = _is_cycle_due(work)
     if not is_cycle and not is_emptying(work):
         return
@@ -93,10 +202,9 @@ def run_cycle(work: Work) -> None:
     if not reason and is_cycle:
         balancing = _scope(work)
         reason, inputs = reason_not_to_balance(work)
-        shadows = balancing if reason in ("", PLAN_WAITS) else _ONLY_WISHES
-        _plan(work, _ONLY_WISHES if reason else balancing, shadows)
+        _plan(work, _ONLY_WISHES if reason else balancing)
     elif not reason:
-        _plan(work, _ONLY_WISHES, _ONLY_WISHES)
+        _plan(work, _ONLY_WISHES)
     if reason and is_cycle:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
@@ -136,7 +244,7 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
 
 
 def _is_due(work: Work, row: int) -> bool:
-    """Whether a free bundle gets an owner now: brokers have settled, and it is to stay."""
+    """True if a free bundle gets an owner now: brokers settled, it is to stay."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
@@ -147,7 +255,7 @@ def _is_due(work: Work, row: int) -> bool:
 
 
 def _scope(work: Work) -> Scope:
-    """What this cycle does; sheds and splits have intervals of their own."""
+    """Return the scope of this cycle; sheds and splits have their own intervals."""
     rhythm, times = work.config.pipeline, work.times
     is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_ripe(work)
     is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
@@ -159,25 +267,28 @@ def _scope(work: Work) -> Scope:
 
 
 def _is_ripe(work: Work) -> bool:
-    """Whether a round need not wait for its place on the grid, where rounds are rarer than cycles.
+    """True if a shedding round may run before its place on the grid.
 
-    Some broker had all its high hits in the last cycle already, for what follows a jump of load
-    at once may see a part of it only; and nothing was moved for an interval. O(brokers + bundles
-    that have moved in the last hour).
+    Used where rounds are rarer than cycles. Some broker had all its high hits in the last cycle
+    already, and nothing was moved for an interval. A round that follows a jump of load at once may
+    see only a part of it. O(brokers + bundles that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
+    now_ms = work.now_ms
     strategy = find_shedding(config)
     if strategy is None or strategy.observe is None:
         return False
     _, needed = strategy.hits_needed(config)
-    moved_ms = max(state.left_ms.values(), default=0)
+    moved_ms = max(
+        (at_ms for at_ms in work.plan.unloaded_ms.values() if at_ms <= now_ms), default=0
+    )
     is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
-    return is_full and work.now_ms - moved_ms >= config.pipeline.shed_interval_ms
+    return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
-def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
-    """Plan and carry it out. shadows: what those that think along may do."""
-    snapshot, rows = make_snapshot(work, usable_brokers(work))
+def _plan(work: Work, scope: Scope) -> None:
+    """Plan and carry it out."""
+    snapshot, _ = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
     before = work.plan
     result, after = plan(snapshot, before, config, work.now_ms, scope)
@@ -186,10 +297,9 @@ def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
         scope = _ONLY_WISHES
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
-    if work.config.cluster.shadow:
-        work.cycle_seen = CycleSeen(snapshot=snapshot, rows=rows, before=before, scope=shadows)
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
+    watch_full(work, snapshot)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if result.skipped.get(SHED) in FAULTS:
         work.alarms.add(ALARM)
@@ -212,10 +322,6 @@ def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
         refused |= {decision.bundle} if done.refused else set()
     _forget_refused(work, before, refused)
     write_candidates(work, result.trace, ids)
-    if work.cycle_seen is not None:
-        begun = {after.decision_id for _, after in work.transitions}
-        carried = tuple(one for one in result.decisions if ids[one.bundle] in begun)
-        work.cycle_seen = replace(work.cycle_seen, carried=carried)
 
 
 def _forget_refused(work: Work, before: PlanState, refused: Collection[str]) -> None:

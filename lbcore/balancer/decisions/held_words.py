@@ -1,7 +1,7 @@
-"""What is said of a hot broker that gives nothing: the rule, its numbers, until when, the way out.
+"""Messages for a hot broker that sheds nothing: rule, numbers, until when, remedy.
 
 Decides the words, the same for status, page, `top`, explain and the alarm. Reads rows of
-`decisions` of the kind `held`, which `hot_brokers` writes. Source: ours.
+`decisions` of the kind `held`, which `cycle` writes.
 """
 
 import json
@@ -14,7 +14,7 @@ from lbcore.model.times import duration, instant
 HELD, OVER = "held", "Over"
 """The kind of these rows, whose source is the broker and reason the rule; the reason of the end."""
 VALID_MS = 600_000
-"""How long such a row is believed: hits may take so long to be complete again."""
+"""Validity of such a row, ms: hits may take so long to be complete again."""
 
 _RULES: Mapping[str, tuple[str, str]] = {
     "grace": ("moved a short while ago (grace)", "a shorter grace"),
@@ -73,12 +73,15 @@ class HeldStatus:
 
 
 def is_believed(told_ms: int, now_ms: int) -> bool:
-    """Whether what was told then still counts: no cycle that sheds may have come since."""
+    """True if a message of told_ms is still valid, as no shedding may have run since."""
     return now_ms - told_ms <= VALID_MS
 
 
 def held_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[HeldStatus, ...]:
-    """Who is held now, in name order, by rows of `decisions` in any order. O(rows log rows)."""
+    """Return the brokers held now, in name order. O(rows log rows).
+
+    rows: of `decisions`, in any order.
+    """
     newest: dict[str, Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: int(row["at_ms"])):
         if row["kind"] == HELD:
@@ -123,7 +126,7 @@ def held_words(row: Mapping[str, Any]) -> list[str]:
 
 
 def breakdown_words(row: Mapping[str, Any]) -> Iterator[str]:
-    """How many bundles which rules hold: the counts add up to all of the broker's."""
+    """Yield the number of bundles held per rule; counts add up to the broker's total."""
     inputs = json.loads(row["inputs"])
     if len(inputs["causes"]) < 2 or not inputs.get("blocked"):  # noqa: PLR2004 (the one says it)
         return

@@ -3,7 +3,7 @@
 Decides when a move's effect can be seen: its new owner has opened it, what was decided with it for
 the same two brokers has landed too, and both have reported usages that are all of the time since
 (`signals.usage_lag_ms`). It helped when the more loaded of the two is less loaded than the more
-loaded of them was. Writes `decision_effects`; part of `balancer`, asked by nobody. Source: ours.
+loaded of them was. Writes `decision_effects`; part of `balancer`, asked by nobody.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.balancer_state import PendingEffect
 from lbcore.balancer.state.work import Work
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.records import State
@@ -78,7 +78,10 @@ def _followed(work: Work, bundle: str, one: PendingEffect) -> PendingEffect:
 
 
 def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str:
-    """What can be said of a move, "" = wait. landed_ms: of its plan's moves of the pair, 0 = no."""
+    """Return the effect of a move; "" = wait.
+
+    landed_ms: when the last of the plan's moves between the pair landed, 0 = some are under way.
+    """
     if not one.moved_ms and _is_elsewhere(work, bundle, one):
         return MOVED_ELSEWHERE
     shown_ms = landed_ms + work.config.signals.usage_lag_ms
@@ -92,7 +95,10 @@ def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str
 
 
 def _is_elsewhere(work: Work, bundle: str, one: PendingEffect) -> bool:
-    """Whether the bundle is at rest, and not where it was to go: cancelled, split, overridden."""
+    """True if the bundle is at rest but not at the move's destination.
+
+    The move was cancelled, or the bundle split or overridden.
+    """
     record = work.ledger.record(bundle)
     if record is None or record.state is State.DELETED:
         return True

@@ -1,36 +1,167 @@
 """Placing: the planner's snapshot of the ledger and the book, and owners for bundles without one.
 
-Decides which brokers may take bundles at all (alive, reported) and asks the plan for the rest: one
-door, whoever needs a place between cycles (free bundles, failover, restarts, commands). Feeds the
-plan with what operators have set and with what protects brokers and bundles: pins, pauses,
-policies, drains, flapping, suspicion, moves of late. Used by repairs, by commands and by the cycle.
-Source: ours.
+Brokers may take bundles if they are alive and have reported; the plan decides the rest. All who
+need a place between cycles come here: free bundles, failover, restarts, commands. The snapshot has
+what operators have set and what protects brokers and bundles: pins, pauses, policies, drains,
+flapping, suspicion, recent moves. Bundles that no broker may take are written down with the rule.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
-from lbcore.balancer.decisions.fair_shares import with_shards
-from lbcore.balancer.decisions.partitions import partitions_of
-from lbcore.balancer.decisions.shadow_placing import tell_placed
-from lbcore.balancer.decisions.unplaced import tell_unplaced
+from lbcore.balancer.decisions.turns import cycle_due_ms
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
-from lbcore.balancer.state.book import SPLIT_ALGORITHM
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
+from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot, names_at
+from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
+from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.snapshot import (
+    LEFT_MS,
+    MARK_BITS,
+    NO_PARTITIONS,
+    Bools,
+    BrokerTable,
+    BundleTable,
+    Floats,
+    Ints,
+    Partitions,
+    Snapshot,
+    names_at,
+)
 from lbcore.plan.split.decision import SplitDecision
+from lbcore.signals.usage import weighted_usage
 from lbcore.wire.fields import flushed
+
+
+def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
+    """Return the known partitioned topics of these rows of the ledger.
+
+    rows: ascending. O(partitions), and O(topics) of the reports that have changed since the last
+    call.
+    """
+    known = topics.partitions()
+    if not known.bundles:
+        return NO_PARTITIONS
+    at = np.array([ledger.index.get(bundle, -1) for bundle in known.bundles], dtype=np.int64)
+    place = np.searchsorted(rows, at)
+    is_there = (at >= 0) & (np.append(rows, -1)[place] == at)
+    _, namespace = ledger.namespaces()
+    pairs = namespace[at[is_there]] << MARK_BITS | known.marks[is_there]
+    topics_known, topic = np.unique(pairs, return_inverse=True)
+    return Partitions(
+        rows=place[is_there], topic=topic, count=known.counts[is_there], keys=topics_known
+    )
+
+
+ALARM = "no_candidate"
+"""The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
+
+SILENT_BROKERS = "silent brokers"
+"""Named like a setting where bundles wait for brokers to be heard."""
+
+ISOLATION_POLICIES = "isolation policies"
+SETTING_OF = {
+    FilterVerdict.FLAPPING: "filters.flap_starts",
+    FilterVerdict.LOAD_MANAGER_CLASS: "filters.load_manager_class",
+    FilterVerdict.TOO_MANY_TOPICS: "filters.max_topics_per_broker",
+    FilterVerdict.OLDER_VERSION: "filters.prefer_later_versions",
+    FilterVerdict.FAILURE_DOMAIN: "filters.failure_domains",
+    FilterVerdict.UNEVEN: "filters.distribute_evenly",
+    FilterVerdict.NOT_IN_POLICY: ISOLATION_POLICIES,
+    FilterVerdict.SECONDARY_NOT_NEEDED: ISOLATION_POLICIES,
+    FilterVerdict.RESERVED_BY_POLICY: ISOLATION_POLICIES,
+    FilterVerdict.ANTI_AFFINITY: "anti-affinity groups",
+}
+"""Setting behind each filter's refusal; the others follow from the brokers alone."""
+
+
+_NAMESPACES_SHOWN = 5
+
+
+def tell_unplaced(
+    work: Work,
+    config: Config,
+    snapshot: Snapshot,
+    rows: Sequence[int],
+) -> None:
+    """Raise the alarm for bundles that got no broker, and write it down once a cycle.
+
+    rows: of the snapshot's bundles; its column `avoid` says where each may not go. Silence is
+    named where a silent broker may have the bundle but for that: it is waited for.
+    """
+    pipeline, groups = _refusals_of(config, snapshot, rows)
+    heard = None
+    if snapshot.brokers.is_suspected is not None:
+        all_heard = replace(snapshot, brokers=replace(snapshot.brokers, is_suspected=None))
+        heard = _refusals_of(config, all_heard, rows)[0]
+    for at, group in sorted(groups.items()):
+        refused, _ = _refused(pipeline, snapshot, group[0])
+        named = Counter[str]()
+        for verdict, count in refused.items():
+            if verdict in SETTING_OF:
+                named[SETTING_OF[verdict]] += count
+        if heard is not None and _refused(heard, snapshot, group[0])[1]:
+            named = Counter([SILENT_BROKERS])
+        if not named:
+            continue
+        setting = max(sorted(named), key=named.__getitem__)
+        work.alarms.add(f"{ALARM}:{setting}")
+        work.without_candidate[setting] += len(group)
+        if work.now_ms >= cycle_due_ms(work):
+            brokers = {verdict.label: count for verdict, count in refused.items()}
+            inputs = {"bundles": len(group), "brokers": dict(sorted(brokers.items()))}
+            inputs |= {"pipeline": config.filters.pipeline, **_isolated(snapshot, at, group)}
+            name = snapshot.bundles.names[group[0]]
+            work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)
+
+
+def _refusals_of(
+    config: Config, snapshot: Snapshot, rows: Sequence[int]
+) -> tuple[FilterPipeline, dict[int, list[int]]]:
+    """The filters, asked about one bundle of each policy row, and the bundles of each."""
+    usage = weighted_usage(snapshot.brokers.percent, config.signals)
+    index = candidate_index(snapshot, usage, config.filters)
+    groups: dict[int, list[int]] = {}
+    for row in rows:
+        groups.setdefault(int(index.row[row]), []).append(row)
+    firsts = np.array([group[0] for group in groups.values()])
+    return FilterPipeline.of(snapshot, index, config.filters, firsts), groups
+
+
+def _refused(
+    pipeline: FilterPipeline, snapshot: Snapshot, bundle: int
+) -> tuple[Counter[FilterVerdict], int]:
+    """Return the number of brokers each filter refuses for a bundle, and those left."""
+    avoid, verdicts = snapshot.bundles.avoid, empty_verdicts(snapshot)
+    excluded = -1 if avoid is None else int(avoid[bundle])
+    found = pipeline.candidates(FilterQuestion(bundle=bundle, excluded=excluded), verdicts)
+    return Counter(FilterVerdict(int(verdict)) for verdict in verdicts), len(found.left)
+
+
+def _isolated(snapshot: Snapshot, at: int, group: Sequence[int]) -> dict[str, Any]:
+    """The isolation policy of a group's bundles, "" = none, and their namespaces."""
+    policies, bundles = snapshot.policies.isolation, snapshot.bundles
+    names = sorted({bundles.namespaces[bundles.namespace[row]] for row in group})
+    return {
+        "policy": policies[at].name if at < len(policies) else "",
+        "namespaces": names[:_NAMESPACES_SHOWN],
+        "namespace_count": len(names),
+    }
+
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _AWAITED_MS = 60_000
@@ -95,7 +226,7 @@ def place_children(work: Work, splits: Sequence[SplitDecision]) -> Places:
 
 
 def write_places(work: Work, places: Places) -> None:
-    """Who was considered, as rows, once what was placed has been carried out. O(transitions)."""
+    """Write the considered brokers as rows, after placements are done. O(transitions)."""
     if not places.found:
         return
     ids = {after.bundle: after.decision_id for _, after in work.transitions}
@@ -109,8 +240,6 @@ def _asked(work: Work, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecisi
     """The one question that all placing between cycles goes through."""
     config = planning_config(work)
     places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
-    if work.shadows:
-        tell_placed(work, config, view, places.found)
     return places
 
 
@@ -119,7 +248,7 @@ def make_snapshot(
 ) -> tuple[Snapshot, Ints]:
     """The planner's view, and the ledger's row of each of its bundles. silent: as `place` says."""
     rows = work.ledger.rows_in(*_LIVE)
-    snapshot = Snapshot(
+    return Snapshot(
         cluster=work.cluster,
         brokers=_broker_table(work, names, silent),
         bundles=_bundle_table(work, names, rows),
@@ -132,8 +261,7 @@ def make_snapshot(
             for name, entry in work.namespaces.items()
             if SPLIT_ALGORITHM in entry.properties
         },
-    )
-    return with_shards(work, snapshot), rows
+    ), rows
 
 
 def planning_config(work: Work) -> Config:
@@ -166,6 +294,7 @@ def _broker_table(work: Work, names: Sequence[str], silent: frozenset[str]) -> B
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
+        demand=_demand(entries),
         web_urls=tuple(
             (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
             for e in entries
@@ -173,8 +302,14 @@ def _broker_table(work: Work, names: Sequence[str], silent: frozenset[str]) -> B
     )
 
 
+def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
+    """Times what each serves that is asked of it, NaN = not reported; None = of nobody."""
+    demand = np.array([entry.demand for entry in entries], dtype=np.float64)
+    return None if np.isnan(demand).all() else demand
+
+
 def _room(work: Work, names: Sequence[str]) -> Ints:
-    """How many bundles operators' wishes may still take from each broker now."""
+    """Return how many more bundles operators' requests may take from each broker now."""
     ledger, drains = work.ledger, work.rules.drains
     moving = ledger.source[ledger.rows_in(*_MOVING)]
     ids, counts = np.unique(moving[moving != NOBODY], return_counts=True)
@@ -210,6 +345,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
 
 

@@ -1,1 +1,1 @@
-"""What a batch's arrivals tell: reports, clocks, topics, who lives, whom to hold back."""
+"""Intake of a batch: reports, clocks, topics, broker liveness and the brake."""

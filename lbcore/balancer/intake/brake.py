@@ -4,7 +4,7 @@ Decides when it is engaged (so many and such a part of the brokers taken for dea
 and when it is over: by command, or when so many are back that it would not be engaged. While it is
 on, nothing is shed, split or drained; what the lost brokers had goes to others after
 `brake_confirm_ms`, because a cut network looks like deaths and ends by itself. Brokers that were
-drained and are empty don't count. Part of `balancer`, after brokers are judged. Source: ours.
+drained and are empty don't count. Part of `balancer`, after brokers are judged.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.intake.eligible_brokers import is_draining
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.rules import Brake
 from lbcore.balancer.state.work import Work
 from lbcore.wire.messages import Command
@@ -40,7 +40,7 @@ def watch_brake(work: Work, died: Sequence[str]) -> None:
 
 
 def is_confirming(work: Work) -> bool:
-    """Whether failover waits, because the brokers that vanished may come back at once."""
+    """True if failover waits, because the lost brokers may come back at once."""
     waited_ms = work.clock_ms - work.times.brake_clock_ms
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
 
@@ -78,7 +78,7 @@ def _is_many(work: Work, lost: int, brokers: int) -> bool:
 
 
 def _counts(work: Work, broker: str) -> bool:
-    """Whether the broker is missed: one that was emptied first has left as it should."""
+    """True if the lost broker counts; one that was drained to empty does not."""
     if not is_draining(work, broker):
         return True
     held = np.unique(work.ledger.holders()).tolist()

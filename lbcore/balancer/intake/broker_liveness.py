@@ -2,7 +2,7 @@
 
 Decides nothing by itself: `ownership.liveness` judges. The clocks are advanced before anything else
 in `balancer`, so that what a batch writes is as old as the batch; brokers are judged after its
-reports are in. Source: ours.
+reports are in.
 
 The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting:
 the time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight
@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.intake.brake import watch_brake
+from lbcore.balancer.intake.clock import advance_clock
 from lbcore.balancer.intake.eligible_brokers import (
+    is_external,
     many_silent,
     note_flapping,
     overdue_ms,
     suspected,
 )
-from lbcore.balancer.intake.external import is_external
-from lbcore.balancer.intake.telling_time import tell_time
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.liveness import Liveness, Rows
 from lbcore.scorer.group_update import TICK, GroupUpdate
@@ -53,7 +53,7 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
-    tell_time(work, before, updates, is_full=is_full)
+    advance_clock(work, before, updates, is_full=is_full)
     _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
@@ -62,7 +62,7 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
 
 
 def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
-    """Whether the batch has about as much as one may have, so that other messages wait."""
+    """True if the batch is about full, so that other messages wait."""
     pipeline = work.config.pipeline
     read = sum(sum(update.counts.values()) for update in updates)
     read_bytes = sum(update.read_bytes for update in updates)
@@ -152,7 +152,7 @@ def _watch_ticks(work: Work, before: Liveness) -> None:
 
 
 def _is_catching_up(work: Work, tick_ms: int) -> bool:
-    """Whether the newest tick read is too old, and was not just as old in the batch before."""
+    """True if the newest tick read is too old, and its lag has changed in a batch."""
     lag_ms = work.now_ms - tick_ms
     lag_before_ms = work.times.decided_ms - work.times.tick_ms
     is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms

@@ -1,19 +1,18 @@
-"""Eligible brokers: which brokers may be given bundles, as far as it depends on the brokers alone.
+"""Brokers that may be given bundles now, and clusters whose ownership another authority decides."""
 
-Decides who drains, who flaps, who may be dead, and why one can't be a destination now. Placing,
-commands, repairs and the cycle ask. Part of `balancer`. Source: ours; a broker that starts again
-and again would drop what it is given again and again. To suspect before judging is how failure
-detectors put it (Chandra and Toueg 1996).
-"""
-
-from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.work import Work
+from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.plan.filter.index import flapping_brokers
 
 
+def is_external(work: Work) -> bool:
+    """True if another authority assigns this cluster's bundles, as told by a bridge."""
+    return work.config.cluster.authority == EXTERNAL
+
+
 def is_draining(work: Work, broker: str) -> bool:
-    """Whether the broker is being emptied, by command or because it says that it stops."""
+    """True if the broker is draining, by command or because it reports its stop."""
     entry = work.brokers.get(broker)
     return broker in work.rules.drains or (entry is not None and entry.is_draining)
 
@@ -39,7 +38,10 @@ def suspected(work: Work) -> frozenset[str]:
 
 
 def suspicion_ms(config: Config) -> int:
-    """How long a broker is silent until it is suspected: two heartbeats, or more of a long wait."""
+    """Return the silence until a broker is suspected, ms.
+
+    Two heartbeats, or more if broker_timeout_ms is long.
+    """
     return max(config.ownership.broker_timeout_ms * 2 // 5, 2 * config.agent.heartbeat_interval_ms)
 
 
@@ -53,7 +55,10 @@ def overdue(work: Work) -> frozenset[str]:
 
 
 def overdue_ms(config: Config) -> int:
-    """How long a broker is silent until its heartbeat is overdue: one and a half intervals."""
+    """Return the silence until a heartbeat is overdue, ms.
+
+    One and a half heartbeat intervals, or more if broker_timeout_ms is long.
+    """
     return max(
         config.ownership.broker_timeout_ms * 3 // 10, config.agent.heartbeat_interval_ms * 3 // 2
     )
@@ -89,13 +94,16 @@ def unsteady(work: Work) -> frozenset[str]:
 
 
 def is_open(work: Work, broker: str) -> bool:
-    """Whether the broker lives and is not being emptied."""
+    """True if the broker is alive and not draining."""
     entry = work.brokers.get(broker)
     return entry is not None and not entry.is_silent and not is_draining(work, broker)
 
 
 def reason_not_to_take(work: Work, broker: str) -> str:
-    """Why a broker can't be a destination now; "" when it can, or when none is named."""
+    """Return the reason why a broker can't be a destination now; "" if it can.
+
+    Also "" if no broker is named.
+    """
     if not broker:
         return ""
     entry = work.brokers.get(broker)

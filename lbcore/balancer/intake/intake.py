@@ -2,7 +2,7 @@
 
 Decides whether a broker's start is new, which bundles' averages advance, and what is written down
 of refused messages; nothing about ownership. Second phase of `balancer`, after the commands.
-Source: ours; averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
+Averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 """
 
 from collections import Counter
@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lbcore.balancer.state.book import BrokerEntry
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import COUNT_MAX
+from lbcore.balancer.state.ledger import COUNT_MAX, NOBODY
 from lbcore.balancer.state.work import Work
+from lbcore.fault_isolation import Fault
 from lbcore.model.tables import REJECTED_REPORTS
-from lbcore.put_aside import Fault
 from lbcore.scorer.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
 from lbcore.signals.arrays import with_rows
 from lbcore.signals.averages import observe_bundles
@@ -70,7 +69,7 @@ def take_bundles(work: Work, reports: Sequence[BundleReport]) -> None:
 
 
 def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
-    """Write down what the scorers refused, as much as `pipeline.rejected_bytes_per_day` allows.
+    """Write down what the scorers refused, as much as a day's budget allows.
 
     An hour's worth may come at once. What is not kept is counted.
     """
@@ -105,7 +104,7 @@ def count_not_kept(work: Work, updates: Sequence[GroupUpdate]) -> None:
         rejected = Rejected(
             reason=RejectReason.NOT_KEPT,
             detail=f"{sum(found.values())} rejected messages of this batch were not kept, because"
-            f" too many came (pipeline.rejected_bytes_per_day): {listed}",
+            f" too many came for the budget of a day: {listed}",
             raw=b"",
             cluster=work.cluster,
         )

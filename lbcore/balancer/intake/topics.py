@@ -1,15 +1,15 @@
 """Topics: which of the brokers' reports on the topics of their bundles count.
 
 Decides that a report counts when it is the bundle's present holder's, newer than its last, and says
-something new; and how much is kept at most. Part of `balancer`, after the loads. Source: ours.
+something new; and how much is kept at most. Part of `balancer`, after the loads.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from lbcore.balancer.state.catalogue import CreatedTopics
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.state.records import CreatedTopics
 from lbcore.balancer.state.topic_book import BundleTopics, partition_mark, sender_of
 from lbcore.balancer.state.work import Work
 from lbcore.config.splitting import Splitting
@@ -23,10 +23,10 @@ WARM = 0.5
 known of their rates is near enough, and the state stays as it is."""
 
 TAKEN_OR_NOT = ("taken", "unchanged", "late", "foreign_bundle", "unknown_bundle", "full")
-"""What a report comes to: it counts, or why it does not."""
+"""Result of a report: it counts, or the reason why it does not."""
 
 TOPICS_COUNTED = "topics:"
-"""What a batch's count of each of them begins with."""
+"""Prefix of a batch's count of each of them."""
 
 
 HASHED_MAX = 16_384
@@ -57,7 +57,7 @@ def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
 
 
 def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> bool:
-    """Whether a report tells nothing that matters: the same topics, and nobody near a limit."""
+    """True if a report has no relevant news: same topics, no load near a limit."""
     is_warm = any(
         float(found.msg_rate.sum()) > WARM * config.max_msg_rate_per_s
         or float(found.throughput.sum()) > WARM * config.max_throughput_bytes_per_s
@@ -78,7 +78,7 @@ def created_topics(work: Work, namespace: str) -> CreatedTopics:
 
 
 def _created(work: Work, namespace: str) -> CreatedTopics:
-    topics = work.catalogue.topics_of(namespace)
+    topics = work.records.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0

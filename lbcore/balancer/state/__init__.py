@@ -1,1 +1,1 @@
-"""What the balancer remembers of a cluster, and one batch of it in the making (`work`)."""
+"""State of a cluster in the balancer, and of one batch in progress (`work`)."""

@@ -1,44 +1,65 @@
-"""The balancer's state: everything that it remembers of one cluster, from batch to batch.
-
-Decides nothing; `balancer` packs it, `work` opens it for change. Source: ours.
-"""
+"""State of the balancer: everything that it remembers of one cluster from batch to batch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore import packing
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
-from lbcore.balancer.state.catalogue import Catalogue
+from lbcore.balancer.state.chunks import Memo
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.memo import Memo
-from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.shadows import Shadow
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """When the balancer did what.
+class PendingEffect:
+    """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
 
-    clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch, as
-    `telling_time` tells it; stepped_ms: and by the driver's clock alone; read_ms: of the last one
-    that left nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last
-    cycle, begun at cycle_ms; shed_ms, split_ms: of the last that shed, and split. history_ms: of
-    the last rows of history, written for brokers up to history_after, "" = for all.
-    repaired_up_to: the last bundle of a repair that goes on, "" = none does. newcomer_clock_ms:
-    clock_ms when a broker's start was first seen; brake_clock_ms: and when the brake was engaged.
-    fault_ms: when a fault was last written down. version_floor: no time, but the highest version of
-    forgotten namespaces. apart: clock → by how much it was ahead when last seen to be wrong, when
-    that was, and when that was written down. share: no time either, but `Work.share`, 0 = not known
-    yet. usual_ms: how long after the one before it a batch comes that makes few bundles, see
-    `pace`, 0 = not known yet. silent_brokers: how many were silent when it was last told that many
-    are, 0 = not so many. refused_bytes: what has been kept of refused messages, less what time
-    allows since, at refused_ms.
+    destination: "" = placement's to choose; then whoever gets it.
+    """
+
+    decision_id: str
+    source: str
+    destination: str
+    decided_ms: int
+    source_before: float
+    destination_before: float
+    moved_ms: int = 0
+    moved_tick_ms: int = 0
+
+
+def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
+    """Return pending effects in the form that a packed state keeps."""
+    return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
+
+
+def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
+    """The inverse of `effects_to_plain`."""
+    return {bundle: PendingEffect(**one) for bundle, one in plain.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Times of the balancer's actions.
+
+    clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch by
+    `clock`. stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left
+    nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun
+    at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
+    rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
+    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
+    first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
+    written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
+    clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
+    down. share: not a time either, but `Work.share`, 0 = not known yet. usual_ms: usual interval
+    between a batch that makes few bundles and the one before it, see `pace`, 0 = not known yet.
+    silent_brokers: number of silent brokers when last reported as many, 0 = not so many.
+    refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed since.
     """
 
     clock_ms: int = 0
@@ -72,10 +93,9 @@ class BalancerState:
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
     pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
-    that a rebuild could not read, as `put_aside.told` says it, until the first batch has told of
-    them. shadows: strategy → what it remembers that plans beside. others: shard → what it said last
-    that it carries. told: digest of the settings that the tables were told last. packed: no part of
-    the state, but chunks that `pack` need not make again.
+    that a rebuild could not read, by cause, until the first batch has told of
+    them. told: digest of the settings that the
+    tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
     """
 
     ledger: Ledger
@@ -86,13 +106,11 @@ class BalancerState:
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: ClusterRules = field(default_factory=ClusterRules)
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    records: Records = field(default_factory=Records)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
     pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
-    shadows: Mapping[str, Shadow] = field(default_factory=dict)
-    others: Mapping[str, OtherShard] = field(default_factory=dict)
     told: str = ""
     packed: Memo = field(default_factory=dict, repr=False, compare=False)

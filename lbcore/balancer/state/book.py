@@ -1,8 +1,9 @@
 """The book: what the balancer knows of each broker and of each namespace.
 
-Decides nothing; `balancer` works on it. Source: ours.
+`balancer` works on it.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from lbcore.balancer.state.effects import to_json
 from lbcore.model.resources import COUNT, complete
 from lbcore.scorer.group_update import BrokerReport
+from lbcore.wire.messages import NOT_REPORTED
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +48,7 @@ class BrokerEntry:
     when it came back from silence, newest last, the latest STARTS_KEPT; restarted_ms: the newest of
     them but for the first. died_clock_ms: the waiting clock when it was last taken for dead,
     -1 = not in this state's time; silent_ms: time of that batch while it is silent.
+    offered_msg_rate: as `BrokerLoad` has it.
     """
 
     incarnation: str
@@ -66,6 +69,7 @@ class BrokerEntry:
     restarted_ms: int = 0
     died_clock_ms: int = -1
     silent_ms: int = 0
+    offered_msg_rate: float = NOT_REPORTED
 
     def with_report(self, report: BrokerReport, reported_ms: int) -> "BrokerEntry":
         """The entry after a load report of the same incarnation, which came at that time."""
@@ -81,6 +85,7 @@ class BrokerEntry:
             topic_count=load.topic_count,
             bundle_count=load.bundle_count,
             capacity=load.capacity,
+            offered_msg_rate=load.offered_msg_rate,
             texts={name: getattr(load, name) for name in TEXTS},
             listeners=dict(load.advertised_listeners),
         )
@@ -106,6 +111,13 @@ class BrokerEntry:
         """The entry of a broker that was taken for dead and is heard again, the same start."""
         starts_ms = (*self.starts_ms, now_ms)[-STARTS_KEPT:]
         return replace(self, is_silent=False, silent_ms=0, starts_ms=starts_ms, restarted_ms=now_ms)
+
+    @property
+    def demand(self) -> float:
+        """Times what it serves that clients ask of it, from 1; NaN = not reported, or less."""
+        served = self.traffic[0] + self.traffic[1]
+        is_known = 0.0 < served <= self.offered_msg_rate
+        return self.offered_msg_rate / served if is_known else math.nan
 
     def state(self, *, is_drained: bool) -> str:
         """The state that the `brokers` table shows. is_drained: by command, empty or not."""

@@ -1,7 +1,7 @@
-"""What the balancer wants done with one micro-batch's outcome: rows for tables, records to send.
+"""Effects of a micro-batch: rows for tables, records to send.
 
-Decides nothing. Made by `balancer`; the sink makes rows durable, then sends tombstones, the records
-of the written transitions and those of RESEND, in this order, and logs REPORT. Source: ours.
+Made by `balancer`; the sink makes rows durable, then sends tombstones, the records of the written
+transitions and those of RESEND, in this order, and logs REPORT.
 """
 
 import itertools
@@ -21,7 +21,6 @@ from lbcore.ownership.records import OwnershipRecord, State
 RESEND = "resend"
 TOMBSTONE = "tombstone"
 REPORT = "report"
-SHARED = "shared"
 
 Row: TypeAlias = dict[str, Any]
 
@@ -43,8 +42,7 @@ class Effect:
 
     RESEND: records as `record_row` makes them, sent again as they are. TOMBSTONE: rows with
     `cluster` and `bundle`, whose records brokers and the topic `ownership` forget; one bundle may
-    have a tombstone and then, of the same batch, a record. REPORT: the batch's line. SHARED: what
-    the other shards of the cluster are told, as `shard_loads` reads it.
+    have a tombstone and then, of the same batch, a record. REPORT: the batch's line.
     """
 
     kind: str
@@ -103,7 +101,7 @@ def pack_effect(effect: Effect) -> bytes:
 
     Raises (TypeError, ValueError, OverflowError) for values that the column's type can't hold.
     """
-    if effect.kind in (REPORT, SHARED):
+    if effect.kind == REPORT:
         return packing.pack({"rows": list(effect.rows)}, {})
     plain: dict[str, Any] = {"count": len(effect.rows)}
     arrays: dict[str, NDArray[Any]] = {}

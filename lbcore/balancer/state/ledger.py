@@ -1,26 +1,104 @@
-"""The ledger: every bundle's ownership record and load averages as arrays, in name order.
+"""Ledger: the ownership records and load averages of all bundles, as columns of numpy arrays.
 
-Decides nothing; `balancer` works on it. Name order is by namespace, then by lower boundary. Rows
-move when bundles are added, so nothing outside keeps a row from one batch to the next. Source:
-ours.
+Instances of brokers are numbered, and names are kept in order while rows come and go.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.instances import NOBODY, Instances
-from lbcore.balancer.state.name_order import merged, places_of, rows_in_order, stretch_of
-from lbcore.balancer.state.row_chunks import RowChunks, read, write_changes, write_whole
+from lbcore.balancer.state.chunks import RowChunks, read, write_changes, write_whole
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
+
+NOBODY = -1
+
+
+@dataclass(slots=True)
+class Instances:
+    """All starts of brokers that a record may name; an id stays valid for ever."""
+
+    rows: list[Instance] = field(default_factory=list)
+    ids: dict[Instance, int] = field(default_factory=dict)
+
+    def id_of(self, broker: str, incarnation: str) -> int:
+        """The id of this start, given on first use; NOBODY for no broker."""
+        if not broker:
+            return NOBODY
+        instance = Instance(broker=broker, incarnation=incarnation)
+        if instance not in self.ids:
+            self.ids[instance] = len(self.rows)
+            self.rows.append(instance)
+        return self.ids[instance]
+
+    def find(self, broker: str, incarnation: str) -> int:
+        """The id of this start; NOBODY for one that no record ever named."""
+        return self.ids.get(Instance(broker=broker, incarnation=incarnation), NOBODY)
+
+    def of(self, instance_id: int) -> tuple[str, str]:
+        """Broker and incarnation; two empty texts for NOBODY."""
+        if instance_id == NOBODY:
+            return "", ""
+        instance = self.rows[instance_id]
+        return instance.broker, instance.incarnation
+
+
+_FEW = 16
+"""Names that are fewer than the known ones by this factor are looked for one by one."""
+
+_SLASHES = 2
+"""In the name of a bundle of tenant/namespace."""
+
+
+def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
+    """Before which of the known names each new one stands; both in order, none in both.
+
+    O(new × log known) for few new names, else O(known + new × log known) with a smaller constant.
+    """
+    if len(fresh) * _FEW < len(known):
+        return [bisect_left(known, bundle_order(name), key=bundle_order) for name in fresh]
+    keys = list(map(bundle_order, known))
+    return [bisect_left(keys, bundle_order(name)) for name in fresh]
+
+
+def merged(known: Sequence[str], fresh: Sequence[str], places: Sequence[int]) -> list[str]:
+    """The known and the new names in order. places: as `places_of` gives them. O(known + new)."""
+    names: list[str] = []
+    last = 0
+    for name, place in zip(fresh, places, strict=True):
+        names += known[last:place]
+        names.append(name)
+        last = place
+    names += known[last:]
+    return names
+
+
+def stretch_of(names: Sequence[str], namespace: str) -> range:
+    """The rows of a namespace's bundles among names in order. O(log names)."""
+    first = bisect_left(names, f"{namespace}/\0", key=bundle_order)
+    return range(first, bisect_left(names, f"{namespace}/\1", lo=first, key=bundle_order))
+
+
+def rows_in_order(names: Sequence[str]) -> NDArray[np.int64]:
+    """The rows of names that were packed, in order. O(n), O(n log n) where names have three parts.
+
+    States used to be sorted by the text of the names, which mixes the bundles of "a/b" with those
+    of "a/b/c"; where all namespaces have two parts, that is the order, too.
+    """
+    if all(name.count("/") == _SLASHES for name in names):
+        return np.arange(len(names))
+    keys = list(map(bundle_order, names))
+    return np.array(sorted(range(len(names)), key=keys.__getitem__), dtype=np.int64)
+
 
 STATE_SCHEMA = 4
 """Since 2 with resent_clock_ms; since 3 load is cut into slices, since 4 ownership is too."""
@@ -311,9 +389,18 @@ class Ledger:
 
     def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
         """As `prospects`, as an index into `names`; -1 for a broker that is not among them."""
+        return self._indices(names)[self.prospects()]
+
+    def brokers_left(self, names: Sequence[str], since_ms: int) -> NDArray[np.int64]:
+        """The owner that each bundle left after since_ms, as an index into `names`; -1 = none."""
+        has_left = self._is_in(State.OWNED) & (self.moved_ms > since_ms)
+        return np.where(has_left, self._indices(names)[self.source], NOBODY)
+
+    def _indices(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Each instance's broker as an index into `names`; the last place is nobody's."""
         index = {name: i for i, name in enumerate(names)}
         brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
-        return np.array([*brokers, NOBODY], dtype=np.int64)[self.prospects()]
+        return np.array([*brokers, NOBODY], dtype=np.int64)
 
     def _is_leaving(self) -> NDArray[np.bool_]:
         return self._is_in(State.RELEASING, State.SPLITTING)

@@ -1,6 +1,6 @@
-"""What becomes of a command: carried out, taken on, or refused with a sentence.
+"""Outcome of a command: carried out, accepted, or refused with a sentence.
 
-Decides nothing. Handlers make outcomes; `commands` and `waiting` write them down. Source: ours.
+Handlers make outcomes; `commands` and `waiting` write them down.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ FAILED = "failed"
 TIMED_OUT = "timed_out"
 
 DEADLINE, QUEUED, FROM = "deadline_ms", "queued", "from"
-"""What the result of an accepted command says, so that the waiting can be rebuilt from it.
+"""Keys of an accepted command's result, from which the waiting is rebuilt.
 
-from: bundle → the broker that had it, of `moving`; a repair may since have taken it from another.
+from: bundle → its previous broker, of `moving`; a repair may since have taken it from another.
 """
 
 
@@ -29,10 +29,11 @@ AFTER = "after"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a command. reason: a sentence when it was not done.
+    """Outcome of a command.
 
-    moving: with ACCEPTED, bundles whose transitions under the command's id must end, each with the
-    broker that had it; with none of them, whoever accepted it calls `waiting.finish_command`.
+    reason: a sentence when it was not done. moving: with ACCEPTED, bundles whose transitions under
+    the command's id must end, each with its previous owner. If there are none, whoever accepted the
+    command calls `waiting.finish_command`.
     """
 
     status: str

@@ -13,11 +13,11 @@ from typing import Any
 from lbcore.plan.decision import Decision, Kind
 
 STEP_BEGUN, STEP_DONE = "begun", "done"
-"""What became of a step: its transition goes on, or the bundle is where it was to go."""
+"""Status of a step: its transition is in progress, or its bundle has arrived."""
 
 
 class Station(str, Enum):
-    """How far a proposal is; the value stands in the table."""
+    """Status of a proposal; the value is stored in the table."""
 
     WAITS = "waits"
     APPROVED = "approved"
@@ -28,7 +28,7 @@ class Station(str, Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether something may still come of it."""
+        """True if the proposal may still be carried out."""
         return self in (Station.WAITS, Station.APPROVED)
 
 
@@ -70,7 +70,7 @@ class ProposedStep:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether it was skipped, or has failed."""
+        """True if the step was skipped or has failed."""
         return self.became not in ("", STEP_BEGUN, STEP_DONE)
 
     def decision(self, proposal: str) -> Decision:
@@ -114,12 +114,12 @@ class PlanProposal:
 
     @property
     def done(self) -> int:
-        """How many steps have ended as they were to."""
+        """Number of steps that ended as proposed."""
         return sum(step.became == STEP_DONE for step in self.steps)
 
     @property
     def skipped(self) -> int:
-        """How many steps were skipped, or have failed."""
+        """Number of steps that were skipped or have failed."""
         return sum(step.is_skipped for step in self.steps)
 
     def with_steps(self, became: Mapping[str, str]) -> "PlanProposal":

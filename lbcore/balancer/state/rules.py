@@ -1,8 +1,8 @@
 """The rules: what operators have asked for and what stands until they take it back.
 
-Decides nothing; handlers of commands change it, drains, brake and pins keep it up, placing and the
-cycle read it. Kept by the balancer, and in the tables `policies` and `pins`, from which it is
-rebuilt exactly. Source: ours; policies are Pulsar 4.0.8's.
+Handlers of commands change it, drains, brake and pins keep it up, placing and the cycle read it.
+Kept by the balancer, and in the tables `policies` and `pins`, from which it is rebuilt exactly.
+Policies are Pulsar 4.0.8's.
 """
 
 import json
@@ -101,7 +101,7 @@ class ClusterRules:
     proposals: Mapping[str, PlanProposal] = field(default_factory=dict)
 
     def policies(self) -> Policies:
-        """Where namespaces may live, as the plan reads it."""
+        """Return the placement policies of namespaces, in the form that the plan reads."""
         return Policies(
             isolation=tuple(self.isolation[name] for name in sorted(self.isolation)),
             anti_affinity=self.anti_affinity,

@@ -1,9 +1,9 @@
 """The topic book: hashes and rates of the topics in each bundle, as their holders reported them.
 
-Decides nothing; `topics` takes reports in, `splits` divides them, plans cut between them and look
-which partitions belong together. Names are not kept, only what that needs. A part of the balancer's
-state in chunks, of which only those are packed again that have changed: reports of some bundles
-must not cost as much as all. Source: ours.
+`topics` takes reports in, `splits` divides them, plans cut between them and look which partitions
+belong together. Names are not kept, only what that needs. A part of the balancer's state in chunks,
+of which only those are packed again that have changed: reports of some bundles must not cost as
+much as all.
 """
 
 import struct
@@ -92,7 +92,7 @@ NO_PARTITION = 0
 
 
 def partition_mark(topic: str) -> int:
-    """Which partitioned topic a topic is a partition of, 1 .. 2^32-1; NO_PARTITION if of none.
+    """Return the mark of a partition's topic, 1 .. 2^32-1; else NO_PARTITION.
 
     A segment counts as a partition of its scalable topic.
     """
@@ -191,13 +191,13 @@ class TopicBook:
         return sum(len(chunk.entries) for chunk in self.chunks.values())
 
     def topics_of(self, bundle: str) -> BundleTopics | None:
-        """What was reported of a bundle's topics; None = nothing."""
+        """Return the reported topics of a bundle; None = nothing reported."""
         chunk = self.chunks.get(_chunk_of(bundle))
         entry = None if chunk is None else chunk.entries.get(bundle)
         return None if entry is None else BundleTopics.from_bytes(entry)
 
     def loads_of(self, bundle: str) -> TopicLoads | None:
-        """What a plan knows of a bundle's topics; None = nothing."""
+        """Return the topic loads of a bundle, as a plan reads them; None = nothing known."""
         topics = self.topics_of(bundle)
         if topics is None:
             return None

@@ -1,7 +1,6 @@
 """One batch of the balancer in the making: its state, opened for change, and its effects so far.
 
-Decides nothing; the phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
-Source: ours.
+The phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
 """
 
 from collections import Counter
@@ -9,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.balancer.state.balancer_state import BalancerState, Times
+from lbcore.balancer.state.balancer_state import BalancerState, PendingEffect, Times
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry, namespace_row
-from lbcore.balancer.state.catalogue import CreatedTopics, OpenCatalogue
+from lbcore.balancer.state.chunks import Memo, remembered
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.memo import Memo, remembered
-from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.pending_effects import PendingEffect
+from lbcore.balancer.state.records import CreatedTopics, OpenRecords
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -27,11 +24,11 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.shadows import CycleSeen, Shadow
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
+from lbcore.fault_isolation import Guard, Unguarded
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -44,7 +41,6 @@ from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
-from lbcore.put_aside import Guard, Unguarded
 from lbcore.validation.dynamic import in_force, with_dynamic
 from lbcore.wire.messages import Command
 
@@ -58,9 +54,8 @@ class Work:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
-    cycle_seen: what this batch's plan was made of, where shadows think along.
     guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
-    batch decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
+    batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
     """
 
     config: Config
@@ -76,13 +71,11 @@ class Work:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: ClusterRules
-    catalogue: OpenCatalogue
+    records: OpenRecords
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
     pending_effects: dict[str, PendingEffect]
-    shadows: dict[str, Shadow]
-    others: dict[str, OtherShard]
     packed: Memo
     base_config: Config
     told: str = ""
@@ -109,7 +102,6 @@ class Work:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
-    cycle_seen: CycleSeen | None = None
     guard: Guard = field(default_factory=Unguarded)
 
     @classmethod
@@ -130,13 +122,11 @@ class Work:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
-            catalogue=OpenCatalogue(state.catalogue),
+            records=OpenRecords(state.records),
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
-            shadows=dict(state.shadows),
-            others=dict(state.others),
             told=state.told,
             packed=state.packed,
         )
@@ -157,7 +147,7 @@ class Work:
             self.change_rules(set_aside=aside)
 
     def save(self) -> Mapping[str, Any]:
-        """How the work stands, to come back to. O(fields), and what is written to is copied."""
+        """Return a savepoint of the work; mutable parts are copied. O(fields)."""
         saved = {name: _copied(name, getattr(self, name)) for name in _RESTORED}
         return {**saved, "ledger": self._set_by()}
 
@@ -236,13 +226,11 @@ class Work:
             commands=self.commands,
             settings=self.settings,
             rules=self.rules.in_order(self.opened_rules),
-            catalogue=self.catalogue.close(),
+            records=self.records.close(),
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
             pending_effects=self.pending_effects,
-            shadows=self.shadows,
-            others=self.others,
             told=self.told,
             packed=self.packed,
         )
@@ -252,20 +240,20 @@ class Work:
         self.times = replace(self.times, **times)
 
     def dated(self, stamp_ms: int) -> int:
-        """When a message of this batch came, whatever Kafka's clock made of it.
+        """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
 
-        It was not there when all was read, and it is here now.
+        The message was absent when all was read last, and is present now.
         """
         return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
     def share(self) -> int:
-        """How many bundles this batch deletes at most, and has unloaded; see `pace`."""
+        """Maximum number of bundles this batch deletes, and that it unloads; see `pace`."""
         return min(self.share_made, self.config.limits.bundles_made_max)
 
     @property
     def share_made(self) -> int:
-        """How many bundles this batch makes at most, of a new cluster more."""
+        """Maximum number of bundles this batch creates; larger for a new cluster."""
         return self.times.share or self.config.limits.bundles_made_max
 
     @property
@@ -279,7 +267,7 @@ class Work:
         return self.ledger.cluster
 
     def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:
-        """Where records of this batch come from. The writer's epoch is the sink's to add."""
+        """Return the origin of this batch's records; the sink adds the writer's epoch."""
         return Origin(
             now_ms=self.now_ms, cause=cause, decision_id=decision_id, command_id=command_id
         )
@@ -370,7 +358,7 @@ _RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"})
 
 def _copied(name: str, value: Any) -> Any:
     """A copy of a field that what is done to it doesn't change; what never changes is shared."""
-    if isinstance(value, ClusterRules | OpenCatalogue):
+    if isinstance(value, ClusterRules | OpenRecords):
         return value.copy()
     if name in _NESTED:
         return {key: inner.copy() for key, inner in value.items()}

@@ -1,1 +1,1 @@
-"""What takes longer than one batch: drains, creations, deletions, commands that wait."""
+"""Tasks of more than one batch: drains, creations, deletions, waiting commands."""

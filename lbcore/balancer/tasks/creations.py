@@ -1,10 +1,12 @@
-"""Creations: namespaces in the making, a slice of their bundles a batch.
+"""Creation of namespaces, some bundles a batch: reserved names and the pace of work.
 
-Decides how many bundles each of them gets in this batch. What is not made yet is one bundle, the
-*rest*: the namespace's last, without an owner, which each slice replaces by bundles of their final
-ranges and a smaller rest. So the bundles cover the hash space at every moment, for every reader,
-and where the making stands is read from the ownership itself. Runs in each batch after the repairs.
-Source: ours.
+Rows of the ledger for all namespaces of a batch are made at once: one row costs as much as all. A
+row that got no record is taken back.
+The pace is a batch's share of bundles that are made, deleted, unloaded or forgotten: half as many
+after a batch that came late, twice as many after one in time, as TCP avoids congestion (Jacobson
+1988). Late is by comparison with a batch that makes little, as in Vegas (Brakmo and Peterson 1995):
+where that takes long, making less helps nobody. By the driver's clock, whose one wrong jump halves
+the share once. A new cluster may take several times as long and makes as much more.
 """
 
 from bisect import bisect_left
@@ -14,16 +16,100 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from lbcore.balancer.intake.external import is_external
+import numpy as np
+
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.book import NamespaceEntry
+from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.state.outcome import DONE, FAILED, Outcome
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import finish_command, tell_progress
-from lbcore.model.bundles import even_boundaries
+from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, parse_bundle
 from lbcore.ownership.changes import ProtocolError, Refused, Transition
 from lbcore.ownership.protocol import create, delete
-from lbcore.ownership.records import Cause
+from lbcore.ownership.records import Cause, State
+from lbcore.wire.commands import parse_arguments
+from lbcore.wire.kinds.namespace_commands import CreateNamespace
+from lbcore.wire.messages import Command
+
+
+def reserve_bundles(work: Work, commands: Sequence[Command]) -> None:
+    """Add the bundles of the namespaces that these commands ask for and that one batch makes."""
+    creating = [command for command in commands if command.kind == "create_namespace"]
+    room = work.share
+    names: list[str] = []
+    for command in creating if len(creating) > 1 else ():
+        names += _bundles(work, command, room - len(names))
+    work.ledger.add(names)
+
+
+def drop_unrecorded(work: Work) -> None:
+    """Take back rows of bundles that got no record. O(m)."""
+    rows = np.flatnonzero(work.ledger.version == 0).tolist()
+    if rows:
+        work.ledger.remove(work.ledger.names[row] for row in rows)
+
+
+def _bundles(work: Work, command: Command, room: int) -> Sequence[str]:
+    """The bundles that the command asks for; if they are too many, the one that it begins with."""
+    arguments = parse_arguments(command.kind, command.arguments)
+    if command.command_id in work.commands or not isinstance(arguments, CreateNamespace):
+        return ()
+    known = work.namespaces.get(arguments.namespace)
+    if known is not None and not known.is_deleted:
+        return ()
+    try:
+        count = arguments.bundles or work.config.splitting.default_bundles
+        if max(count, len(arguments.boundaries)) > room:
+            return (format_bundle(arguments.namespace, FULL_LOWER, FULL_UPPER),)
+        boundaries = arguments.boundaries or even_boundaries(count)
+        return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries).names()
+    except InvalidRangeError:
+        return ()
+
+
+_LATE = 0.5  # of the planned time between two batches, by so much later than usual one is late
+_IN_TIME = 0.35  # and up to so much it is in time; between the two nothing changes
+_LEAST_SHARE = 32
+"""The share is at most so many times smaller than what the settings allow; one that is as small as
+that shows how long a batch takes anyway."""
+_ENOUGH_PART = 4
+"""Divisor of the maximum share; a late batch at or below it drops to the least."""
+_NEW_MS = 600_000
+"""A cluster is new while none of its bundles has been open for longer."""
+_NEW_PATIENCE = 4
+
+
+def keep_pace(work: Work) -> None:
+    """Set the batch's share, `Work.share_made`. O(bundles), in numpy."""
+    limits, pipeline = work.config.limits, work.config.pipeline
+    if not work.times.stepped_ms:
+        return
+    patience = _NEW_PATIENCE if _is_new(work) else 1
+    most = patience * limits.bundles_made_max
+    least = max(limits.bundles_made_max // _LEAST_SHARE, 1)
+    interval_ms = max(pipeline.trigger_ms, pipeline.tick_interval_ms)
+    planned_ms = patience * interval_ms
+    passed_ms = max(0, work.wall_ms - work.times.stepped_ms)
+    share, usual_ms = min(work.share_made, most), work.times.usual_ms
+    if share <= least:
+        usual_ms = (usual_ms + passed_ms) // 2 if usual_ms else passed_ms
+    usual_ms = min(usual_ms, passed_ms)
+    beyond_ms = passed_ms - max(usual_ms, planned_ms)
+    if beyond_ms > _LATE * planned_ms:
+        has_helped = usual_ms or share > limits.bundles_made_max // _ENOUGH_PART
+        share = max(share // 2, least) if has_helped else least
+    elif beyond_ms <= _IN_TIME * planned_ms:
+        share = min(2 * share, most)
+    work.note(share=share, usual_ms=usual_ms)
+
+
+def _is_new(work: Work) -> bool:
+    ledger = work.ledger
+    is_open = ledger.state == STATE_CODE[State.OWNED]
+    return not np.any(is_open & (ledger.at_ms < work.now_ms - _NEW_MS))
+
 
 CREATING = "creating"
 """The property of a namespace in the making: command_id, bundles, and boundaries if uneven."""
@@ -33,7 +119,10 @@ _even = lru_cache(maxsize=8)(even_boundaries)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Making:
-    """How far a namespace is made: `made` of its bundles, then the rest, which begins there."""
+    """Progress of a namespace's creation.
+
+    `made` of its bundles exist, followed by the rest, which begins there.
+    """
 
     name: str
     boundaries: Sequence[int]
@@ -51,16 +140,16 @@ class _Making:
 
 
 def is_rest(work: Work, bundle: str) -> bool:
-    """Whether the bundle stands for those that are still to be made, so that nobody may have it."""
+    """True if the bundle stands for those yet to be created, so it gets no owner."""
     namespace, _, upper = parse_bundle(bundle)
     entry = work.namespaces.get(namespace)
     return entry is not None and CREATING in entry.properties and upper == FULL_UPPER
 
 
 def room_for_whole(work: Work) -> int:
-    """How many bundles a namespace may have to be made whole in this batch.
+    """Return the maximum size of a namespace created whole in this batch, bundles.
 
-    Half of what a batch makes is left to those that are in the making.
+    Half of a batch's maximum is reserved for namespaces whose creation is in progress.
     """
     most = work.share_made
     is_shared = any(CREATING in entry.properties for entry in work.namespaces.values())

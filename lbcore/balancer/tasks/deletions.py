@@ -2,8 +2,8 @@
 
 Decides when a namespace's bundles are closed everywhere, so that all of them are Deleted, a slice a
 batch if they are many, and when nobody can ask for a deleted bundle any more. Runs in each batch
-after the repairs. Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes
-its records itself.
+after the repairs. The tombstone delay is Pulsar 4.0.8's, where each broker deletes its records
+itself.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ DELETING = "deleting"
 
 
 def is_deleting(work: Work, namespace: str) -> bool:
-    """Whether the namespace is on its way out, so that its bundles need no owners any more."""
+    """True if the namespace is being deleted, so its bundles need no owners any more."""
     entry = work.namespaces.get(namespace)
     return entry is not None and DELETING in entry.properties
 
 
 def reason_not_to_change(work: Work, name: str) -> str:
-    """Why nothing can be done with the namespace; "" = nothing is in the way."""
+    """Return the reason why the namespace can't be changed; "" if it can."""
     entry = work.namespaces.get(name)
     if entry is None or entry.is_deleted:
         return f"there is no namespace {name}; create it first, or look at the list of namespaces"
@@ -98,7 +98,7 @@ def _merge(work: Work, name: str, closed: Sequence[OwnershipRecord]) -> None:
 
 
 def deleted_so_far(work: Work, command_id: str) -> int:
-    """How many bundles a deletion that goes on has deleted, as its command says."""
+    """Return the number of bundles deleted so far, as the deletion's command says."""
     waiting = work.waiting.get(command_id)
     return int(waiting.result.get("deleted", 0)) if waiting else 0
 
@@ -139,7 +139,7 @@ def _release(work: Work, name: str, rows: Sequence[int]) -> None:
 
 
 def _is_closed(work: Work, record: OwnershipRecord) -> bool:
-    """Whether no living broker can have the bundle open."""
+    """True if no live broker can have the bundle open."""
     holder = holder_of(record)
     entry = work.brokers.get(holder.broker)
     return entry is None or entry.is_silent or entry.incarnation != holder.incarnation

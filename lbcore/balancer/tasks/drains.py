@@ -1,31 +1,71 @@
-"""Drains: brokers that operators empty, at a bounded rate, until they are empty or time is over.
-
-Decides when a drain has ended and how it stands; the plan's forced moves carry it out, between the
-cycles too. An empty broker stays closed until `cancel_drain` or `forget_broker`, so that it can be
-stopped. Part of `balancer`, after the cycle. Source: ours.
-"""
+"""Drains and pins: brokers that are being emptied, and bundles that belong on one broker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.outcome import DONE, TIMED_OUT, Outcome
-from lbcore.balancer.state.rules import Drain
+from lbcore.balancer.state.rules import Drain, Pin
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import finish_command
-from lbcore.ownership.records import State
+from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 
 
+def end_pins(work: Work) -> None:
+    """Drop the pins whose time is over."""
+    pins = work.rules.pins
+    for bundle in sorted(name for name in pins if 0 < pins[name].until_ms <= work.now_ms):
+        work.counts["pin_expired"] += 1
+        _write(work, bundle, pins[bundle], "Expired")
+        work.set_rule("pins", bundle, None)
+
+
+def follow_pins(work: Work) -> None:
+    """After the batch's transitions: children of splits inherit, gone bundles are unpinned.
+
+    Counts the pins that a forced transition or a drain broke.
+    """
+    for before, after in work.transitions if work.rules.pins else ():
+        pin = work.rules.pins.get(after.bundle)
+        if pin is None:
+            continue
+        if after.state is State.DELETED:
+            work.set_rule("pins", after.bundle, None)
+            children = before.children if before and before.state is State.SPLITTING else {}
+            for child in sorted(children):
+                work.set_rule("pins", child, pin)
+            reason = "Inherited" if children else "Gone"
+            _write(work, after.bundle, pin, reason, children=len(children))
+        elif _is_broken(pin, before, after):
+            work.counts["pin_broken"] += 1
+            _write(work, after.bundle, pin, "Broken", destination=after.destination)
+
+
+def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord) -> bool:
+    """True if the bundle leaves its pin by force or by a drain of the pin's broker."""
+    was_there = before is not None and pin.broker in (before.source, before.destination)
+    is_forced = after.is_forced and after.state is State.ASSIGNING
+    is_drained = after.cause is Cause.DRAIN and after.state is State.RELEASING
+    return (is_forced or is_drained) and was_there and after.destination != pin.broker
+
+
+def _write(work: Work, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:
+    about = {"until_ms": pin.until_ms, "owner": pin.owner, "why": pin.reason, **inputs}
+    work.write_decision(
+        work.next_decision(), "pin", reason, about, bundle=bundle, destination=pin.broker
+    )
+
+
 def held_by(work: Work, broker: str) -> int:
-    """How many bundles a broker has, or shall open. O(bundles)."""
+    """Return the number of bundles a broker has or is to open. O(bundles)."""
     ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
     holders = work.ledger.holders()
     return int(sum(int((holders == one).sum()) for one in ids))
 
 
 def is_named(work: Work, broker: str) -> bool:
-    """Whether a record in flight or at rest names the broker as one that has or gets a bundle."""
+    """True if a record names the broker: as holder or, in flight, as either party."""
     ledger = work.ledger
     rows = ledger.rows_in(*IN_FLIGHT)
     moving = {*ledger.source[rows].tolist(), *ledger.destination[rows].tolist()} - {NOBODY}
@@ -45,7 +85,7 @@ def pins_of_drain(work: Work, broker: str) -> dict[str, list[str]]:
 
 
 def is_emptying(work: Work) -> bool:
-    """Whether some live broker that drains, by command or by its own word, has bundles left."""
+    """True if a live broker, draining by command or by itself, still owns bundles."""
     names = {
         name
         for name, entry in work.brokers.items()

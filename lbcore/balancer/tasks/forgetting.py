@@ -5,25 +5,22 @@ has been silent for long and no record names it. Whatever is kept by their names
 What a namespace leaves is one number for all of them, the *version floor*: the highest version that
 any bundle of a forgotten namespace ever had. A namespace that is made begins above it, so that no
 version is ever used twice for a hash, and an agent or a store that remembers the old one is not
-fooled. Part of `balancer`, after all that ends something. Source: ours.
+fooled. Part of `balancer`, after all that ends something.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from lbcore.balancer.state.book import NamespaceEntry, namespace_row
-from lbcore.balancer.state.catalogue import topic_row
 from lbcore.balancer.state.outcome import FAILED, Outcome
-from lbcore.balancer.state.shadows import changed_plans
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks import usage
 from lbcore.balancer.tasks.drains import is_named
 from lbcore.balancer.tasks.usage import RULES, note_gone
 from lbcore.balancer.tasks.waiting import finish_command
 from lbcore.model.names import namespace_of_topic, tenant_of
-from lbcore.model.tables import NAMESPACES, TOPICS
-from lbcore.plan.decision import PlanState
+from lbcore.model.tables import NAMESPACES, RECORDS
+from lbcore.wire.kinds.record_commands import TOPIC
 from lbcore.wire.messages import Command
 
 FLOOR = ""
@@ -45,8 +42,7 @@ def forget_what_is_over(work: Work) -> None:
     work.counts["brokers_forgotten"] += len(gone)
     if work.struck_off or work.forgotten:
         names = {record.bundle for record in work.forgotten}
-        forget = partial(PlanState.without, brokers=work.struck_off, bundles=names)
-        work.plan, work.shadows = forget(work.plan), changed_plans(work.shadows, forget)
+        work.plan = work.plan.without(brokers=work.struck_off, bundles=names)
 
 
 def strike_off(work: Work, broker: str, command: Command | None = None) -> None:
@@ -62,18 +58,17 @@ def strike_off(work: Work, broker: str, command: Command | None = None) -> None:
 
 
 def forget_topics(work: Work, namespace: str) -> None:
-    """Drop a namespace's topics from the catalogue, as it is deleted."""
-    for topic in sorted(work.catalogue.topics_of(namespace)):
+    """Drop the created topics of a namespace, as it is deleted."""
+    for topic in sorted(work.records.topics_of(namespace)):
         drop_topic(work, topic)
 
 
 def drop_topic(work: Work, name: str) -> None:
-    """Drop a topic that the catalogue has."""
+    """Drop a topic that was created."""
     tenant = tenant_of(namespace_of_topic(name))
     note_gone(work, usage.TOPICS, tenant)
-    note_gone(work, usage.PARTITIONS, tenant, work.catalogue.topics[name])
-    work.catalogue.set_topic(name, None)
-    work.add_row(TOPICS.name, topic_row(name, None))
+    note_gone(work, usage.PARTITIONS, tenant, work.records.of(TOPIC)[name])
+    work.add_row(RECORDS.name, work.records.set(TOPIC, name, None))
 
 
 def drop_rules_of(work: Work, namespace: str) -> None:

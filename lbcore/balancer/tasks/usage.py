@@ -1,7 +1,7 @@
-"""What each tenant has, held against the limits of a tenant.
+"""Usage per tenant, checked against the limits of a tenant.
 
-Decides whether a tenant may have more of something; handlers of commands ask before they make it.
-Counted once a batch, at the first question, then kept up as the batch makes more. Source: ours.
+Decides whether a tenant may have more of something; handlers of commands ask before they create it.
+Counted once per batch, at the first question, then updated as the batch creates more.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from lbcore.balancer.tasks.creations import still_to_be_made
 from lbcore.config.limits import LimitsConfig
 from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
 from lbcore.ownership.records import State
+from lbcore.wire.kinds.record_commands import TOPIC
 
 NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
 TOPICS, PARTITIONS = "topics", "partitions"
@@ -26,10 +27,10 @@ _ADVICE = (
 
 
 def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
-    """Why a tenant can't have so many more, kind → number, as a sentence; "" when it can.
+    """Return why a tenant can't have so many more, as a sentence; "" if it can.
 
-    What is allowed counts as made from now on, so ask last. O(1), but for the first question about
-    a kind in a batch, which counts all there is.
+    more: kind → number. What is allowed counts as created from now on, so ask last. O(1), except
+    the first question about a kind in a batch, which counts everything.
     """
     for kind, count in more.items():
         has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
@@ -41,7 +42,7 @@ def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
 
 
 def reason_not_to_rule(work: Work, name: str, *, is_known: bool) -> str:
-    """Why there can't be a rule about a namespace or bundle, as a sentence; "" when there can."""
+    """Return why a namespace or bundle can't have a rule, as a sentence; "" if it can."""
     return "" if is_known else reason_not_to_add(work, tenant_of(name), {RULES: 1})
 
 
@@ -52,7 +53,7 @@ def note_gone(work: Work, kind: str, tenant: str, count: int = 1) -> None:
 
 
 def has_any(work: Work, kind: str, tenant: str) -> bool:
-    """Whether a tenant has any of a kind."""
+    """True if a tenant has any of a kind."""
     return _counted(work, kind)[tenant] > 0
 
 
@@ -77,11 +78,11 @@ def _bundles(work: Work) -> Counter[str]:
 
 
 def _topics(work: Work) -> Counter[str]:
-    return _summed((namespace_of_topic(topic), 1) for topic in work.catalogue.topics)
+    return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
 
 
 def _partitions(work: Work) -> Counter[str]:
-    found = work.catalogue.topics.items()
+    found = work.records.of(TOPIC).items()
     return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
 
 

@@ -1,12 +1,8 @@
-"""Waiting: commands whose effect takes time, until their final outcome is written.
-
-Decides when an accepted command has ended, and how: by the transitions that carry its id, by the
-word of whoever carries it out, or because its time is over; what goes on then goes on all the same.
-`commands` begins a wait, `balancer` settles once a batch. Source: ours.
-"""
+"""Commands that were accepted and have not ended: their identity, deadlines and outcomes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 from lbcore.balancer.state.effects import to_json
@@ -23,17 +19,46 @@ from lbcore.balancer.state.outcome import (
     Waiting,
 )
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.identity import identity, remember
+from lbcore.fault_isolation import Fault
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.put_aside import Fault
 from lbcore.wire.commands import KINDS
 from lbcore.wire.messages import Command
+
+_DIGEST_BYTES = 8
+
+
+def identity_of(kind: str, arguments: Mapping[str, Any], principal: str) -> str:
+    """16 hexadecimal digits, equal for equal commands, whatever the order of their arguments."""
+    text = to_json([kind, arguments, principal])
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def identity(command: Command) -> str:
+    """Of a command as it was sent."""
+    return identity_of(command.kind, command.arguments, command.principal)
+
+
+def remember(status: str, asked: str) -> str:
+    """Return the state's entry for a finished command. asked: its identity."""
+    return f"{status} {asked}"
+
+
+def status_of(remembered: str) -> str:
+    """The outcome's status; states of before have nothing else."""
+    return remembered.partition(" ")[0]
+
+
+def is_same(remembered: str, command: Command) -> bool:
+    """True if the command may be the remembered one; always for older states' entries."""
+    asked = remembered.partition(" ")[2]
+    return not asked or asked == identity(command)
+
 
 MAX_WAITING = 1_000
 """Commands that may be under way at once; more are refused."""
 
 WAIT_MAX_MS = 86_400_000
-"""How long a command without a timeout is waited for: nobody may hold a place for ever."""
+"""Maximum wait for a command without a timeout, ms; no command may wait for ever."""
 
 _SETTLED = frozenset({State.OWNED, State.FREE, State.DELETED})
 _FAULTS_SHOWN = 3
@@ -181,7 +206,7 @@ def _without(waiting: Waiting, ended: Mapping[str, str]) -> Waiting:
 
 
 def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
-    """What is wrong with where a bundle came to rest; "" when it is as asked.
+    """Return the reason why a bundle's final place is wrong; "" if it is as asked.
 
     said: why its broker could not do it, in its own words, if it gave any.
     """
@@ -225,7 +250,7 @@ def _final(work: Work, waiting: Waiting) -> Outcome:
 
 
 def _owner(work: Work, command: Command) -> Mapping[str, str]:
-    """Where the bundle is that was assigned: a repair may have chosen another broker."""
+    """Return the assigned bundle's owner; a repair may have chosen another broker."""
     record = work.ledger.record(str(command.arguments.get("bundle", "")))
     if command.kind != "assign_bundle" or record is None:
         return {}

@@ -4,8 +4,7 @@ Decides whose record is sent again: that of a bundle which a broker reports and 
 that of one which it owns and does not report. Gives nobody's bundle away: a record is repeated,
 counted, and an alarm raised when that has not helped. A bundle that has no record at all (the
 tables were restored from before it was made) is forgotten once more, which closes it. Runs after
-all that changes records in `balancer`. Source: ours; Pulsar 4.0.8's monitorOwnerships looks at
-records alone.
+all that changes records in `balancer`. Pulsar 4.0.8's monitorOwnerships looks at records alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, record_row
-from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.records import State
 from lbcore.scorer.group_update import BundleReport, GroupUpdate
@@ -119,7 +118,7 @@ def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
 
 
 def _changed_ms(work: Work, namespace: str) -> int:
-    """When a bundle of the namespace changed last; 0 when it has none."""
+    """Return the time of the namespace's last bundle change; 0 without bundles."""
     rows = work.ledger.live_rows(namespace)
     return int(work.ledger.at_ms[rows].max()) if rows else 0
 
@@ -138,7 +137,7 @@ def _changing(work: Work) -> list[int]:
 
 
 def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
-    """Whether sending the present record again has not helped: the last time is just over."""
+    """True per row if resending the record did not help; the wait is just over."""
     ledger = work.ledger
     resent_ms = ledger.resent_clock_ms[rows]
     just_ms = work.config.ownership.in_flight_timeout_ms + work.config.signals.longest_silence_ms
@@ -148,7 +147,7 @@ def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
 
 
 def _is_due(work: Work, rows: Rows) -> NDArray[np.bool_]:
-    """Whether a record may be sent again now: once in in_flight_timeout_ms."""
+    """True per row if a record may be resent now: once in in_flight_timeout_ms."""
     resent_ms = work.ledger.resent_clock_ms[rows]
     waited_ms = work.clock_ms - resent_ms
     is_due = (resent_ms == 0) | (waited_ms >= work.config.ownership.in_flight_timeout_ms)

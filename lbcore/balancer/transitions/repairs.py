@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.brake import is_confirming
-from lbcore.balancer.intake.eligible_brokers import is_open, many_silent, overdue, unsteady
-from lbcore.balancer.intake.external import is_external
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.intake.eligible_brokers import (
+    is_external,
+    is_open,
+    many_silent,
+    overdue,
+    unsteady,
+)
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.state.work import Work
 from lbcore.model.names import bundle_order
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
@@ -90,7 +94,7 @@ def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[i
 
 
 def presences(work: Work) -> list[Presence]:
-    """What is known of each instance of the ledger, by its id."""
+    """Return the presence of each instance of the ledger, by its id."""
     found = []
     for instance in work.ledger.instances.rows:
         entry = work.brokers.get(instance.broker)
@@ -180,9 +184,9 @@ def _destinations(
 
 
 def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
-    """Whether the broker that lost the bundle is asked again, because nobody else can have it.
+    """True if the broker that lost the bundle is asked again, for want of another.
 
-    One that has just failed to open it isn't, until the wait for it is over.
+    A broker that has just failed to open it is not asked until the wait for it is over.
     """
     is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
     has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE

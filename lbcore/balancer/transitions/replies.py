@@ -1,13 +1,13 @@
 """Replies: what brokers answer to ownership records, and the audit trail of services.
 
 Decides nothing by itself: `ownership.acknowledge` says what an answer changes. Third phase of
-`balancer`. Source: ours.
+`balancer`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.eligible_brokers import is_external
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.transitions.repairs import carry_out_all
 from lbcore.balancer.transitions.splits import finish_split
@@ -99,9 +99,9 @@ def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) 
 
 
 def _is_second_failure(record: OwnershipRecord | None) -> bool:
-    """Whether the bundle was given to this broker by a repair: then the next one waits.
+    """True if a repair gave the bundle to this broker; then the next repair waits.
 
-    A bundle that no broker can open would else go round once a batch.
+    Otherwise a bundle that no broker can open would be reassigned once per batch.
     """
     is_assigning = record is not None and record.state is State.ASSIGNING
     return is_assigning and record is not None and record.cause is Cause.REPAIR

@@ -2,8 +2,8 @@
 
 Decides each child's part of its parent's load, by its topics where they are known. Where children
 go was decided with the split, by the same placement as for everything; it is carried out in the
-batch in which the split is acknowledged. Part of `replies` and of the split command. Source: ours;
-Pulsar 4.0.8 unloads children afterwards and lets lookups place them.
+batch in which the split is acknowledged. Part of `replies` and of the split command. Pulsar 4.0.8
+unloads children afterwards and lets lookups place them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.balancer.decisions.carrying_out import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.decisions.placing import usable_brokers
-from lbcore.balancer.decisions.restraint import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.intake.eligible_brokers import is_open, unsteady
 from lbcore.balancer.intake.topics import created_topics
-from lbcore.balancer.state.shadows import changed_plans
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.waiting import wait_also
@@ -23,7 +22,6 @@ from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import transfer
 from lbcore.ownership.records import Cause, OwnershipRecord
-from lbcore.plan.decision import PlanState
 from lbcore.plan.phases.children import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.signals.arrays import with_rows
@@ -42,7 +40,7 @@ def without_topics(topics: TopicLoads | None, children: Sequence[str]) -> tuple[
 
 
 def finish_split(work: Work, before: OwnershipRecord) -> None:
-    """What follows from a split that its owner has acknowledged. before: Splitting."""
+    """Finish a split that its owner has acknowledged. before: the Splitting record."""
     parent, children = before.bundle, sorted(before.children)
     topics = work.topics.loads_of(parent)
     shares = topic_shares(topics, cuts_of(children)).tolist()
@@ -54,9 +52,10 @@ def finish_split(work: Work, before: OwnershipRecord) -> None:
 
 
 def known_topics(work: Work, bundle: str) -> TopicLoads | None:
-    """What is known of a bundle's topics: reported by its owner, or created here; None = nothing.
+    """Return the known topics of a bundle; None = nothing known.
 
-    Created ones that nobody has reported are without load; of very many, some stand for all.
+    Reported by its owner, or created here. Created topics that nobody has reported have no load. Of
+    very many, some stand for all.
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
@@ -112,15 +111,11 @@ def _inherit_load(
 
 def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
     """A parent that was moved a moment ago rests; so do its children."""
-
-    def inherit(plan: PlanState) -> PlanState:
-        unloaded = dict(plan.unloaded_ms)
-        since_ms = unloaded.pop(parent, None)
-        if since_ms is None:
-            return plan
-        return replace(plan, unloaded_ms={**unloaded, **dict.fromkeys(children, since_ms)})
-
-    work.plan, work.shadows = inherit(work.plan), changed_plans(work.shadows, inherit)
+    unloaded = dict(work.plan.unloaded_ms)
+    since_ms = unloaded.pop(parent, None)
+    if since_ms is not None:
+        unloaded |= dict.fromkeys(children, since_ms)
+        work.plan = replace(work.plan, unloaded_ms=unloaded)
 
 
 def _place(work: Work, before: OwnershipRecord) -> None:

@@ -1,1 +1,1 @@
-"""Which brokers may take a bundle, and for each of the others why not."""
+"""Filters: the brokers that may take a bundle, and the verdict on each other."""

@@ -1,8 +1,9 @@
-"""How many bundles of a namespace, and namespaces of a group, each broker holds or will hold.
+"""Counts per broker: bundles of a namespace, and namespaces of a group.
 
-Decides nothing; counts what the filters compare. Made once a plan for the bundles to place, and
-counts on with every placement. Source: Pulsar 4.0.8's brokerToNamespaceToBundleRange map and
-LoadManagerShared.getAntiAffinityNamespaceOwnedBrokers; the arrays are ours.
+The numbers that filters compare, of what each broker holds or will hold. Made once per plan for the
+bundles to place, and updated with every placement. Source: Pulsar 4.0.8's
+brokerToNamespaceToBundleRange map and LoadManagerShared.getAntiAffinityNamespaceOwnedBrokers; the
+arrays are ours.
 """
 
 from dataclasses import dataclass

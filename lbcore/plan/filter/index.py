@@ -1,11 +1,11 @@
-"""What the filters can say before a single bundle is looked at.
+"""Filter verdicts that don't depend on a single bundle.
 
-Decides which brokers are open at all and which each isolation policy admits, a row a policy, so
-that 100,000 bundles share a handful of rows. Made once a plan; `pipeline` goes on from it. Source:
-ours, over the rules of `isolation`; draining, flapping and suspicion are ours.
+Decides which brokers are open at all and which each isolation policy admits. It has one row per
+policy, so 100,000 bundles share a handful of rows. Made once per plan; `pipeline` continues from
+it. Source: ours, over the rules of `isolation`; draining, flapping and suspicion are ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterInput:
-    """What the filters need beside the snapshot, n brokers and m bundles.
+    """Input of the filters beside the snapshot, n brokers and m bundles.
 
-    usage: weighted, 1.0 = 100 %. is_flapping: started too often of late. is_suspected: silent for
-    longer than it should. supports_persistent, supports_non_persistent: bool[n]. is_non_persistent:
-    bool[m], bundles with such topics.
+    usage: weighted, 1.0 = 100 %. is_flapping: started too often recently. is_suspected: silent for
+    longer than it should be. supports_persistent, supports_non_persistent: bool[n].
+    is_non_persistent: bool[m], bundles with such topics.
     """
 
     policies: Policies
@@ -53,14 +53,16 @@ class CandidateIndex:
     """The verdicts that all bundles of a row share.
 
     open_verdicts: int8[n], draining, flapping and suspected. verdicts: int8[rows, n], these and the
-    policies. open: int64[], brokers open for new bundles. admitted: those of each row. row:
-    int64[m], each bundle's. group: int64[namespaces], anti-affinity group, -1 = none. domain:
-    int64[n], a number a failure domain; empty when no broker has one. has_policy: bool[namespaces],
+    policies. policy_admits: bool[rows, n], the policies alone. open: int64[], brokers open for new
+    bundles. admitted: those of each row. row: int64[m], each bundle's. group: int64[namespaces],
+    anti-affinity group, -1 = none. domain: int64[n], a number a failure domain; empty when no
+    broker has one. has_policy: bool[namespaces],
     isolation or group.
     """
 
     open_verdicts: Verdicts
     verdicts: Verdicts
+    policy_admits: Bools
     open: Ints
     admitted: tuple[Ints, ...]
     row: Ints
@@ -68,6 +70,18 @@ class CandidateIndex:
     groups: int
     domain: Ints
     has_policy: Bools
+
+
+def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:
+    """Return the verdicts on brokers and policies that hold for all bundles."""
+    inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
+    if snapshot.brokers.is_flapping is not None:
+        inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
+    if snapshot.brokers.is_suspected is not None:
+        inputs = replace(inputs, is_suspected=snapshot.brokers.is_suspected)
+    if snapshot.bundles.is_non_persistent is not None:
+        inputs = replace(inputs, is_non_persistent=snapshot.bundles.is_non_persistent)
+    return index_candidates(snapshot, inputs, config)
 
 
 def index_candidates(
@@ -84,8 +98,8 @@ def index_candidates(
         supports_non_persistent=inputs.supports_non_persistent,
     )
     usage_limits = config.primary_usage_limits
-    verdicts = isolation_verdicts(isolation, brokers, usage_limits=usage_limits)
-    verdicts = _with_open(verdicts, open_verdicts)
+    by_policy = isolation_verdicts(isolation, brokers, usage_limits=usage_limits)
+    verdicts = _with_open(by_policy, open_verdicts)
     namespace_row = policy_rows(isolation, snapshot.bundles.namespaces)
     row = namespace_row[snapshot.bundles.namespace]
     is_shared = row == len(isolation)
@@ -93,6 +107,7 @@ def index_candidates(
     return CandidateIndex(
         open_verdicts=open_verdicts,
         verdicts=verdicts,
+        policy_admits=by_policy == FilterVerdict.OK,
         open=np.flatnonzero(open_verdicts == FilterVerdict.OK),
         admitted=tuple(np.flatnonzero(one == FilterVerdict.OK) for one in verdicts),
         row=row + (is_shared & inputs.is_non_persistent),
@@ -106,7 +121,7 @@ def index_candidates(
 def flapping_brokers(
     starts_ms: tuple[tuple[int, ...], ...], now_ms: int, config: FilterConfig
 ) -> Bools:
-    """Which brokers started `flap_starts` times within the window; bool[n].
+    """Return the brokers that started `flap_starts` times in the window; bool[n].
 
     starts_ms: of each broker, the times its recent incarnations were first seen, any order.
     """

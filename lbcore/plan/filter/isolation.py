@@ -1,8 +1,8 @@
-"""Which brokers a namespace's isolation policy admits, once for all its bundles.
+"""Verdicts of namespace isolation policies on brokers, shared by all bundles.
 
-Decides primaries, secondaries and shared brokers; not load. Its table is made once a cycle, with a
-row a policy instead of a row a namespace, so that 100,000 bundles only look up a number. Source:
-Pulsar 4.0.8 LoadManagerShared.applyNamespacePolicies, SimpleResourceAllocationPolicies,
+Decides primaries, secondaries and shared brokers; not load. Its table is made once per cycle. It
+has one row per policy, not per namespace, so 100,000 bundles only look up a number. Source: Pulsar
+4.0.8 LoadManagerShared.applyNamespacePolicies, SimpleResourceAllocationPolicies,
 NamespaceIsolationPolicies, MinAvailablePolicy. Of several policies that match, the first in name
 order wins (Pulsar: in hash-map order).
 """
@@ -39,10 +39,12 @@ class IsolationBrokers:
 def isolation_verdicts(
     policies: tuple[IsolationPolicy, ...], brokers: IsolationBrokers, *, usage_limits: bool
 ) -> Verdicts:
-    """What each policy says of each broker: int8[policies + 2, n]; the last two rows are shared.
+    """Return the verdict of each policy on each broker, int8[policies + 2, n].
 
-    A broker is shared when it is no policy's primary; being a secondary reserves nothing.
-    usage_limits: primaries at or above the policy's usage threshold don't count to min_limit.
+    The last two rows hold for bundles without a policy, which take shared brokers: persistent and
+    non-persistent. A broker is shared when it is no policy's primary; being a secondary reserves
+    nothing. usage_limits: primaries at or above the policy's usage threshold don't count towards
+    min_limit.
     """
     is_reserved = np.zeros(len(brokers.names), dtype=np.bool_)
     rows = []
@@ -76,7 +78,10 @@ def is_broker_available(policy: IsolationPolicy, usage: Floats) -> Bools:
 
 @lru_cache(maxsize=256)
 def _brokers_matching(patterns: tuple[str, ...], brokers: tuple[tuple[str, ...], ...]) -> Bools:
-    """Which brokers one of the patterns means, by any of their names; bool[n], read-only."""
+    """Return the brokers that a pattern matches by any of their names.
+
+    bool[n], read-only.
+    """
     result = np.array([matches_any(patterns, *names) for names in brokers], dtype=np.bool_)
     result.flags.writeable = False
     return result

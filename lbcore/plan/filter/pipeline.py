@@ -94,7 +94,10 @@ class FilterPipeline:
         )
 
     def candidates(self, question: FilterQuestion, verdicts: Verdicts | None = None) -> Narrowed:
-        """Who may take the bundle; `verdicts` (int8[n]), when given, is overwritten with why."""
+        """Return the brokers that may take the bundle.
+
+        verdicts: int8[n]; when given, overwritten with each broker's verdict.
+        """
         if self.config.pipeline == EXTENSIBLE:
             return self._extensible(question, verdicts)
         return self._modular(question, verdicts)

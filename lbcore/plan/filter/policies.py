@@ -154,7 +154,7 @@ def group_of(policies: Policies, namespace: str) -> str:
 
 
 def matches_any(patterns: Sequence[str], *texts: str) -> bool:
-    """Whether a pattern matches the whole of one of the texts, as Java's String.matches.
+    """True if a pattern matches all of one of the texts, as Java's String.matches.
 
     O(patterns x texts), each in linear time. A pattern that can't be used matches nothing.
     """
@@ -216,7 +216,10 @@ def _begins(prefix: str, text: str) -> bool:
 
 
 def _unlike_java(pattern: str) -> str:
-    """Why Java reads a pattern otherwise than RE2, or it is too long; "" for most. O(chars)."""
+    """Return the reason a pattern is refused, or "" for most patterns.
+
+    Refused: Java reads it differently from RE2, or it is too long. O(chars).
+    """
     if len(pattern) > MAX_PATTERN_CHARS:
         return f"it must have at most {MAX_PATTERN_CHARS} characters, got {len(pattern)}"
     in_class = False

@@ -1,7 +1,7 @@
-"""Which bundles may be taken from their broker at all.
+"""Verdicts on taking bundles from their brokers.
 
-Decides before shedding which bundles are left alone (`bundle_verdicts`), and after it which of the
-chosen ones have nowhere to go (`unload_verdicts`). Whole arrays, no loop over bundles. Source:
+Decides before shedding which bundles must stay (`bundle_verdicts`). After it, decides which of the
+chosen bundles have no other broker (`unload_verdicts`). Whole arrays, no loop over bundles. Source:
 Pulsar 4.0.8 ModularLoadManagerImpl.doLoadShedding, shouldNamespacePoliciesUnload,
 LoadManagerShared.shouldAntiAffinityNamespaceUnload; pins and flights are ours.
 """
@@ -28,10 +28,10 @@ SYSTEM_NAMESPACES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleFacts:
-    """What is known of the bundles beside their load, m rows.
+    """Facts about the bundles other than load, m rows.
 
     is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. is_held: balancing
-    is paused for it. pin: broker index that it is pinned to, -1 = none.
+    is paused for it. pin: index of the broker that it is pinned to, -1 = none.
     """
 
     is_recently_unloaded: Bools
@@ -43,7 +43,7 @@ class BundleFacts:
 def bundle_verdicts(
     snapshot: Snapshot, facts: BundleFacts, excluded_namespaces: Collection[str]
 ) -> Verdicts:
-    """Why each bundle stays where it is: int8[m]; OK = it may be shed.
+    """Return the reason each bundle must stay, int8[m]; OK = it may be shed.
 
     A bundle that isn't at its pin may be moved there, so only one that is there is PINNED.
     """
@@ -62,10 +62,11 @@ def bundle_verdicts(
 
 
 def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Verdicts:
-    """Why each chosen bundle can't leave its broker: int8[k]; OK = another broker may take it.
+    """Return the reason each chosen bundle can't leave its broker, int8[k].
 
-    rows: int64[k], owned bundles. NO_OTHER_BROKER: its policies admit nobody else. ANTI_AFFINITY:
-    every admitted broker holds as many namespaces of its group, so it would come back.
+    OK = another broker may take it. rows: int64[k], owned bundles. NO_OTHER_BROKER: its policies
+    admit no other broker. ANTI_AFFINITY: every admitted broker holds as many namespaces of its
+    group, so it would come back.
     """
     owner = snapshot.bundles.owner[rows]
     policy_row = index.row[rows]

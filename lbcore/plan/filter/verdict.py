@@ -1,8 +1,7 @@
-"""Why a broker may not take a bundle, or a bundle may not move.
+"""Verdicts of filters: reasons a broker may not take a bundle, or it may not move.
 
-Decides nothing: the closed set of a filter's answers. Every filter writes these; dry runs, the
-table of losing candidates and metrics read them. Source: ours; the rules are Pulsar 4.0.8's where
-a filter names one.
+The closed set of a filter's results. Every filter writes these; dry runs, the table of losing
+candidates and metrics read them. The rules are Pulsar 4.0.8's where a filter names one.
 """
 
 from enum import IntEnum

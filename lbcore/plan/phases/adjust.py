@@ -1,10 +1,9 @@
 """Phase 1: from reported to adjusted load, and who may be judged.
 
 Decides what each broker's load is once the moves are counted that were decided and that reports
-don't show yet (`pending` says how much that is), and lays beside what other shards carry
-(`others`). Does not touch the averages of bundles. Source: ours; it answers the over-unload of
-smoothed scores (true 90/10 goes on unloading after 50/50 is reached) and the plan that is made
-before the last one's effect is reported.
+don't show yet (`pending` says how much that is). Does not touch the averages of bundles. It
+answers the over-unload of smoothed scores (true 90/10 goes on unloading after 50/50 is reached)
+and the plan that is made before the last one's effect is reported.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState
 from lbcore.plan.draft import Draft
-from lbcore.plan.others import with_others
 from lbcore.plan.pending import (
     EmaShifts,
     Fate,
@@ -34,7 +32,6 @@ PHASE = "adjust"
 def adjust(draft: Draft) -> Draft:
     """The draft with adjusted loads, usages, and whose observations are fresh."""
     draft = _looked(draft)
-    draft = replace(draft, snapshot=with_others(draft.snapshot))
     is_due, state = _fresh(draft)
     signals = draft.config.signals
     usage = weighted_usage(draft.snapshot.brokers.percent, signals)
@@ -134,7 +131,7 @@ def _add(load: Floats, broker: int | None, line: tuple[float, ...]) -> None:
 
 
 def _returned(given_up: list[PendingMove]) -> EmaShifts:
-    """What moves that didn't happen give back to the smoothed usages."""
+    """Return the corrections of smoothed usages for moves that didn't happen."""
     shifts: EmaShifts = {}
     for move in given_up:
         shifts[move.source] = shifts.get(move.source, 0.0) + move.ema_points
@@ -160,10 +157,11 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
 
 
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
-    """Whose observations count for shedding, and what was judged until now.
+    """Return the brokers with observations that count for shedding, and the new state.
 
-    Where usages lag, a strategy that observes has brought them up to now by traffic; and a broker
-    that reports what changes says with each cycle of silence that nothing has.
+    The state holds what was judged until now. Where usages lag, a strategy that observes has
+    updated them by traffic. A broker that reports only changes says by each silent cycle that
+    nothing changed.
     """
     brokers, config = draft.reported.brokers, draft.config
     if not config.shedding.fresh_hits:
@@ -180,9 +178,10 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
 def newly_reported(
     draft: Draft, judged: Mapping[str, tuple[int, int]]
 ) -> tuple[Bools, dict[str, tuple[int, int]]]:
-    """Whose report is newer than the one judged last, once a hit period; and what is judged now.
+    """Return the brokers with a report newer than the one judged last.
 
-    judged: broker → (time of the report judged last, when that was).
+    At most once per hit period; also returns what is judged now. judged: broker → (time of the
+    report judged last, time of that judgement).
     """
     brokers, now_ms = draft.reported.brokers, draft.now_ms
     period_ms = _hit_period_ms(draft.config)

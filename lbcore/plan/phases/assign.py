@@ -104,10 +104,10 @@ def _within_limits(draft: Draft) -> Draft:
 
 
 def _may_keep(draft: Draft, moves: Moves) -> Bools:
-    """Which planned destinations no filter could take away, so that nothing needs to be asked.
+    """Return the planned destinations that no filter can reject, bool[k].
 
-    Policies and closed brokers stand in the index; the filters that count (topics, anti-affinity)
-    or compare brokers (class, version) must have nothing to say.
+    These need no filter check. Policies and closed brokers are in the index; the filters that count
+    (topics, anti-affinity) or compare brokers (class, version) must not apply.
     """
     index, filters, snapshot = draft.candidates, draft.config.filters, draft.snapshot
     brokers, bundles = snapshot.brokers, snapshot.bundles
@@ -204,7 +204,6 @@ def _request(
         planned=wanted.planned,
         is_unload=wanted.is_unload,
         usage_lags=draft.config.signals.usage_lag_ms > 0,
-        turns=draft.reported.turns if draft.scope.only_places else (0, 0),
         traced=draft.scope.placements_traced if draft.scope.is_traced else 0,
     )
 
@@ -247,7 +246,10 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
 
 
 def place_settings(config: PlanConfig) -> PlaceSettings:
-    """What placement reads of the configuration; a strategy may even load out, not counts."""
+    """Return the settings that placement reads from the configuration.
+
+    A strategy may even out load instead of counts; then `distribute_evenly` is off.
+    """
     filters = config.filters
     if not placement_strategy(config.placement).evens_counts:
         filters = replace(filters, distribute_evenly=False)

@@ -1,8 +1,8 @@
 """The children of splits as bundles that can be placed, before anything is written.
 
 Decides each child's part of its parent's load; where it goes, placement says. Used by the assign
-phase when `auto_unload_split_bundles` is on. Source: ours (Pulsar unloads the children afterwards
-and lets the next look-ups place them).
+phase when `auto_unload_split_bundles` is on. Pulsar unloads the children afterwards
+and lets the next look-ups place them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -117,6 +117,7 @@ def _with_rows(
         is_non_persistent=None,
         is_held=None,
         moved_ms=None,
+        left=None,
     )
 
 

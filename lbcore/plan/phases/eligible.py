@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.filters import FilterConfig
 from lbcore.plan.draft import NOBODY, Draft
-from lbcore.plan.filter.index import CandidateIndex, FilterInput, index_candidates
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
+from lbcore.plan.registry import resting_ms
 from lbcore.plan.shed.common import throughput
-from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import Bools, BundleTable, Ints
 from lbcore.plan.trace import Columns
 
 PHASE = "eligible"
@@ -29,7 +29,7 @@ def eligible(draft: Draft) -> Draft:
     verdicts = bundle_verdicts(
         draft.snapshot,
         BundleFacts(
-            is_recently_unloaded=bundles.are_named(draft.state.unloaded_ms) | _cooling(draft),
+            is_recently_unloaded=_resting(draft) | _cooling(draft),
             is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
             is_held=held(bundles),
             pin=pins(draft),
@@ -63,6 +63,15 @@ def held(bundles: BundleTable) -> Bools:
     return np.zeros(len(bundles.names), dtype=np.bool_)
 
 
+def _resting(draft: Draft) -> Bools:
+    """The bundles that were shed too lately to be shed again."""
+    since_ms = draft.now_ms - resting_ms(draft.config)
+    shed_ms = draft.state.unloaded_ms
+    return draft.snapshot.bundles.are_named(
+        {name: at_ms for name, at_ms in shed_ms.items() if at_ms >= since_ms}
+    )
+
+
 def _cooling(draft: Draft) -> Bools:
     """The bundles that got another owner a short while ago, for whatever reason."""
     bundles, cool_down_ms = draft.snapshot.bundles, draft.config.shedding.cool_down_ms
@@ -70,18 +79,6 @@ def _cooling(draft: Draft) -> Bools:
         return np.zeros(len(bundles.names), dtype=np.bool_)
     is_cooling: Bools = bundles.moved_ms > draft.now_ms - cool_down_ms
     return is_cooling
-
-
-def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:
-    """What the filters say of brokers and policies before any bundle is looked at."""
-    inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
-    if snapshot.brokers.is_flapping is not None:
-        inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
-    if snapshot.brokers.is_suspected is not None:
-        inputs = replace(inputs, is_suspected=snapshot.brokers.is_suspected)
-    if snapshot.bundles.is_non_persistent is not None:
-        inputs = replace(inputs, is_non_persistent=snapshot.bundles.is_non_persistent)
-    return index_candidates(snapshot, inputs, config)
 
 
 def _without_old_graces(draft: Draft) -> Draft:

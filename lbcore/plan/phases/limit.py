@@ -3,7 +3,7 @@
 Decides which moves of the shed phase wait for another cycle: caps on a cycle, on an hour, on a
 broker (as source or destination), on a namespace, on a tenant's hour, and on what is in flight; and
 brokers keep the role of giver or taker for a while. Bundles without an owner are never held back;
-drains have a bound of their own. Source: ours (Pulsar's own caps are part of its strategies).
+drains have a bound of their own. Pulsar's own caps are part of its strategies.
 """
 
 from collections import Counter
@@ -25,7 +25,10 @@ TAKEN = CODE[CandidateVerdict.TAKEN]
 
 @dataclass(slots=True, kw_only=True)
 class _Room:
-    """What is still allowed while the moves are gone through in order; an endless cap is inf."""
+    """Remaining allowance while the moves are checked in order.
+
+    inf = no cap.
+    """
 
     cycle: float
     full: CandidateVerdict

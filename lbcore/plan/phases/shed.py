@@ -6,7 +6,7 @@ balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behin
 ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +15,12 @@ from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.forced import forced_moves
+from lbcore.plan.groups import broker_groups, with_strays
 from lbcore.plan.phases.eligible import LABELS
 from lbcore.plan.registry import observer, shedding_strategy
+from lbcore.plan.shed.by_group import GroupedShed, observe_by_group, shed_by_group
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.strategy import ShedCycle
+from lbcore.plan.shed.strategy import Grouping, ShedCycle
 from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRows
@@ -27,7 +29,7 @@ from lbcore.signals.usage import resource_weights
 PHASE = "shed"
 NOT_YET = "NotThisCycle"
 STRATEGY = "strategy"
-"""Where a skip says what a strategy did wrong."""
+"""Name under which a skip tells what a strategy did wrong."""
 
 
 def shed(draft: Draft) -> Draft:
@@ -39,16 +41,18 @@ def shed(draft: Draft) -> Draft:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
     view = _view(draft, subset)
-    observe = observer(draft.config, draft.scope)
-    if observe is not None:
-        return replace(draft, state=observe(_own_cycle(draft, view))).skip(PHASE, NOT_YET)
-    draft, answer = _answered(draft, view)
-    selections = _translated(answer.selections, subset)
+    group = _groups(draft, view, subset)
+    if observer(draft.config, draft.scope) is not None:
+        state = observe_by_group(shedding_strategy(draft.config), _own_cycle(draft, view), group)
+        return replace(draft, state=state).skip(PHASE, NOT_YET)
+    found = shed_by_group(shedding_strategy(draft.config), _own_cycle(draft, view), group)
+    draft, answer = replace(draft, state=found.state), found.answer
+    selections = subset.selections(answer.selections)
     moves = _moves(selections)
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
-        draft = draft.show(_gauge_rows(draft, answer, subset, view))
+        draft = draft.show(_gauge_rows(draft, found, subset, view))
     draft = _show(draft, answer, subset, moves, verdicts)
     if answer.detail:
         draft = draft.skip(STRATEGY, answer.detail)
@@ -67,14 +71,26 @@ def _refusal(draft: Draft) -> str:
     return "NoBrokers" if open_brokers <= 1 else ""
 
 
-def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
-    """The strategy's answer about the brokers that take part, and the draft with its state."""
-    answer, state = shedding_strategy(draft.config).run(_own_cycle(draft, view))
-    return replace(draft, state=state), answer
+def _groups(draft: Draft, view: ShedView, subset: Subset) -> Ints:
+    """The group of each broker that takes part, int64[n]; 0 for all where none is judged by it."""
+    grouping = shedding_strategy(draft.config).grouping
+    nobody_apart = np.zeros(len(view.usage), dtype=np.int64)
+    if not draft.snapshot.policies.isolation or grouping == Grouping.NEVER:
+        return nobody_apart
+    if grouping == Grouping.IF_SET and not draft.config.shedding.by_group:
+        return nobody_apart
+    row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]
+    group = broker_groups(row, admits)
+    if grouping == Grouping.ALWAYS:  # its search finds a way back for bundles that strayed
+        group = with_strays(group, view.snapshot.bundles, row, admits)
+    return group
 
 
 def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
-    """What the strategy is given: it knows nothing more of brokers that take no part."""
+    """Return the input of the strategy.
+
+    It remembers nothing more of brokers that take no part.
+    """
     forget = shedding_strategy(draft.config).forget
     shed_state = forget(draft.state.shed, view.snapshot.brokers.names)
     return replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
@@ -99,6 +115,7 @@ def _view(draft: Draft, subset: Subset) -> ShedView:
         keys=subset.snapshot.bundles.names,
         now_ms=draft.now_ms,
         usage_lags=draft.config.signals.usage_lag_ms > 0,
+        grace_ms=draft.config.shedding.grace_period_ms,
         gave=_in_role(draft, draft.state.gave_ms),
         took=_in_role(draft, draft.state.took_ms),
         weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),
@@ -113,18 +130,6 @@ def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[str]:
     """The brokers that have had a role within the cool-down."""
     after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
     return frozenset(name for name, at_ms in since.items() if at_ms > after_ms)
-
-
-def _translated(selections: Sequence[Selection], subset: Subset) -> tuple[Selection, ...]:
-    """The selections with the indices of the whole snapshot."""
-    if subset.is_whole:
-        return tuple(selections)
-    pairs = np.array([(one.source, one.destination) for one in selections], dtype=np.int64)
-    found = subset.back(pairs.reshape(-1, 2)).tolist()
-    return tuple(
-        replace(one, source=source, destination=destination)
-        for one, (source, destination) in zip(selections, found, strict=True)
-    )
 
 
 def _moves(selections: tuple[Selection, ...]) -> Moves:
@@ -144,7 +149,7 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
 
 
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
-    """Which moves have somewhere else to go, and each one's verdict."""
+    """Return the moves that have another broker to go to, and each move's verdict."""
     verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
     verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
@@ -173,19 +178,22 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
     return draft.show_brokers(PHASE, columns).show(sources, *taken, left_out)
 
 
-def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> GaugeRows:
-    """How far each broker is from giving; of a pair only the hotter one is shown."""
+def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> GaugeRows:
+    """Return the distance of each broker from giving.
+
+    Of a pair only the hotter broker is shown.
+    """
     brokers = len(draft.snapshot.brokers.names)
     strategy = shedding_strategy(draft.config)
-    gauge = strategy.gauge(_cycle(draft, view), answer).spread(subset.original, brokers)
+    gauge = found.gauge(strategy, _cycle(draft, view)).spread(subset.original, brokers)
     verdicts = [
         "" if np.isnan(number) else CandidateVerdict.BELOW_THRESHOLD.value
         for number in gauge.number.tolist()
     ]
-    low = min((level.threshold for level in gauge.levels), default=np.inf)
+    low = np.min([level.threshold for level in gauge.levels], axis=0, initial=np.inf)
     for at in np.flatnonzero(gauge.number >= low).tolist():
         verdicts[at] = CandidateVerdict.TOO_FEW_HITS.value
-    for at, text in answer.verdicts.items():
+    for at, text in found.answer.verdicts.items():
         verdicts[int(subset.original[at])] = text
     for selection in draft.selections:
         verdicts[selection.source] = CandidateVerdict.TAKEN.value

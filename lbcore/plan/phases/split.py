@@ -2,7 +2,7 @@
 
 Decides through `plan.split.decide`, and `plan.split.fair_share` for what the strategy wants
 divided; what it adds is who is blocked (a bundle that moves in this plan, is at work or paused, is
-not split) and whose hits may advance. Source: ours.
+not split) and whose hits may advance.
 """
 
 from dataclasses import replace

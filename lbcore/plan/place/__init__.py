@@ -1,1 +1,1 @@
-"""Where an unowned bundle goes: one module a strategy."""
+"""Placement of unowned bundles, with one module per strategy."""

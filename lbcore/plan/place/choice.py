@@ -1,7 +1,7 @@
 """The deterministic choice where Pulsar draws at random.
 
 Decides which of equally good brokers takes a bundle; not who is equally good. Used by every
-placement strategy. Source: ours (Pulsar 4.0.8 uses ThreadLocalRandom): a re-run micro-batch must
+placement strategy. Pulsar 4.0.8 uses ThreadLocalRandom, but a re-run micro-batch must
 choose the same broker, and another version of the same bundle may choose another one.
 """
 

@@ -3,7 +3,7 @@
 Decides what a broker has too much of while bundles are placed, one after the other; whether that
 matters is `least_load`'s. A bundle must go somewhere, and one broker costs as little as another: so
 a topic's partitions go by fair shares (by capacity, rounded up), where shedding, which would have
-to move them, bears twice of that. Source: ours.
+to move them, bears twice of that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class PlacedCrowding:
     part: Sequence[Ints]
 
     def fits(self, broker: int, position: int) -> bool:
-        """Whether the broker has its part at most, with this bundle."""
+        """True if the broker has at most its part, with this bundle."""
         for group, count in self.members.get(position, ()):
             if self.held[group].get(broker, 0) + count > self.part[group].item(broker):
                 return False

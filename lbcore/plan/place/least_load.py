@@ -3,7 +3,7 @@
 Decides one bundle's broker among its candidates under placement by `ballast`. A bundle that the
 shedder planned a destination for gets it; if a filter forbids that, another broker only where it
 ends no higher than its source does. Among brokers that are about equally good a bundle without a
-plan goes where fewer of its topic's partitions are. Source: ours.
+plan goes where fewer of its topic's partitions are, and not to the one that it left lately.
 """
 
 from dataclasses import dataclass
@@ -64,6 +64,9 @@ class LeastLoadRule:
             return kept
         size = self.request.snapshot.brokers.capacity
         after = self.cold[candidates] + self.weight[position] / size[candidates]
+        left = self.request.snapshot.bundles.left
+        if left is not None and planned == NOBODY:
+            after = after + NEAR_POINTS * (candidates == left[self.request.bundles[position]])
         least = float(after.min())
         if planned != NOBODY and least > self._source_after(position):
             return kept

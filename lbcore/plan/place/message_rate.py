@@ -93,11 +93,12 @@ def long_term_rates(snapshot: Snapshot) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentRates:
-    """What brokers and bundles carry now, msg/s in plus out, and at least on the long run (ours).
+    """Present rates of brokers and bundles, msg/s in plus out (ours).
 
-    broker: float64[n]; bundle: float64[m]. A bundle that turned hot a minute ago has a low
-    long-term rate for long, and averages of ten reports lag as well: by these alone, a drain would
-    send all of the hot ones to one broker. What a broker reports is spread over its bundles.
+    At least the long-term rate. broker: float64[n]; bundle: float64[m]. A bundle that turned hot a
+    minute ago has a low long-term rate for long, and averages of ten reports lag as well. By these
+    alone, a drain would send all of the hot ones to one broker. The rate that a broker reports is
+    spread over its bundles.
     """
 
     broker: Floats

@@ -108,7 +108,6 @@ class _Plan:
         verdicts = self.trace.verdicts[slot] if self.trace and slot != NOBODY else None
         narrowed = self.pipeline.candidates(FilterQuestion(bundle, excluded, pin), verdicts)
         rule = self._rule_of(bundle)
-        self._pass(rule, narrowed.left, position, self.request.turns[0])
         self._note(position, step, rule, narrowed)
         broker = rule.select(narrowed.left, position)
         if broker != NOBODY and self.is_overloaded[broker]:
@@ -119,15 +118,7 @@ class _Plan:
         if not self.request.is_unload[position] or self.settings.placement.count_planned:
             self.rule.placed(broker, position)
             self.pipeline.placed(bundle, broker)
-        self._pass(rule, narrowed.left, position, self.request.turns[1])
         return broker
-
-    def _pass(self, rule: Rule, candidates: Ints, position: int, turns: int) -> None:
-        """Count one bundle of each of so many other shards, taken to weigh what this one does."""
-        for _ in range(turns):
-            broker = rule.select(candidates, position)
-            if broker != NOBODY:
-                rule.placed(broker, position)
 
     def _rule_of(self, bundle: int) -> Rule:
         """Bundles that nothing would move again go round robin (modular manager)."""
@@ -144,7 +135,7 @@ class _Plan:
         return broker if second == NOBODY else second
 
     def _note(self, position: int, step: int, rule: Rule, narrowed: Narrowed) -> None:
-        """What the bundle's choice looks like before it is made."""
+        """Record the state of the bundle's choice before it is made."""
         slot = self.slots.get(position, NOBODY)
         if self.trace is None or slot == NOBODY:
             return

@@ -1,8 +1,8 @@
 """The placement strategies: one record each. A new one is its rule, its record here, and its tests.
 
-Decides nothing. Placement makes the rule of the one that is set; `ballast strategies`,
-docs/strategies.md and the checks of settings read the rest. Source: Pulsar 4.0.8's class names and
-rules; short names and advice are ours.
+Placement makes the rule of the one that is set; `ballast strategies`, docs/strategies.md and the
+checks of settings read the rest. Source: Pulsar 4.0.8's class names and rules; short names and
+advice are ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ PLACERS = (
         "long-term message rate (Pulsar: anywhere).",
         use_when="Always and only with shedding by avg.",
         beware="a bundle without a plan goes by message rate, in Pulsar anywhere",
-        settings=keys("placement", "count_planned"),
+        settings=keys("shedding", "is_pulsar_exact"),
         is_whole=True,
         rule_of=_avg_rule,
     ),
@@ -96,10 +96,10 @@ PLACERS = (
         rule="The broker with the least long-term message rate that is not overloaded.",
         use_when="Bundles are alike; Pulsar's default until 2026.",
         beware="Pulsar gives all bundles of one plan to the same broker; "
-        "`placement.count_planned` (on) counts what the plan has placed",
+        "with `shedding.is_pulsar_exact` off what the plan has placed counts",
         settings=(
             _OVERLOAD_LIMIT,
-            *keys("placement", "count_planned", "heaviest_first", "planned_rate_floor_msg_per_s"),
+            *keys("shedding", "is_pulsar_exact"),
         ),
         rule_of=lambda request, _state, settings, draw: MessageRateRule.of(
             request, settings.placement, draw
@@ -114,8 +114,8 @@ PLACERS = (
         beware="`placement.usage_difference_percent` too small admits hot brokers, too large "
         "leaves nobody",
         settings=(
-            *keys("placement", "usage_difference_percent", "smooth_once_per_plan"),
-            "placement.count_planned",
+            "placement.usage_difference_percent",
+            "shedding.is_pulsar_exact",
             "signals.history_weight",
             *SCORE_WEIGHTS,
         ),
@@ -128,7 +128,7 @@ PLACERS = (
         "the least load, by the broker's size.",
         use_when="Always and only with shedding by ballast.",
         beware="evens out load, not the number of bundles",
-        settings=keys("placement", "count_planned", "planned_rate_floor_msg_per_s"),
+        settings=keys("shedding", "is_pulsar_exact"),
         is_whole=True,
         rule_of=lambda request, _state, settings, draw: LeastLoadRule.of(
             request, settings.placement, draw

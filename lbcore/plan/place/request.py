@@ -1,7 +1,6 @@
-"""What placement is asked, what it remembers, and what it answers.
+"""Requests to placement, its state, and its answers.
 
-Decides nothing. The plan's assign phase makes requests and keeps the state; `place` answers.
-Source: ours.
+The plan's assign phase makes requests and keeps the state; `place` answers.
 """
 
 from collections.abc import Mapping
@@ -29,8 +28,6 @@ class PlaceRequest:
     int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
     is_unload: bool[k], it has an owner and shall leave it (else it has none). traced: of how
     many bundles it is kept why, of those that are placed first. usage_lags: usages are not of now.
-    turns: how many other shards place a bundle before each of these, and how many after it: all do
-    it at the same moment, and none knows of the others' yet.
     """
 
     snapshot: Snapshot
@@ -43,7 +40,6 @@ class PlaceRequest:
     is_unload: Bools
     traced: int = 0
     usage_lags: bool = False
-    turns: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +58,9 @@ class PlaceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementState:
-    """What placement remembers from plan to plan; plain data, empty at the start.
+    """State of placement between plans; plain data, empty at the start.
 
-    smoothed_usage: broker → average (least resource usage). round_robin: whose turn it is;
+    smoothed_usage: broker → average (least resource usage). round_robin: position of the rotation;
     excluded_round_robin: the same for namespaces excluded from shedding.
     """
 
@@ -104,14 +100,14 @@ class PlacementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceTrace:
-    """Why k bundles went where they went; arrays in the order of the request.
+    """Reasons for the placement of k bundles; arrays in the order of the request.
 
-    position: int64[k], which of the request's they are, ascending. verdicts: int8[k, n], each
-    broker's (see `Verdict`; OK = it stood to choose). number: float64[k], what decided (message
-    rate or usage of the chosen), NaN where nothing did. equals: int64[k], brokers as good as the
-    chosen. runner_up: int64[k], the best of the others that stood to choose, -1 = none;
-    runner_up_number: float64[k]. is_restored: bool[k], the filters left nobody and were undone.
-    step: int64[k], when it was placed, 0 = first.
+    position: int64[k], positions in the request, ascending. verdicts: int8[k, n], each broker's
+    (see `Verdict`; OK = it was a candidate). number: float64[k], the deciding number (message rate
+    or usage of the chosen), NaN where none decided. equals: int64[k], brokers as good as the
+    chosen. runner_up: int64[k], the best of the other candidates, -1 = none; runner_up_number:
+    float64[k]. is_restored: bool[k], the filters left no broker and were undone. step: int64[k],
+    order of its placement, 0 = first.
     """
 
     position: Ints

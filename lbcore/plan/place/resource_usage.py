@@ -58,9 +58,10 @@ def of_least_usage(candidates: Ints, usage: Floats) -> Ints:
 
 
 def usage_per_throughput(usage: Floats, throughput: Floats, capacity: Floats) -> float:
-    """What one byte/s adds to the usage of a broker of capacity 1, over the whole cluster (ours).
+    """Return the usage that one byte/s adds to a broker of capacity 1 (ours).
 
-    usage: 1.0 = 100 %; throughput: bytes/s in plus out. 0.0 in a cluster without traffic.
+    Averaged over the whole cluster. usage: 1.0 = 100 %; throughput: bytes/s in plus out. 0.0 in a
+    cluster without traffic.
     """
     total = float(np.cumsum(throughput)[-1]) if len(throughput) else 0.0
     if not total > 0:

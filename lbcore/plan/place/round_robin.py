@@ -22,7 +22,10 @@ COUNT_MAX = 2_147_483_647
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobinState:
-    """Whose turn it is. count: 0..COUNT_MAX, then 0 again. order: the remembered candidates."""
+    """Position of the rotation.
+
+    count: 0..COUNT_MAX, then 0 again. order: the remembered candidates.
+    """
 
     count: int = 0
     order: tuple[str, ...] = ()

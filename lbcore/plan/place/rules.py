@@ -50,7 +50,10 @@ class Rule(Protocol):
         ...
 
     def numbers(self, candidates: Ints) -> Floats:
-        """What decides, a number a candidate, less is better; NaN where nothing does."""
+        """Return the deciding number of each candidate; less is better.
+
+        NaN where nothing decides.
+        """
         ...
 
     def placed(self, broker: int, position: int) -> None:
@@ -290,7 +293,7 @@ class RoundRobinRule:
         """Nothing is counted."""
 
     def remembered(self, state: PlacementState) -> PlacementState:
-        """Whose turn it is."""
+        """Return the state with the position of the rotation."""
         turn = self.numbers_of.state(self.turn)
         if self.is_for_excluded:
             return replace(state, excluded_round_robin=turn)

@@ -1,6 +1,6 @@
 """Weights: what a bundle counts for on the broker that gets it, and what a broker has room for.
 
-Decides nothing; the rules that place by load compare with it. All in msg/s. Source: Pulsar 4.0.8
+The rules that place by load compare with it. All in msg/s. Source: Pulsar 4.0.8
 LeastLongTermMessageRate counts a bundle's long-term rate; everything else is ours.
 """
 
@@ -20,7 +20,7 @@ def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     `planned_rate_floor_msg_per_s` and the mean of those whose load is known: the larger of them
     where nobody knows its load, else thousands that are made at once would go to whoever is a few
     mean ones below the others; the smaller where it is known, else in a cluster of small bundles a
-    broker that came back empty would be full after a few. Source: ours.
+    broker that came back empty would be full after a few.
     """
     floor, known = config.planned_rate_floor_msg_per_s, request.snapshot.bundles.is_load_known
     if not floor:
@@ -49,7 +49,7 @@ def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
 def room_below(request: PlaceRequest, threshold_percent: float, rates: Floats) -> Floats:
     """Msg/s that each broker may take on before its usage is above the threshold; float64[n].
 
-    By what a message costs the cluster in the mean; endless where that is not known. Source: ours:
+    By what a message costs the cluster in the mean; endless where that is not known. Otherwise
     the one broker that was below the threshold got all of thousands of bundles.
     """
     capacity = request.snapshot.brokers.capacity

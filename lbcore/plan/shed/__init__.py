@@ -1,1 +1,1 @@
-"""Which bundles leave an overloaded broker: one module a strategy."""
+"""Selection of bundles that leave an overloaded broker, one module per strategy."""

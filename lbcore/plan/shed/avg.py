@@ -15,6 +15,7 @@ import numpy as np
 
 from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.strategies import CHURN_BY_ISOLATION
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
     Selection,
@@ -22,7 +23,6 @@ from lbcore.plan.shed.common import (
     ShedState,
     ShedView,
     eligible_by_traffic,
-    is_part,
     message_rate,
     take_within,
     throughput,
@@ -53,7 +53,7 @@ class _Counters:
                 self.high.pop(name, None)
 
     def numbers(self, names: tuple[str, ...], config: SheddingConfig) -> dict[str, float]:
-        """What a decision is made on: each level's fullest counter, and what it is held against."""
+        """Return each level's highest counter, its needed hits and its threshold."""
         return {
             "hits_low": float(max(self.low.get(name, 0) for name in names)),
             "hits_high": float(max(self.high.get(name, 0) for name in names)),
@@ -153,8 +153,6 @@ def _select(
     if not len(rows):
         return "no_eligible_bundle"
     is_taken = take_within(busy, budget)
-    if view.snapshot.gives is not None:
-        is_taken &= is_part(np.where(is_taken, busy, 0.0), budget * view.snapshot.gives[hot])
     if not is_taken.any():
         return "no_fitting_bundle"
     return Selection(
@@ -190,6 +188,12 @@ def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
             " a small difference acts as soon as a large one"
         )
         yield warning("shedding.avg_low_hits", detail)
+    if not shedding.by_group:
+        detail = (
+            f"with isolation policies, {CHURN_BY_ISOLATION}: set it to true, or both strategies "
+            "to ballast; without policies nothing needs to change"
+        )
+        yield warning("shedding.by_group", detail)
     if usage is not None and usage < low:
         detail = f"{low:g} is above the largest difference seen, {usage:g}: nothing is shed"
         yield warning("shedding.avg_low_threshold", detail)

@@ -4,13 +4,14 @@ Decides which bundles leave which broker for which one, and which are to be divi
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
 same score. Who is a tolerance away from the level in some fresh reports lets a search begin
 (`ballast_search`), which makes the objective (`ballast_objective`) smaller until nothing that is
-worth its price is left. Source: ours.
+worth its price is left.
 
 Promises, which `tests/property/test_ballast.py` holds it to: a round makes the objective smaller,
 by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
 tolerance is left alone; with unchanging load the moves come to an end.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from lbcore.plan.shed.ballast_costs import told
 from lbcore.plan.shed.ballast_crowding import counted, crowded
 from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
-from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried
+from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried, with_gone
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -40,19 +41,20 @@ STEPS = 1_000
 """Steps of the search in a round; no more bundles move in a cycle by default, either."""
 
 
-def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> Shed:
+def shed_ballast(
+    view: ShedView, state: ShedState, config: FairLevelConfig, can_divide: Bools | None = None
+) -> Shed:
     """The bundles that leave hot brokers, as far as that is worth it.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
     or others give to it. So does a topic whose partitions are on too few brokers. O(bundles +
-    brokers), and `STEPS` steps of the search at most.
+    brokers), and `STEPS` steps of the search at most. can_divide: see `divisible`.
     """
-    cycle = round_of(view, state, config)
+    cycle = round_of(view, state, config, can_divide)
     low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
-    state = _remembered(cycle.state, view.now_ms)
-    state, acting = _crowded(view, partitions, state, config)
+    state, acting = _crowded(view, partitions, cycle.state, config)
     is_hot = cycle.away >= cycle.tolerance
     state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
     numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
@@ -63,15 +65,17 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     if is_full.any() or acting:
         is_left = left_alone(view, state, config.rounds_in_vain)
         problem = cycle.problem(is_full, is_left, partitions, acting)
-        found = search(problem, STEPS, _budget(cycle, config))
+        found = search(problem, math.ceil(STEPS * view.part), _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
-        too_crowded = found.too_crowded
+        too_crowded = (*found.too_crowded, *full.lumps())
         verdicts |= dict.fromkeys(np.flatnonzero(is_left & is_hot).tolist(), LEFT_ALONE)
         low, high = full.hits_left()
-        state = full.remembered(state)
         givers = (one.source for one in selections)
         state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
+        rows = np.array([row for row, _ in found.moves], dtype=np.int64)
+        growth = cycle.broker_growth()
+        state = replace(state, tried=with_gone(view, state.tried, cycle.readings, rows, growth))
         numbers |= _told(found)
     return Shed(
         selections=selections,
@@ -105,12 +109,15 @@ def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
     At least what one broker is too hot by: of few brokers that is more than a part of all load, and
     half of a relief is a second round, and a second move for what the first one left.
     """
-    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size) * cycle.own_part()
+    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
     return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
 
 
 def _told(found: Found) -> dict[str, float]:
-    """What stands in the inputs of each decision. stopped: the index of ENDS."""
+    """Return the numbers stored in the inputs of each decision.
+
+    stopped: the index of ENDS.
+    """
     return {
         "objective_before": found.before,
         "objective_after": found.after,
@@ -143,20 +150,23 @@ def _crowded(
 def _divided(
     cycle: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
 ) -> TooBig:
-    """What is to be divided, and into how many parts at least; what moves is not.
+    """Return the bundles to be divided, each with its minimum number of parts.
 
-    crowds: the rows that are divided for their partitions' sake, whatever they carry.
+    Bundles that move are left out. crowds: the rows that are divided because of their partitions,
+    whatever load they carry.
     """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
     limit = cycle.split_share * cycle.level
+    growth = cycle.growth()[kept]
     return TooBig(
         rows=kept,
         excess=np.maximum(
-            cycle.readings.bundle[kept] / max(limit, 1e-9),
+            growth * cycle.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
         by_rate=cycle.readings.by_rate,
+        stays=growth > 1.0,
     )
 
 
@@ -190,15 +200,6 @@ def _why_none(low: Ints, is_full: Bools, state: ShedState) -> str:
     if is_full.any():
         return "NoBundles"
     return "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
-
-
-LEFT_MS = 3_600_000
-"""For so long it is remembered which broker a bundle has left, and going back is dear."""
-
-
-def _remembered(state: ShedState, now_ms: int) -> ShedState:
-    kept = {name: at_ms for name, at_ms in state.left_ms.items() if at_ms > now_ms - LEFT_MS}
-    return replace(state, left={name: state.left[name] for name in kept}, left_ms=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +253,8 @@ class _Full:
     def _numbers(self, giver: int, taker: int, actor: int) -> Mapping[str, float]:
         low, high = self.hits
         return {
-            "score": float(self.found.load[giver].max()),
-            "score_of_destination": float(self.found.load[taker].max()),
+            "score": float(self.cycle.load[giver].max()),
+            "score_of_destination": float(self.cycle.load[taker].max()),
             "by_rate": float(self.cycle.readings.by_rate),
             "hits_low": float(abs(low[actor])),
             "hits_high": float(abs(high[actor])),
@@ -264,7 +265,7 @@ class _Full:
         }
 
     def verdicts(self) -> dict[int, str]:
-        """Why brokers that are still too hot gave no more."""
+        """Return the reasons brokers that are still too hot gave no more."""
         text = "churn_budget" if self.found.stopped != "done" else "no_gain"
         return dict.fromkeys(self._stuck().tolist(), text)
 
@@ -278,6 +279,7 @@ class _Full:
     def too_big(self) -> Ints:
         """Bundles to be divided: too large, the largest of who is stuck, too many partitions."""
         rows = [*self.cycle.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
+        rows += self.lumps()
         load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
         if self.found.stopped == "done":
             for broker in self._stuck()[self._is_sure()[self._stuck()]].tolist():
@@ -285,8 +287,22 @@ class _Full:
                 rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)
 
+    def lumps(self) -> list[int]:
+        """The heaviest bundle of each full broker that is stuck because nobody has room for it."""
+        room, growth = self.found.room, self.cycle.growth()
+        if room is None or self.found.stopped != "done":
+            return []
+        most = float(room.max())
+        stuck = self._stuck()[self._is_sure()[self._stuck()]]
+        rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
+        weight = self.cycle.weight.max(axis=1)
+        return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
+
     def _is_sure(self) -> Bools:
-        """Who has all low hits: a division can't be taken back, so it waits for more reports."""
+        """Return the brokers with all low hits, bool[n].
+
+        A division can't be undone, so it waits for more reports.
+        """
         low, high = self.hits
         return np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
 
@@ -297,15 +313,3 @@ class _Full:
         away = np.abs(self.found.load[:, 0] - self.cycle.level)
         is_done = self.is_full & (away < self.cycle.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
-
-    def remembered(self, state: ShedState) -> ShedState:
-        """The state with which broker each bundle has left now, and when."""
-        view = self.cycle.view
-        names, brokers = view.snapshot.bundles.names, view.snapshot.brokers.names
-        home = view.snapshot.bundles.owner
-        moved = {names[row]: brokers[int(home[row])] for row, _ in self.found.moves}
-        return replace(
-            state,
-            left={**state.left, **moved},
-            left_ms={**state.left_ms, **dict.fromkeys(moved, view.now_ms)},
-        )

@@ -1,8 +1,8 @@
-"""What `ballast` has learnt of costs, and the resources beside the busiest one.
+"""Costs of traffic learnt by `ballast`, and the resources beside the busiest one.
 
-Decides what a bundle counts for on each resource. CPU: by what a message and a byte cost, fitted to
-what brokers report (`signals.cost`), so that small messages weigh what they cost; while reports
-don't tell, by the readings' own unit. Bandwidth: the bytes that it takes. Source: ours.
+Decides the weight of a bundle on each resource. CPU: by the cost of a message and of a byte, fitted
+to what brokers report (`signals.cost`), so small messages weigh what they cost. While reports don't
+tell, by the readings' own unit. Bandwidth: the bytes that it takes.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY
 
 KEEP = 0.98
-"""What is left of older reports' weight at each round that has new ones."""
+"""Share of older reports' weight kept at each round that has new ones."""
 _REPORTS_MIN = 20.0
 _EXPLAINED_MIN = 0.9
 """Below this part of the variance, costs that were fitted explain too little to go by."""
@@ -101,7 +101,10 @@ def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]
 
 
 def told(costs: Costs | None) -> dict[str, float]:
-    """What stands in the inputs of each decision: points a thousand msg/s, and a MB/s."""
+    """Return the costs stored in the inputs of each decision.
+
+    Points per thousand msg/s, and per MB/s.
+    """
     if costs is None:
         return {}
     return {

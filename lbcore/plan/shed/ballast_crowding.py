@@ -2,7 +2,7 @@
 
 Decides what it costs when a broker has more of them than it should, and which topics are crowded:
 what belongs together grows together, so a broker that has all of it is the first to be too full.
-Part of what `ballast` makes small (`ballast_objective`). Source: ours.
+Part of what `ballast` makes small (`ballast_objective`).
 
 A broker should have at most twice its fair share of a topic's partitions (by capacity, rounded up,
 at least two), of a namespace's bundles likewise (at least four). Each beyond costs: a partition
@@ -50,7 +50,10 @@ class Crowding:
     may_give: Bools
 
     def cost(self, beyond: Ints) -> float:
-        """What a layout costs. beyond: int64[g, n], as of this layout."""
+        """Return the cost of a layout.
+
+        beyond: int64[g, n], as of this layout.
+        """
         each = np.maximum(beyond, 0).sum(axis=1)
         return float(np.cumsum(each * self.price)[-1]) if len(self.price) else 0.0
 
@@ -59,7 +62,10 @@ class Crowding:
         return int(np.maximum(beyond[list(self.acting)], 0).sum())
 
     def concerns(self, rows: Ints) -> bool:
-        """Whether any of the rows is in one of the groups: of few searches many are."""
+        """True if any of the rows is in one of the groups.
+
+        In most searches few rows are.
+        """
         return bool((self.start[rows] < self.start[rows + 1]).any())
 
     def rows_acting(self) -> Ints:
@@ -69,7 +75,7 @@ class Crowding:
         return rows
 
     def members(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """Which of the rows each membership is of, its group, its count."""
+        """Return each membership's position in `rows`, its group and its count."""
         first, counts = self.start[rows], self.start[rows + 1] - self.start[rows]
         if (counts <= 1).all():
             at = counts.nonzero()[0]
@@ -80,7 +86,10 @@ class Crowding:
         return at, self.group[each], self.count[each]
 
     def prices(self, beyond: Ints, giver: int, rows: Ints, takers: Ints) -> Floats:
-        """What moving each row to each taker adds, float64[takers, rows]; below 0 = it spreads."""
+        """Return the cost that moving each row to each taker adds.
+
+        float64[takers, rows]; below 0 = it spreads.
+        """
         found = np.zeros((len(takers), len(rows)))
         at, group, count = self.members(rows)
         here = beyond[group, giver]
@@ -132,10 +141,10 @@ def crowding_of(
     acting: tuple[int, ...],
     may_give: Bools,
 ) -> Crowding | None:
-    """What the search is given; None where nobody has too much of anything.
+    """Return the groups for the search, None if no broker has too much of any.
 
     size: float64[n], capacity over mean capacity. acting: topics, by their number in `partitions`.
-    may_give: bool[n], who gives for their sake. O((bundles + partitions) log of them).
+    may_give: bool[n], brokers that give because of them. O((bundles + partitions) log of them).
     """
     bundles, brokers = snapshot.bundles, len(size)
     spaces = len(bundles.namespaces)
@@ -177,6 +186,6 @@ def crowding_of(
 
 
 def _part(total: Floats, share: Floats, least: Ints) -> Floats:
-    """What a broker should have at most of a group of so many."""
+    """Return the most that a broker should have of a group of that total."""
     part: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
     return part

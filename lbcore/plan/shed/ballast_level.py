@@ -2,12 +2,11 @@
 
 Decides the level that `ballast` measures brokers against. A broker whose largest bundle (or what
 may not move now) is above it keeps that, and one that is busy with something else takes nothing;
-the others share the rest. Part of the shed phase. Source: ours (water filling).
+the others share the rest. Part of the shed phase. The method is water filling.
 """
 
 import numpy as np
 
-from lbcore.plan.others import is_own
 from lbcore.plan.readings import Readings
 from lbcore.plan.shed.common import ShedView
 from lbcore.plan.snapshot import Bools, Floats
@@ -46,12 +45,12 @@ def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
 
 
 def _floor(view: ShedView, readings: Readings) -> Floats:
-    """What each broker can't give: its largest bundle, or all that may not move, float64[n].
+    """Return the load that each broker can't give, float64[n].
 
-    What other shards carry they give themselves, so it is sand like the rest.
+    Its largest bundle, or the sum of its bundles that may not move, whichever is more.
     """
     bundles, brokers = view.snapshot.bundles, len(readings.usage)
-    carried = np.where(is_own(bundles), readings.bundle, 0.0)
+    carried = readings.bundle
     largest = np.zeros(brokers + 1)
     np.maximum.at(largest, bundles.owner + 1, carried)
     fixed = np.where(bundles.can_move, 0.0, carried)

@@ -1,19 +1,19 @@
-"""What `ballast` makes small: uneven brokers, and the price of the moves against it. One number.
+"""Objective that `ballast` minimizes: uneven brokers plus the price of moves.
 
-Decides what a layout of bundles is worth; `ballast_search` looks for a better one. With L the fair
-level, a broker that counts c (its capacity over the mean capacity) costs
+Decides the value of a layout of bundles, as one number; `ballast_search` looks for a better one.
+With L the fair level, a broker that counts c (its capacity over the mean capacity) costs
 
-    c x (OVER x over^2 + UNDER x under^2)
+c x (OVER x over^2 + UNDER x under^2)
 
-over: how far its worst resource is above L, under: how far the cluster's busiest resource is below
-L on it, both in parts of L. A bundle that is not where it was costs its price. The unit is that of
-`over^2`: 1 is a broker of mean size at twice the level, by OVER. Source: ours; overshoot four times
-as dear as undershoot is Dicer's (16 and 4).
+over: how far its worst resource is above L. under: how far the cluster's busiest resource is below
+L on it. Both are in parts of L. A bundle that is not where it was costs its price. The unit is that
+of `over^2`: 1 is a broker of mean size at twice the level, by OVER. Overshoot four times as
+expensive as undershoot is Dicer's (16 and 4).
 
 Bits: elementwise arithmetic and sums in order only, so that every machine finds the same.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,9 +35,11 @@ class SearchProblem:
     int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's
     price for a part of the level is below it. level: points, above 0. can_move: bool[m].
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
-    whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
-    crowding: what belongs together, None = nothing that anybody has too much of. enough:
-    float64[n], points down to which a broker gives; None = as long as that helps.
+    whom the filters let have it. left: int64[m], the broker that each bundle left lately (it
+    returns dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing
+    that anybody has too much of. room: float64[n],
+    points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
+    shows that it counts for there, away from home; only where there is a room.
     """
 
     load: Floats
@@ -52,13 +54,17 @@ class SearchProblem:
     may_take: Bools
     row: Ints
     admits: Bools
-    left: dict[int, int] = field(default_factory=dict)
+    left: Ints | None = None
     crowding: Crowding | None = None
-    enough: Floats | None = None
+    room: Floats | None = None
+    growth: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
-    """What each broker costs. load: float64[..., n, r]; size: float64[n] or a number."""
+    """Return the cost of each broker.
+
+    load: float64[..., n, r]; size: float64[n] or a number.
+    """
     worst = load[..., 0]
     for resource in range(1, load.shape[-1]):  # of few, quicker than `max` along them
         worst = np.maximum(worst, load[..., resource])
@@ -94,17 +100,15 @@ def lower_bound(problem: SearchProblem) -> float:
     above = problem.load.max(axis=1) / problem.level - 1.0
     below = problem.load[:, 0] / problem.level - 1.0
     stays = broker_costs(problem.load, problem.size, problem.level) / problem.size
-    best = 0.0
-    for step in range(_DUALS + 1):
-        taken = problem.min_price * step / _DUALS
-        given = problem.min_price - taken
-        top, bottom = given / (2.0 * OVER), -taken / (2.0 * UNDER)
-        gives = OVER * top * top + given * (above - top)
-        takes = UNDER * bottom * bottom + taken * (bottom - below)
-        least = np.where(
-            problem.may_give & (above > top),
-            gives + np.where(below < bottom, takes, np.where(below < 0, UNDER * below * below, 0)),
-            np.where(problem.may_take & (below < bottom), takes, stays),
-        )
-        best = max(best, sequential_sum(problem.size * np.minimum(least, stays)))
-    return best
+    taken = problem.min_price * np.arange(_DUALS + 1)[:, np.newaxis] / _DUALS
+    given = problem.min_price - taken
+    top, bottom = given / (2.0 * OVER), -taken / (2.0 * UNDER)
+    gives = OVER * top * top + given * (above - top)
+    takes = UNDER * bottom * bottom + taken * (bottom - below)
+    least = np.where(
+        problem.may_give & (above > top),
+        gives + np.where(below < bottom, takes, np.where(below < 0, UNDER * below * below, 0)),
+        np.where(problem.may_take & (below < bottom), takes, stays),
+    )
+    sums = np.cumsum(problem.size * np.minimum(least, stays), axis=1)[:, -1]
+    return max(0.0, float(sums.max()))

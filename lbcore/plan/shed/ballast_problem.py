@@ -3,42 +3,43 @@
 Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
 readings of each resource: what it reports, and what its bundles carry (`plan.score`). It counts as
 far above the level as both say, and as far below as both say; where they disagree about the side,
-it stands at the level. Source: ours.
+it stands at the level.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
-from lbcore.plan.others import is_own
-from lbcore.plan.readings import Readings, readings_of
+from lbcore.config.splitting import Splitting
+from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.ballast_objective import SearchProblem
+from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
-from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions
+from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 from lbcore.signals.cost import Costs, Evidence
 
 _PERCENT = 100.0
-_RECENT_MS = 3_600_000
 MOVE_PRICE = 0.4
 """Of a broker's whole load: stops at MOVE_PRICE / (2 x OVER) above the level, 5 %."""
 TOPICS_PRICE, SESSIONS_PRICE = 0.05, 0.05
 """The same for a broker's topics and sessions; `BUNDLE_PRICE` for its bundles."""
 RECENT_PRICE = 2.0
-"""Added times its price for a bundle that moved just now, falling to 0 in an hour."""
+"""Added times its price for a bundle that moved just now, falling to 0 in the grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BallastRound:
-    """What a cycle looks at, n brokers.
+    """Data of one cycle, n brokers.
 
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
-    costs: as fitted, None = not known. state: with what was learnt.
+    costs: as fitted, None = not known. state: includes what was learnt. can_divide: bool[m].
     """
 
     view: ShedView
@@ -52,21 +53,23 @@ class BallastRound:
     load: Floats
     size: Floats
     weight: Floats
+    can_divide: Bools
 
     def whole_rows(self, is_full: Bools) -> Ints:
         """Bundles that no broker could carry and that can be divided, of brokers that are full."""
         bundles = self.view.snapshot.bundles
         share = self.level * float(self.readings.capacity.max())
-        is_whole = bundles.can_move & (self.readings.bundle > share) & (bundles.topics > 1)
+        is_whole = bundles.can_move & (self.readings.bundle > share) & self.can_divide
         rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
         return rows[is_full[bundles.owner[rows]]]
 
     def problem(
         self, is_full: Bools, is_left: Bools, partitions: Partitions, acting: tuple[int, ...]
     ) -> SearchProblem:
-        """What the search is given. bool[n]: whose counter lets it act; who is left alone.
+        """Return the input of the search.
 
-        acting: topics of the partitions that are too crowded.
+        is_full: bool[n], brokers with a counter that lets them act. is_left: bool[n], brokers that
+        are left alone. acting: topics of the partitions that are too crowded.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_full & (self.away < 0)).any())
@@ -93,29 +96,30 @@ class BallastRound:
             may_take=~self._resting(self.view.gave),
             row=row,
             admits=admits,
-            left=self._left(),
+            left=bundles.left,
             crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
-            enough=self._enough(),
+            room=self._room(),
+            growth=self.growth(),
         )
 
-    def _enough(self) -> Floats | None:
-        """Down to where each broker is relieved now: by its part of what it is above the level."""
-        gives = self.view.snapshot.gives
-        if gives is None:
+    def _room(self) -> Floats | None:
+        """Return the load that each broker may take while some broker is full.
+
+        Points of size 1; None = any load.
+        """
+        if not self.readings.is_full:
             return None
-        heat = self.load.max(axis=1)
-        enough: Floats = np.where(
-            gives < 1.0, heat - gives * np.maximum(heat - self.level, 0.0), -np.inf
-        )
-        return enough
+        room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
+        return room
 
-    def own_part(self) -> float:
-        """The part of all load that may be moved at all by this shard, 0..1."""
-        if self.view.snapshot.others is None:
-            return 1.0
-        total = sequential_sum(self.weight[:, 0])
-        own = self.weight[is_own(self.view.snapshot.bundles), 0]
-        return sequential_sum(own) / total if total > 0 else 1.0
+    def growth(self) -> Floats:
+        """Times what each bundle shows that it may come to on another broker, float64[m]."""
+        return np.append(self.broker_growth(), 1.0)[self.view.snapshot.bundles.owner]
+
+    def broker_growth(self) -> Floats:
+        """The same of the bundles of each broker, float64[n]."""
+        growth = growth_of(self.readings.usage, self.view.snapshot.brokers.demand)
+        return np.minimum(growth, grown(self.view, self.state, self.readings))
 
     def _resting(self, roles: frozenset[str]) -> Bools:
         """Brokers that had the other role a short while ago."""
@@ -123,7 +127,10 @@ class BallastRound:
         return np.array([name in roles for name in names], dtype=np.bool_)
 
     def _prices(self) -> Floats:
-        """What leaving costs each bundle: its parts of what a broker of mean size has."""
+        """Return the price of moving each bundle from its broker.
+
+        Based on the bundle's parts of what a broker of mean size has.
+        """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
 
         def part(values: Floats) -> Floats:
@@ -137,29 +144,51 @@ class BallastRound:
         price = price + BUNDLE_PRICE * part(np.ones(len(price)))
         if bundles.moved_ms is None:
             return np.asarray(price, dtype=np.float64)
-        age = np.clip((self.view.now_ms - bundles.moved_ms) / _RECENT_MS, 0.0, 1.0)
+        grace_ms = max(self.view.grace_ms, 1)
+        age = np.clip((self.view.now_ms - bundles.moved_ms) / grace_ms, 0.0, 1.0)
         return np.asarray(price * (1.0 + RECENT_PRICE * (1.0 - age)), dtype=np.float64)
-
-    def _left(self) -> dict[int, int]:
-        if not self.state.left:
-            return {}
-        names = self.view.snapshot.brokers.names
-        at = {name: index for index, name in enumerate(names)}
-        known = self.state.left
-        rows = self.view.snapshot.bundles.rows_of(known)
-        return {row: at[known[name]] for name, row in rows.items() if known[name] in at}
 
 
 _SLACK = 0.02
-"""Who is this part below the level may still give to somebody who is far below it."""
+"""Fraction of the level; a broker at most this far below it may still give.
+
+It gives only to a broker that is far below the level.
+"""
 
 
-def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> BallastRound:
-    """The round's readings. O(bundles + brokers log brokers)."""
+def learn_costs(view: ShedView, state: ShedState) -> ShedState:
+    """The state with what this cycle's reports tell of costs. O(bundles + brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
+    return replace(state, evidence=evidence.to_plain())
+
+
+def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, int]) -> Bools:
+    """Bundles that a split may divide, bool[m]. unsplittable: bundle → its topics when one failed.
+
+    O(bundles). What can't be divided has to move as it is, or its broker stays hot for ever.
+    """
+    bundles = snapshot.bundles
+    counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
+    is_open = counts[bundles.namespace] < config.max_namespace_bundles
+    found: Bools = is_open & (bundles.topics > 1) & config.enabled
+    if unsplittable:
+        known = (unsplittable.get(name, 0) for name in bundles.names)
+        found &= bundles.topics != np.fromiter(known, dtype=np.int64, count=len(found))
+    return found
+
+
+def round_of(
+    view: ShedView, state: ShedState, config: FairLevelConfig, can_divide: Bools | None = None
+) -> BallastRound:
+    """The round's readings. can_divide: None = all of two topics. O(bundles + n log n)."""
+    readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
+    evidence = Evidence.from_plain(state.evidence)
+    if view.part == 1.0:
+        evidence = learnt(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
+    readings = with_demand(readings, view.snapshot)
     level = max(fair_level(view, readings), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
@@ -180,4 +209,5 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Balla
         load=load,
         size=size,
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,
+        can_divide=view.snapshot.bundles.topics > 1 if can_divide is None else can_divide,
     )

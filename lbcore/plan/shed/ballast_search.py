@@ -1,10 +1,10 @@
 """The search of `ballast`: moves, and swaps where no move helps, until the budget of steps ends.
 
 Decides which bundle goes where, given what a layout costs (`ballast_objective`). Each step takes
-the broker that costs most and makes the one change of its bundles that lowers the objective most;
-a broker that nothing helps is left. It can be stopped after any step: every one makes it better.
-Deterministic: no clock and no chance; ties go to the earlier broker and bundle. Source: ours, after
-Rebalancer's local search (Meta) and CockroachDB's allocator.
+the broker that costs most and makes the one change of its bundles that lowers the objective most; a
+broker that nothing helps is left. It can be stopped after any step: every one makes it better.
+Deterministic: no clock and no chance; ties go to the earlier broker and bundle. After Rebalancer's
+local search (Meta) and CockroachDB's allocator.
 """
 
 from bisect import bisect_left, insort
@@ -26,7 +26,7 @@ EVERYBODY_MAX = 40
 """So many receivers are all looked at; of more, the TAKERS that have most room."""
 TAKERS, SWAPPERS = 8, 4
 SWAP_STEPS = 4
-"""What looking for a swap costs, in steps."""
+"""Cost of looking for a swap, in steps."""
 LEAST_GAIN = 1e-9
 RETURN_PRICE = 8.0
 """Times its price that a bundle costs which goes back to a broker that it left lately."""
@@ -40,7 +40,8 @@ class Found:
     taken. stopped: "done" = nothing helps any more, "steps" or "budget" = one of them ended.
     crowded: rows that move so that a topic's partitions are on more brokers. beyond: partitions
     that brokers have beyond their part of such topics, before and after; None = there is none.
-    too_crowded: rows with more partitions of such a topic than a broker should have.
+    too_crowded: rows with more partitions of such a topic than a broker should have. room: what is
+    left of `SearchProblem.room`.
     """
 
     moves: tuple[tuple[int, int], ...]
@@ -53,15 +54,16 @@ class Found:
     crowded: frozenset[int] = frozenset()
     too_crowded: tuple[int, ...] = ()
     beyond: tuple[int, int] | None = None
+    room: Floats | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Loads:
-    """What n brokers carry in the layout in the making, and what follows from it.
+    """Load of n brokers in the layout under construction, and derived values.
 
-    load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of who may give, -1 = it may
-    not, or nothing helps it. below: float64[n], the parts of the level that who may take is below
-    it. room: (load, broker) of those, sorted.
+    load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of brokers that may give; -1 =
+    it may not, or nothing helps it. below: float64[n], how far brokers that may take are below the
+    level, in parts of it. room: (load, broker) of those, sorted.
     """
 
     problem: SearchProblem
@@ -75,8 +77,6 @@ class _Loads:
     def of(cls, problem: SearchProblem) -> "_Loads":
         """As they are before the first move."""
         load, heat, is_giver = problem.load.copy(), problem.load.max(axis=1), problem.may_give
-        if problem.enough is not None:
-            is_giver = is_giver & (heat > problem.enough)
         takers = np.flatnonzero(problem.may_take).tolist()
         return cls(
             problem=problem,
@@ -103,7 +103,10 @@ class _Loads:
         self.heat[giver] = _CLOSED
 
     def emptiest(self, most: int, giver: int) -> Ints:
-        """Who may take, the emptiest first; all of a few."""
+        """Return the brokers that may take, the emptiest first.
+
+        All of them where there are few.
+        """
         if len(self.load) <= EVERYBODY_MAX:
             most = len(self.room)
         found = [broker for _, broker in self.room[: most + 1] if broker != giver]
@@ -119,8 +122,7 @@ class _Loads:
         for broker, old, new in zip(pair.tolist(), before.tolist(), after.tolist(), strict=True):
             heat = max(new)
             if problem.may_give[broker]:
-                is_enough = problem.enough is not None and heat <= problem.enough[broker]
-                self.heat[broker] = _CLOSED if is_enough else heat
+                self.heat[broker] = heat
             if problem.may_take[broker]:
                 self.below[broker] = 1.0 - new[0] / problem.level
                 del self.room[bisect_left(self.room, (max(old), broker))]
@@ -136,8 +138,7 @@ class _Search:
     """The layout in the making. rows: of each broker that was looked at, the bundles it may give.
 
     beyond: as `Crowding.beyond`. owner: of the bundles that have moved. left: points that may still
-    move. has_left: int64[m], the broker that each bundle left lately, -1 = none; None = none has.
-    is_open: no filter keeps anything from anybody.
+    move. is_open: no filter keeps anything from anybody. room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
@@ -145,9 +146,9 @@ class _Search:
     beyond: Ints
     steps_left: int
     left: float
-    has_left: Ints | None
     is_open: bool
     rows: dict[int, Ints]
+    room: Floats | None
     owner: dict[int, int] = field(default_factory=dict)
     crowded: set[int] = field(default_factory=set)
     too_crowded: set[int] = field(default_factory=set)
@@ -252,13 +253,13 @@ class _Search:
         return broker_costs(load, self.problem.size[broker], self.problem.level)
 
     def _bundles(self, broker: int) -> Ints:
-        """What it may give now, int64[k]."""
+        """Return the bundles that the broker may give now, int64[k]."""
         return self.rows.get(broker, _NOTHING)
 
     def _prices(self, giver: int, rows: Ints, takers: Ints) -> Floats:
-        """What each move adds to the objective; inf = it may not be made.
+        """Return what each move adds to the objective; inf = it may not be made.
 
-        float64[takers, rows], or [1, rows] where it is the same whoever takes.
+        float64[takers, rows], or [1, rows] where it is the same for every taker.
         """
         problem = self.problem
         home, leaving = problem.home[rows], problem.price[rows]
@@ -271,14 +272,23 @@ class _Search:
         if not is_at_home.all():
             is_home = home[np.newaxis] == takers[:, np.newaxis]
             price = np.where(is_home, -leaving, price)
-        if self.has_left is not None:
-            is_back = self.has_left[rows][np.newaxis] == takers[:, np.newaxis]
+        if problem.left is not None:
+            is_back = problem.left[rows][np.newaxis] == takers[:, np.newaxis]
             if is_home is not None:
                 is_back &= ~is_home
             price = price + np.where(is_back, RETURN_PRICE * leaving, 0.0)
+        if self.room is not None:
+            fits = self._claims(rows)[np.newaxis] <= self.room[takers][:, np.newaxis]
+            price = np.where(fits | (home[np.newaxis] == takers[:, np.newaxis]), price, np.inf)
         if problem.crowding is not None and problem.crowding.concerns(rows):
             price = price + problem.crowding.prices(self.beyond, giver, rows, takers)
         return price
+
+    def _claims(self, rows: Ints) -> Floats:
+        """Return the part of a broker's room that each bundle takes, away from home."""
+        problem = self.problem
+        claims: Floats = problem.weight[rows].max(axis=1)
+        return claims if problem.growth is None else claims * problem.growth[rows]
 
     def _carry(self, row: int, source: int, taker: int) -> None:
         problem = self.problem
@@ -291,6 +301,10 @@ class _Search:
             problem.crowding.carry(self.beyond, row, source, taker)
         home = int(problem.home[row])
         self.left -= float(weight.max()) * (int(source == home) - int(taker == home))
+        if self.room is not None:
+            claim = float(self._claims(np.array([row]))[0])
+            self.room[source] += claim if source != home else float(weight.max())
+            self.room[taker] -= claim if taker != home else float(weight.max())
         self.owner[row] = taker
 
 
@@ -318,8 +332,8 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
         steps_left=steps,
         left=budget,
-        has_left=_left_lately(problem),
         is_open=bool(problem.admits.all()),
+        room=None if problem.room is None else problem.room.copy(),
         rows={
             at: ordered[begin:end]
             for at, (begin, end) in enumerate(
@@ -344,6 +358,7 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         stopped=stopped,
         crowded=frozenset(found.crowded),
         too_crowded=tuple(sorted(found.too_crowded)),
+        room=found.room,
         beyond=(
             crowding.partitions_beyond(crowding.beyond),
             crowding.partitions_beyond(found.beyond),
@@ -351,11 +366,3 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         if crowding is not None and crowding.acting
         else None,
     )
-
-
-def _left_lately(problem: SearchProblem) -> Ints | None:
-    if not problem.left:
-        return None
-    left = np.full(len(problem.home), -1, dtype=np.int64)
-    left[list(problem.left)] = list(problem.left.values())
-    return left

@@ -1,4 +1,4 @@
-"""What the modular shedders share: their input, their answer, and how bundles are taken.
+"""Shared parts of the modular shedders: input, result, and selection of bundles.
 
 Decides which bundles of a chosen broker go, once a strategy has said how much must go. Source:
 Pulsar 4.0.8 OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder; grouping bundles by
@@ -27,22 +27,20 @@ MARGIN = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShedState:
-    """What shedding remembers from cycle to cycle; plain data, empty at the start.
+    """State of shedding between cycles; plain data, empty at the start.
 
-    ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker → hits in
-    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it. left,
-    left_ms: bundle → broker that ballast took it from, and when, of the last hour. evidence: what
-    ballast has learnt of costs, `signals.cost.Evidence`. tried: broker → when ballast last took
-    something from it its `usage` and `traffic`, and how many `rounds` in a row were in vain.
-    crowded: partitioned topic on too few brokers → rounds in a row in which ballast saw it so.
+    ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker →
+    consecutive hits (avg, multi_hit). destinations: bundle → broker that avg chose for it.
+    evidence: costs that ballast has learnt, `signals.cost.Evidence`. tried: broker → its `usage`
+    and `traffic` when ballast last took something from it, and the number of consecutive `rounds`
+    in vain. crowded: partitioned topic on too few brokers → consecutive rounds in which ballast saw
+    it so.
     """
 
     ema: Mapping[str, float] = field(default_factory=dict)
     hits_low: Mapping[str, int] = field(default_factory=dict)
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)
-    left_ms: Mapping[str, int] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
     tried: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     crowded: Mapping[str, int] = field(default_factory=dict)
@@ -62,13 +60,18 @@ class OwnerIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShedView:
-    """What a shedder looks at.
+    """Input of a shedder.
 
-    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. is_due: bool[n], whose hits and
-    averages may advance in this cycle. keys: what avg remembers a bundle's destination by, a text
-    a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
-    percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
-    row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
+    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. is_due: bool[n], brokers with
+    hits and averages that may advance in this cycle. keys: keys by which avg remembers a bundle's
+    destination, one text per bundle row. gave, took: brokers that keep that role for now. weighted:
+    float64[n, resources], percent times its weight; None = as reported. admitted: the brokers that
+    filters admit for a bundle: its row int64[m] of bool[rows, n]; None = every broker may have
+    every bundle. usage_lags: usages are not current. grace_ms: time after a move in which the price
+    of the next one falls to the usual.
+
+    part: share of the cluster's brokers. Below 1 it is one isolation group, whose search gets that
+    share of all steps. What all brokers teach is then already in the state.
     """
 
     snapshot: Snapshot
@@ -82,6 +85,8 @@ class ShedView:
     weighted: Floats | None = None
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
+    grace_ms: int = 0
+    part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +118,13 @@ class TooBig:
     """Bundles that no move can place and that are to be divided, k rows of the bundle table.
 
     excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
+    stays: bool[k], whose parts stay with the owner, as nobody knows what they come to elsewhere.
     """
 
     rows: Ints
     excess: Floats
     by_rate: bool
+    stays: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +190,9 @@ def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[
 
 
 def take_at_least(traffic: Floats, minimum: float) -> Bools:
-    """Which to take so that the taken traffic reaches `minimum`: the first, and on until it does.
+    """Return the leading rows to take so that their traffic reaches `minimum`.
 
-    traffic: descending. At least one is taken if there is any, overshoot is allowed.
+    traffic: descending. At least one is taken if there is any; overshoot is allowed.
     """
     before = np.cumsum(traffic) - 0.0
     is_taken = np.ones(len(traffic), dtype=np.bool_)
@@ -195,20 +202,10 @@ def take_at_least(traffic: Floats, minimum: float) -> Bools:
     return is_taken
 
 
-def is_part(traffic: Floats, part: float) -> Bools:
-    """The first ones, up to the one with which they reach a part of what is to go.
-
-    Worked: 5, 3, 1 and a part of 6: the first two. One at least; of more parties each takes its
-    heaviest so, and all together what one would have taken.
-    """
-    before: Floats = np.cumsum(traffic) - traffic
-    return np.asarray(before < max(part, np.finfo(np.float64).tiny), dtype=np.bool_)
-
-
 def take_within(traffic: Floats, budget: float) -> Bools:
-    """Which to take, each that still fits: 0 < traffic <= what is left of the budget.
+    """Return the rows to take, each one that still fits into the budget.
 
-    traffic: descending. O(taken x log k).
+    A row fits if 0 < traffic <= what is left of the budget. traffic: descending. O(taken x log k).
     """
     is_taken = np.zeros(len(traffic), dtype=np.bool_)
     falling = (-traffic).tolist()

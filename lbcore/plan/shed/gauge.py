@@ -1,8 +1,8 @@
-"""How far each broker is from shedding: the number that is judged, what it is held against, hits.
+"""Distance of each broker from shedding: judged number, thresholds and hits.
 
-Decides nothing. The shed phase makes one a cycle when it is traced; the decision log keeps the
-brokers that are near, so that "why is this one not relieved?" has numbers. Source: ours; the
-thresholds are those of the strategies beside it.
+The shed phase makes one per cycle when it is traced. The decision log keeps the brokers that are
+near, so that "why is this one not relieved?" has numbers. The thresholds are those of the
+strategies beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,18 +24,18 @@ NOBODY = -1
 class Level:
     """One way to act: the number reaches `threshold` in `needed` observations in a row.
 
-    threshold: in the measure's unit. hits: int64[n], in a row so far.
+    threshold: float64[n], each broker's, in the measure's unit. hits: int64[n], in a row so far.
     """
 
-    threshold: float
+    threshold: Floats
     needed: int
     hits: Ints
 
     def spread(self, original: Ints, brokers: int) -> "Level":
         """The level of all brokers; see `Gauge.spread`."""
-        hits = np.zeros(brokers, dtype=np.int64)
-        hits[original] = self.hits
-        return Level(threshold=self.threshold, needed=self.needed, hits=hits)
+        hits, threshold = np.zeros(brokers, dtype=np.int64), np.full(brokers, np.inf)
+        hits[original], threshold[original] = self.hits, self.threshold
+        return Level(threshold=threshold, needed=self.needed, hits=hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Gauge:
         """
         found = np.full(len(self.number), np.nan)
         for level in self.levels:
-            share = np.clip(self.number / max(level.threshold, 1e-9), 0.0, 1.0)
+            share = np.clip(self.number / np.maximum(level.threshold, 1e-9), 0.0, 1.0)
             found = np.fmax(found, share + level.hits / max(level.needed, 1))
         return np.where(np.isnan(self.number), np.nan, found)
 
@@ -81,8 +81,11 @@ class Gauge:
     def of(self, broker: int) -> Iterator[Mapping[str, float]]:
         """Each level's numbers for one broker."""
         for level in self.levels:
-            hits = int(level.hits[broker])
-            yield {"threshold": level.threshold, "hits": hits, "needed": level.needed}
+            yield {
+                "threshold": float(level.threshold[broker]),
+                "hits": int(level.hits[broker]),
+                "needed": level.needed,
+            }
 
 
 def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig) -> Gauge:
@@ -94,7 +97,7 @@ def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig)
         measure="deviation of all brokers' scores, in points",
         number=_at(load, 100.0 * state.load_std),
         partner=_partner_of_ends(load),
-        levels=(Level(threshold=100.0 * config.target_std, needed=needed, hits=hits),),
+        levels=(_level(100.0 * config.target_std, needed, hits),),
     )
 
 
@@ -109,7 +112,7 @@ def gauge_ballast(view: ShedView, shed: Shed, config: FairLevelConfig) -> Gauge:
         number=np.abs(shed.columns["deviation"]),
         partner=np.full(len(view.usage), NOBODY, dtype=np.int64),
         levels=tuple(
-            Level(threshold=threshold, needed=needed, hits=np.abs(_counts(view, hits)))
+            _level(threshold, needed, np.abs(_counts(view, hits)))
             for threshold, needed, hits in levels
         ),
     )
@@ -127,7 +130,7 @@ def gauge_avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     def level(hits: Mapping[str, int], threshold: float, needed: int) -> Level:
         own = _counts(view, hits)
         both = np.where(partner == NOBODY, own, np.maximum(own, own[partner]))
-        return Level(threshold=threshold, needed=needed, hits=both)
+        return _level(threshold, needed, both)
 
     return Gauge(
         measure="points of usage between it and its partner",
@@ -172,19 +175,19 @@ def _above(view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measur
     """Every broker against one number, at once or, with multi_hit, after hits in a row."""
     average, floor = measured.average, measured.floor
     nothing = np.zeros(len(measured.number), dtype=np.int64)
-    levels: tuple[Level, ...] = (Level(threshold=floor, needed=1, hits=nothing),)
+    levels: tuple[Level, ...] = (_level(floor, 1, nothing),)
     if config.multi_hit:
         low, high = config.multi_hit_low_percent, config.multi_hit_high_percent
         levels = (
-            Level(
-                threshold=max(floor, average + low),
-                needed=config.multi_hit_low_hits,
-                hits=_counts(view, shed.state.hits_low),
+            _level(
+                max(floor, average + low),
+                config.multi_hit_low_hits,
+                _counts(view, shed.state.hits_low),
             ),
-            Level(
-                threshold=max(floor, average + high),
-                needed=config.multi_hit_high_hits,
-                hits=_counts(view, shed.state.hits_high),
+            _level(
+                max(floor, average + high),
+                config.multi_hit_high_hits,
+                _counts(view, shed.state.hits_high),
             ),
         )
     nobody = np.full(len(measured.number), NOBODY, dtype=np.int64)
@@ -206,8 +209,13 @@ def gauge_uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
         measure=measure,
         number=_at(traffic, number),
         partner=_partner_of_ends(traffic),
-        levels=(Level(threshold=threshold, needed=needed, hits=hits),),
+        levels=(_level(threshold, needed, hits),),
     )
+
+
+def _level(threshold: float, needed: int, hits: Ints) -> Level:
+    """A level that is the same for all brokers."""
+    return Level(threshold=np.full(len(hits), threshold), needed=needed, hits=hits)
 
 
 def _counts(view: ShedView, hits: Mapping[str, int]) -> Ints:

@@ -1,8 +1,8 @@
 """Hits in a row against two thresholds: who has been too far from the average for long enough.
 
-Decides whether a strategy with `multi_hit` may act on a broker. Source: ours, after the multi-hit
-algorithm proposed with AvgShedder (Pulsar PIP-364), whose trial values are 10 points × 5 hits and
-40 points × 1 hit.
+Decides whether a strategy with `multi_hit` may act on a broker. After the multi-hit algorithm
+proposed with AvgShedder (Pulsar PIP-364), whose trial values are 10 points × 5 hits and 40 points ×
+1 hit.
 
 A broker's counter grows with each fresh observation beyond the threshold and is dropped by one
 within it; a broker sheds when it is above, and its own counter, or that of a broker below the
@@ -21,7 +21,10 @@ from lbcore.plan.snapshot import Bools, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """Who may act, and the counters before they are reset by acting. is_ready: bool[n]."""
+    """Brokers that may act, and the counters before acting resets them.
+
+    is_ready: bool[n].
+    """
 
     is_ready: Bools
     low: dict[str, int]

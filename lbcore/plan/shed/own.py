@@ -1,7 +1,7 @@
 """A strategy of the user's own in the shed phase: asked twice, and believed only if it makes sense.
 
 Decides what becomes of its answer: a wrong one, an error or two answers is a skip with a reason,
-the state as before; a destination that a policy forbids costs that move only. Source: ours.
+the state as before; a destination that a policy forbids costs that move only.
 """
 
 import json
@@ -15,8 +15,8 @@ import numpy as np
 
 from lbcore.config.own_strategy import OwnStrategy
 from lbcore.plan.decision import PlanState
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.shed.common import Selection, Shed, ShedView, throughput
 from lbcore.plan.shed.gauge import NOBODY, Gauge
@@ -34,7 +34,7 @@ STATE_BYTES_MAX = 1_000_000
 
 
 class _WrongAnswerError(ValueError):
-    """What is wrong with an answer, in a sentence."""
+    """Error in an answer of the strategy, described in one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,10 @@ def _refused(cycle: ShedCycle, reason: str, detail: str) -> tuple[Shed, PlanStat
 
 
 def _asked(own: OwnStrategy, cycle: ShedCycle) -> Any:
-    """What it answers; what it is given can't be changed, or is a copy."""
+    """Return the answer of the strategy.
+
+    Its arguments are read-only or copies.
+    """
     decide = own.decide
     if decide is None:
         raise ValueError("decide must be loaded, got None")
@@ -214,7 +217,7 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
 
 
 def _open_pairs(cycle: ShedCycle) -> Any:
-    """Whether policies and closed brokers admit a bundle on a broker."""
+    """Return a predicate: True if policies and closed brokers admit row on broker."""
     index = candidate_index(cycle.view.snapshot, cycle.view.usage, cycle.config.filters)
     return lambda row, broker: bool(index.verdicts[index.row[row], broker] == FilterVerdict.OK)
 

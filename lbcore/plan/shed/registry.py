@@ -1,11 +1,12 @@
 """The shedding strategies: one record each. A new one is its file, its record here, and its tests.
 
-Decides nothing. The shed phase runs what stands here; `ballast strategies`, docs/strategies.md, the
-checks of settings, simulations and metrics read it. Source: Pulsar 4.0.8's class names and rules;
-short names and advice are ours.
+The shed phase runs what stands here; `ballast strategies`, docs/strategies.md, the checks of
+settings, simulations and metrics read it. Source: Pulsar 4.0.8's class names and rules; short names
+and advice are ours.
 """
 
 from dataclasses import fields, replace
+from typing import Any
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.shedding import SheddingConfig
@@ -19,8 +20,11 @@ from lbcore.config.strategies import (
     UNIFORM,
 )
 from lbcore.config.transfer import TransferConfig
+from lbcore.plan.decision import PlanState
 from lbcore.plan.shed.avg import check_avg, shed_avg
 from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
+from lbcore.plan.shed.ballast_problem import divisible, learn_costs
+from lbcore.plan.shed.common import Shed
 from lbcore.plan.shed.gauge import (
     gauge_avg,
     gauge_ballast,
@@ -30,11 +34,24 @@ from lbcore.plan.shed.gauge import (
     gauge_usage,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
-from lbcore.plan.shed.strategy import Destinations, Shedding, modular, multi_hits
+from lbcore.plan.shed.strategy import (
+    Destinations,
+    Grouping,
+    ShedCycle,
+    Shedding,
+    modular,
+    multi_hits,
+)
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
 from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
 from lbcore.plan.strategy import SCORE_WEIGHTS, WEIGHTS, keys
+
+
+def _settings(declaring: Any) -> list[str]:
+    """The fields of a section that are settings, no constants."""
+    return [one.name for one in fields(declaring) if "setting" in one.metadata]
+
 
 _MULTI_HIT = keys(
     "shedding",
@@ -47,9 +64,10 @@ AVG_SHEDDER = Shedding(
     pulsar_class=SHEDDING[AVG],
     rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
     "a high threshold for enough cycles evens out its traffic, to the partner.",
-    use_when="The default: few moves, no overshoot, works at any load, fills new brokers.",
-    beware="who is hot says usage, what moves says traffic: usage that is not the bundles' own "
-    "(another process) keeps it busy with nothing to move",
+    use_when="Pulsar's AvgShedder is wanted as it is, without isolation policies.",
+    beware="Brokers are selected by usage, bundles by traffic: usage that is not the bundles' own "
+    "(another process) keeps it busy with nothing to move; under Pulsar's overlays it pairs "
+    "brokers of different isolation groups",
     settings=(
         *keys(
             "shedding",
@@ -59,7 +77,8 @@ AVG_SHEDDER = Shedding(
             "avg_high_hits",
             "max_unload_fraction",
             *_LEAST_MOVES,
-            "keep_destination",
+            "is_pulsar_exact",
+            "by_group",
         ),
         *WEIGHTS,
     ),
@@ -67,6 +86,7 @@ AVG_SHEDDER = Shedding(
     checks=(check_avg,),
     seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
     "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to foreign load",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_avg(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (config.shedding.avg_low_hits, config.shedding.avg_high_hits),
@@ -84,10 +104,16 @@ THRESHOLD_SHEDDER = Shedding(
     use_when="Pulsar's default until 2026; many similar brokers. Turn `multi_hit` on, or the "
     "lower boundary when brokers are added.",
     beware="smoothed scores lag behind, so Pulsar's rule unloads past the balance "
-    "(`shedding.adjust_load` cures it); a new empty broker among many full ones lifts nobody over "
-    "the threshold (`shedding.lower_boundary` cures it)",
+    "(`shedding.is_pulsar_exact` off cures it); a new empty broker among many full ones lifts "
+    "nobody over the threshold (`shedding.lower_boundary` cures it)",
     settings=(
-        *keys("shedding", "threshold_percent", "lower_boundary", "min_throughput_mib_per_s"),
+        *keys(
+            "shedding",
+            "threshold_percent",
+            "lower_boundary",
+            "min_throughput_mib_per_s",
+            "by_group",
+        ),
         "signals.history_weight",
         *WEIGHTS,
         *_MULTI_HIT,
@@ -97,6 +123,7 @@ THRESHOLD_SHEDDER = Shedding(
     "[cured](golden/pathologies/smoothed_scores_threshold_ours.txt); "
     "[G4 fails](golden/pathologies/G4_threshold.txt), "
     "[G4 cured](golden/pathologies/G4_threshold_lower_boundary.txt)",
+    grouping=Grouping.IF_SET,
     run=modular(
         lambda view, state, config: shed_threshold(
             view, state, config.shedding, config.signals.history_weight
@@ -115,9 +142,14 @@ OVERLOAD_SHEDDER = Shedding(
     "`multi_hit` on.",
     beware="knows no average: when all are overloaded, all shed for nothing "
     "(`shedding.multi_hit` cures it)",
-    settings=(*keys("shedding", "overloaded_threshold_percent"), *WEIGHTS, *_MULTI_HIT),
+    settings=(
+        *keys("shedding", "overloaded_threshold_percent", "by_group"),
+        *WEIGHTS,
+        *_MULTI_HIT,
+    ),
     checks=(check_overload,),
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_usage(
         cycle.view,
@@ -144,12 +176,14 @@ UNIFORM_SHEDDER = Shedding(
             "max_unload_fraction",
             "max_unload_bundles",
             *_LEAST_MOVES,
+            "by_group",
         ),
         *_MULTI_HIT,
     ),
     checks=(check_uniform,),
     seen_in="[G2](golden/pathologies/G2_uniform.txt), "
     "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
+    grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_uniform(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (multi_hits(config)[0],) * 2,
@@ -163,7 +197,10 @@ TRANSFER_SHEDDER = Shedding(
     use_when="Migrating from the extensible load manager, or a deviation is the goal.",
     beware="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
     "move",
-    settings=(*keys("transfer", *(one.name for one in fields(TransferConfig))), *SCORE_WEIGHTS),
+    settings=(
+        *keys("transfer", *_settings(TransferConfig)),
+        *SCORE_WEIGHTS,
+    ),
     seen_in="[cases](conformance/cases/transfer.jsonl)",
     run=run_transfer,
     gauge=lambda cycle, _shed: gauge_transfer(
@@ -176,26 +213,37 @@ TRANSFER_SHEDDER = Shedding(
     usual_placement=LEAST_RESOURCE_USAGE_WITH_WEIGHT,
 )
 
+
+def _run_ballast(cycle: ShedCycle) -> tuple[Shed, PlanState]:
+    config, state = cycle.config, cycle.state
+    can_divide = divisible(cycle.view.snapshot, config.splitting, state.split.unsplittable)
+    answer = shed_ballast(cycle.view, state.shed, config.fair_level, can_divide)
+    return answer, replace(state, shed=answer.state)
+
+
 BALLAST_SHEDDER = Shedding(
     name="ballast",
     rule="Everybody to the fair level, by [one objective](#what-ballast-makes-small): moves and "
     "exchanges that win more than they cost, within a budget a round; a bundle that nothing can "
     "place is divided.",
-    use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
-    "the same machines.",
-    beware="usage that traffic doesn't explain is relieved by nobody; [the league](league.md) "
-    "names what it is worse in",
-    settings=(*keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *WEIGHTS),
+    use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
+    "policies divide the cluster.",
+    beware="usage that traffic doesn't explain is relieved by nobody; "
+    "[the scoreboard](scoreboard.md) names what it is worse in",
+    settings=(*keys("fair_level", *_settings(FairLevelConfig)), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
-    run=modular(lambda view, state, config: shed_ballast(view, state, config.fair_level)),
+    grouping=Grouping.ALWAYS,
+    learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
+    run=_run_ballast,
     observe=lambda cycle: replace(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.fair_level)
     ),
     gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.fair_level),
     hits_needed=lambda config: (config.fair_level.low_hits, config.fair_level.high_hits),
     destinations=lambda _config: Destinations.KEPT,
+    prices_moves=True,
     usual_placement="ballast",
 )
 

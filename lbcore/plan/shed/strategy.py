@@ -1,7 +1,7 @@
 """The record of a shedding strategy, and what one is given: the contract of the shed phase.
 
-Decides nothing. A strategy of Pulsar's modular manager is a function of the view, its state and the
-configuration, which `modular` makes a `Run` of. Source: ours.
+A strategy of Pulsar's modular manager is a function of the view, its state and the configuration,
+which `modular` makes a `Run` of.
 """
 
 from collections.abc import Callable, Collection
@@ -18,7 +18,10 @@ from lbcore.plan.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShedCycle:
-    """What a strategy is given. view: brokers that take part; everyone: also those that drain."""
+    """Input of a strategy.
+
+    view: brokers that take part; everyone: also those that drain.
+    """
 
     view: ShedView
     state: PlanState
@@ -28,16 +31,28 @@ class ShedCycle:
 
 
 class Destinations(Enum):
-    """What becomes of the destinations that a strategy names.
+    """Treatment of the destinations that a strategy names.
 
-    OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: it has asked the
-    filters itself. UNSAID: bundles are unloaded without one, and whoever is asked first gets them.
+    OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: the strategy has asked
+    the filters itself. UNSAID: bundles are unloaded without a destination, and the broker that is
+    asked first gets them.
     """
 
     OPEN = "open"
     KEPT = "kept"
     SETTLED = "settled"
     UNSAID = "unsaid"
+
+
+class Grouping(Enum):
+    """Mode of running a strategy: by group (`plan.groups`) or over the whole cluster.
+
+    IF_SET: by group with `shedding.by_group`, which Pulsar's overlays switch off.
+    """
+
+    NEVER = "never"
+    IF_SET = "if_set"
+    ALWAYS = "always"
 
 
 Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
@@ -74,8 +89,10 @@ class Shedding(Strategy):
     run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
     because its next round isn't due → the state after it; None: it doesn't look. gauge: the cycle
     with the state after it and the answer → how near each broker is. hits_needed: low and high, in
-    a row. forget: what is left of its state when only these brokers are active. usual_placement:
-    taken beside it when nothing else is said.
+    a row. forget: what is left of its state when only these brokers are active. prices_moves: a
+    move soon after another costs it more, so the grace period forbids none. usual_placement:
+    taken beside it when nothing else is said. learn: the state with what reports of all brokers
+    tell, before group by group is asked. grouping: when it judges brokers within their group.
     """
 
     run: Run
@@ -84,7 +101,10 @@ class Shedding(Strategy):
     hits_needed: Callable[[PlanConfig], tuple[int, int]] = acts_at_once
     destinations: Callable[[PlanConfig], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
+    prices_moves: bool = False
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
+    learn: Callable[[ShedCycle], PlanState] | None = None
+    grouping: Grouping = Grouping.NEVER
 
 
 def modular(rule: Rule) -> Run:

@@ -1,32 +1,57 @@
-"""A snapshot without some brokers: those that drain take no part in balancing.
+"""Snapshots of some of the brokers, for which a strategy plans as for a cluster of its own.
 
-Decides nothing. The shed phase shows strategies the others and translates their indices back.
-Source: ours.
+The shed phase leaves draining brokers out, and asks group by group where policies divide the
+cluster (`plan.groups`). Indices are translated back to those of the whole snapshot.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lbcore.plan.snapshot import Bools, BrokerTable, Ints, Snapshot
+from lbcore.plan.shed.common import Selection
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Names, Partitions, Snapshot
+
+T = TypeVar("T", bound=np.generic)
+_NONE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
-    """The smaller snapshot, and each of its brokers' index in the larger one, int64[kept].
+    """The smaller snapshot, and where its brokers and bundles are in the larger one.
 
-    is_whole: nobody is left out, so that indices are the same in both.
+    original: int64[kept], each broker's index. rows: int64[kept], each bundle's row, None = all
+    bundles are there. is_whole: no broker is left out, so that indices are the same in both.
     """
 
     snapshot: Snapshot
     original: Ints
+    rows: Ints | None = None
     is_whole: bool = False
 
     def back(self, brokers: Ints) -> Ints:
         """Indices of the larger snapshot; -1 stays -1."""
-        padded: Ints = np.append(self.original, -1)
+        padded: Ints = np.append(self.original, _NONE)
         found: Ints = padded[brokers]
         return found
+
+    def selections(self, selections: Sequence[Selection]) -> tuple[Selection, ...]:
+        """The selections with the indices of the larger snapshot."""
+        if self.is_whole:
+            return tuple(selections)
+        pairs = np.array([(one.source, one.destination) for one in selections], dtype=np.int64)
+        found = self.back(pairs.reshape(-1, 2)).tolist()
+        return tuple(
+            replace(
+                one,
+                source=source,
+                destination=destination,
+                candidates=one.candidates if self.rows is None else self.rows[one.candidates],
+            )
+            for one, (source, destination) in zip(selections, found, strict=True)
+        )
 
 
 def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
@@ -34,19 +59,92 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
     kept = np.flatnonzero(~is_left_out)
     if len(kept) == len(is_left_out):
         return Subset(snapshot=snapshot, original=kept, is_whole=True)
-    number = np.full(len(is_left_out) + 1, -1, dtype=np.int64)
-    number[kept] = np.arange(len(kept))
-    bundles = snapshot.bundles
+    number, bundles = _numbers(kept, len(is_left_out)), snapshot.bundles
+    owner = number[bundles.owner]
+    left = None if bundles.left is None else number[bundles.left]
     return Subset(
         snapshot=replace(
             snapshot,
             brokers=_chosen(snapshot.brokers, kept),
-            bundles=replace(bundles, owner=number[bundles.owner]),
-            others=None if snapshot.others is None else snapshot.others[kept],
-            gives=None if snapshot.gives is None else snapshot.gives[kept],
+            bundles=replace(bundles, owner=owner, left=left),
         ),
         original=kept,
     )
+
+
+def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
+    """The snapshot of these brokers and these bundles, ascending, as a cluster of its own.
+
+    O(brokers + bundles), most of it for the bundles that are kept.
+    """
+    brokers = len(snapshot.brokers.names)
+    return Subset(
+        snapshot=replace(
+            snapshot,
+            brokers=_chosen(snapshot.brokers, kept),
+            bundles=_bundles(snapshot.bundles, rows, _numbers(kept, brokers)),
+            partitions=lambda: _partitions(snapshot, rows),
+        ),
+        original=kept,
+        rows=rows,
+    )
+
+
+def _numbers(kept: Ints, count: int) -> Ints:
+    """Each index's place among the kept ones, int64[count + 1], -1 = left out; the last is -1."""
+    number = np.full(count + 1, _NONE, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    return number
+
+
+def _partitions(snapshot: Snapshot, rows: Ints) -> Partitions:
+    whole = snapshot.partitions()
+    place = _numbers(rows, len(snapshot.bundles.names))[whole.rows]
+    is_kept = place >= 0
+    return Partitions(
+        rows=place[is_kept],
+        topic=whole.topic[is_kept],
+        count=whole.count[is_kept],
+        keys=whole.keys,
+    )
+
+
+def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
+    """The rows of the table. broker: int64[n + 1], each broker's new index."""
+    pin, avoid, left = (_at(one, rows) for one in (bundles.pin, bundles.avoid, bundles.left))
+    return BundleTable(
+        names=_names(cast("Names", bundles.names), rows),
+        namespaces=bundles.namespaces,
+        namespace=bundles.namespace[rows],
+        owner=broker[bundles.owner[rows]],
+        short=bundles.short[rows],
+        long=bundles.long[rows],
+        topics=bundles.topics[rows],
+        sessions=bundles.sessions[rows],
+        can_move=bundles.can_move[rows],
+        versions=bundles.versions[rows],
+        needs_owner=_at(bundles.needs_owner, rows),
+        avoid=None if avoid is None else broker[avoid],
+        is_load_known=_at(bundles.is_load_known, rows),
+        is_awaited=_at(bundles.is_awaited, rows),
+        pin=None if pin is None else broker[pin],
+        is_non_persistent=_at(bundles.is_non_persistent, rows),
+        is_held=_at(bundles.is_held, rows),
+        moved_ms=_at(bundles.moved_ms, rows),
+        left=None if left is None else broker[left],
+    )
+
+
+def _names(names: Names, rows: Ints) -> Names:
+    """The names of these rows, found by what all names are found by."""
+    place = _numbers(rows, len(names))
+    found, find = Names(map(names.__getitem__, rows.tolist())), names.find
+    found.find = lambda name: int(place[find(name)])
+    return found
+
+
+def _at(column: NDArray[T] | None, rows: Ints) -> NDArray[T] | None:
+    return None if column is None else column[rows]
 
 
 def _chosen(brokers: BrokerTable, kept: Ints) -> BrokerTable:
@@ -69,4 +167,5 @@ def _chosen(brokers: BrokerTable, kept: Ints) -> BrokerTable:
         is_flapping=None if brokers.is_flapping is None else brokers.is_flapping[kept],
         is_suspected=None if brokers.is_suspected is None else brokers.is_suspected[kept],
         room=None if brokers.room is None else brokers.room[kept],
+        demand=None if brokers.demand is None else brokers.demand[kept],
     )

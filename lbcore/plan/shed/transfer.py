@@ -101,7 +101,7 @@ class _Cycle:
             self._pair(most, least, reason)
 
     def wanted(self) -> Reason | None:
-        """Why something should move now, None when the cluster is balanced."""
+        """Return the reason to move something now, None if the cluster is balanced."""
         if self.stats.std > self.config.target_std:
             return Reason.OVERLOADED
         if self._is_underloaded():
@@ -177,7 +177,7 @@ class _Cycle:
         )
 
     def _returnable(self, broker: str) -> Sequence[TopBundle] | None:
-        """What may be swapped back, lightest first; None without a report."""
+        """Return the bundles to swap back, lightest first; None without a report."""
         lookup = self.view.lookup
         reported = lookup.top_bundles(broker)
         if reported is None or not self.config.check_swapped_back:

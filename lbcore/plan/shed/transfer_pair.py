@@ -33,7 +33,10 @@ class Pair:
 
 @dataclass(slots=True, kw_only=True)
 class Offload:
-    """What has been taken so far: bytes/s marked to leave, bytes/s gained back, the decisions."""
+    """Progress of an offload: the traffic taken so far, and the decisions.
+
+    marked: bytes/s marked to leave. gained: bytes/s gained back.
+    """
 
     marked: float = 0.0
     gained: float = 0.0
@@ -79,7 +82,7 @@ class PairMove:
         return offload
 
     def _refusal(self, top: TopBundle) -> TransferRefusal | None:
-        """Why this bundle can't leave the source, in Pulsar's order of questions."""
+        """Return the reason this bundle can't leave the source, in Pulsar's check order."""
         if not self.lookup.is_owner(top.bundle, self.pair.source):
             return TransferRefusal.NOT_OWNED
         if self.lookup.is_excluded(top.bundle):

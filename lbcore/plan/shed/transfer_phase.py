@@ -11,7 +11,7 @@ import numpy as np
 
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import PlanState
-from lbcore.plan.phases.eligible import candidate_index
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.shed.common import Selection, Shed, ShedState, ShedView, throughput
 from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer import find_transfers
@@ -76,7 +76,10 @@ def shed_by_transfer(
 
 
 def _is_reported(view: ShedView) -> bool:
-    """Whether the spread is a fresh observation: the hottest or the coldest broker reported."""
+    """True if the spread is a fresh observation.
+
+    It is when the hottest or the coldest broker reported.
+    """
     load = view.snapshot.brokers.weighted_max_ema
     if not len(load):
         return True

@@ -78,7 +78,11 @@ def survey(
 def _is_cooling_down(
     view: TransferView, is_fresh: Bools, remaining: dict[str, int], config: TransferConfig
 ) -> bool:
-    """Whether a broker is; those found, in store order, to be long enough past are removed."""
+    """True if a broker is cooling down.
+
+    Removes brokers whose cool-down has passed, in store order, up to the first that is cooling
+    down.
+    """
     if not remaining:
         return False
     index = {name: at for at, name in enumerate(view.names) if name in remaining}

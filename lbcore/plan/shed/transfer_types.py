@@ -1,7 +1,7 @@
-"""What the transfer shedder sees, remembers and answers.
+"""Input, state and results of the transfer shedder.
 
-Decides nothing. Made by the planner and by tests, read by `transfer`, `transfer_stats` and
-`transfer_pair`. Source: Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
+Made by the planner and by tests, read by `transfer`, `transfer_stats` and `transfer_pair`. Source:
+Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -13,7 +13,7 @@ from lbcore.plan.snapshot import Floats, Ints
 
 
 class Label(str, Enum):
-    """What became of a decision; the value is Pulsar's metric label."""
+    """Outcome of a decision; the value is Pulsar's metric label."""
 
     SUCCESS = "Success"
     SKIP = "Skip"
@@ -21,7 +21,10 @@ class Label(str, Enum):
 
 
 class Reason(str, Enum):
-    """Why a bundle moves, or why a cycle moves none; the value is Pulsar's metric label."""
+    """Reason that a bundle moves, or that a cycle moves none.
+
+    The value is Pulsar's metric label.
+    """
 
     OVERLOADED = "Overloaded"
     UNDERLOADED = "Underloaded"
@@ -36,7 +39,7 @@ class Reason(str, Enum):
 
 
 class TransferRefusal(str, Enum):
-    """Why a reported bundle was not taken from a broker."""
+    """Reason that a reported bundle was not taken from a broker."""
 
     NOT_OWNED = "not_owned"
     EXCLUDED_NAMESPACE = "excluded_namespace"
@@ -56,26 +59,29 @@ class TopBundle:
 
 
 class BundleLookup(Protocol):
-    """What the shedder asks about single bundles; only those of visited brokers are asked for."""
+    """Lookup of single bundles for the shedder.
+
+    Only bundles of visited brokers are looked up.
+    """
 
     def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
         """The broker's top-k report, lightest first; None without a report."""
         ...
 
     def is_owner(self, bundle: str, broker: str) -> bool:
-        """Whether the ownership records name the broker."""
+        """True if the ownership records name the broker."""
         ...
 
     def is_excluded(self, bundle: str) -> bool:
-        """Whether the bundle's namespace is excluded from shedding."""
+        """True if the bundle's namespace is excluded from shedding."""
         ...
 
     def is_recently_unloaded(self, bundle: str) -> bool:
-        """Whether the bundle moved within the grace period."""
+        """True if the bundle moved within the grace period."""
         ...
 
     def has_policy(self, bundle: str) -> bool:
-        """Whether its namespace has an isolation policy or an anti-affinity group."""
+        """True if its namespace has an isolation policy or an anti-affinity group."""
         ...
 
     def candidates(self, bundle: str) -> Container[str] | None:
@@ -103,7 +109,7 @@ class TransferView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferState:
-    """What goes from cycle to cycle.
+    """State of the transfer shedder between cycles.
 
     hits: consecutive cycles that wanted to shed. counter: "Label/Reason" → cycles.
     load_avg, load_std: last published statistics. unloaded_brokers: broker → time its last unload
@@ -144,7 +150,7 @@ class TransferDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTrace:
-    """What one pair of brokers came to.
+    """Result for one pair of brokers.
 
     target, marked, gained: bytes/s to offload, taken, and swapped back. std_after: predicted.
     refused: bundles not taken, in the order seen.

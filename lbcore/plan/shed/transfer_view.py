@@ -1,8 +1,8 @@
 """The planner's snapshot as the transfer shedder sees it.
 
-Decides nothing; makes each visited broker's top list and asks the filters about its bundles, only
-when the shedder asks. Used by the plan's shed phase when the strategy is `transfer`. Source: Pulsar
-4.0.8 TopBundleLoadDataReporter, TopKBundles, TransferShedder.isTransferable.
+Makes each visited broker's top list and asks the filters about its bundles, only when the shedder
+asks. Used by the plan's shed phase when the strategy is `transfer`. Source: Pulsar 4.0.8
+TopBundleLoadDataReporter, TopKBundles, TransferShedder.isTransferable.
 """
 
 from collections.abc import Container, Sequence
@@ -24,7 +24,10 @@ TOPICS, SESSIONS = 4, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopLists:
-    """How top lists are made. limit: bundles a list. with_policies: also those with policies."""
+    """Options of top lists.
+
+    limit: bundles per list. with_policies: also bundles with policies.
+    """
 
     limit: int
     with_policies: bool
@@ -105,16 +108,19 @@ class SnapshotLookup:
         return False
 
     def is_recently_unloaded(self, bundle: str) -> bool:
-        """Whether anything forbids a move: cool-down, pin, flight, excluded namespace."""
+        """True if anything forbids a move of the bundle.
+
+        Cool-down, pin, move in flight, or excluded namespace.
+        """
         return not self.snapshot.bundles.can_move[self.rows[bundle]]
 
     def has_policy(self, bundle: str) -> bool:
-        """Whether its namespace has an isolation policy or an anti-affinity group."""
+        """True if its namespace has an isolation policy or an anti-affinity group."""
         namespace = self.snapshot.bundles.namespace[self.rows[bundle]]
         return bool(self.pipeline.index.has_policy[namespace])
 
     def candidates(self, bundle: str) -> Container[str] | None:
-        """Who passes the extensible manager's filters; None when one failed."""
+        """Return the brokers that pass the extensible manager's filters; None on failure."""
         narrowed = self.pipeline.candidates(FilterQuestion(bundle=self.rows[bundle]))
         if narrowed.is_failed:
             return None

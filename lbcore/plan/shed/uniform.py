@@ -128,7 +128,10 @@ def _ratio(dividend: float, divisor: float) -> float:
 
 
 def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
-    """Which bundles go. traffic: descending, not negative; cap: bundles at most, -1 = no cap."""
+    """Return the bundles to take.
+
+    traffic: descending, not negative; cap: bundles at most, -1 = no cap.
+    """
     is_taken = np.zeros(len(traffic), dtype=np.bool_)
     falling = (-traffic).tolist()
     at = taken = 0
@@ -155,7 +158,10 @@ def _wrapped(value: int) -> int:
 def _gate(
     view: ShedView, state: ShedState, values: Floats, config: SheddingConfig
 ) -> tuple[Bools, ShedState]:
-    """Who may act. With multi_hit: who is far enough above the mean traffic, for long enough."""
+    """Return the brokers that may act, and the new state.
+
+    With multi_hit: those far enough above the mean traffic, for long enough.
+    """
     if not config.multi_hit or not len(values):
         return np.ones(len(values), dtype=np.bool_), state
     mean = sequential_sum(values) / len(values)

@@ -1,1 +1,1 @@
-"""Which bundles are divided, and at which hashes."""
+"""Splitting: the bundles to be divided, and the hashes at which they are cut."""

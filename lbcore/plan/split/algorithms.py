@@ -1,7 +1,7 @@
-"""Where a bundle is cut: the boundaries that each algorithm proposes for it.
+"""Boundaries that each split algorithm proposes for a bundle.
 
-Decides positions only; whether to split is `decide`'s or the operator's business, and what a split
-of the namespace's set gives is `model.bundles`'. Sorted inner boundaries, or None for "no split".
+Decides positions only. `decide` or the operator decides whether to split; `model.bundles` decides
+the result of a split in the namespace's set. Sorted inner boundaries, or None for "no split".
 Source: Pulsar 4.0.8, the classes of NamespaceBundleSplitAlgorithm; more than two parts are ours.
 """
 
@@ -42,7 +42,7 @@ class MissingPositionsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLoads:
-    """What is known of the topics in a bundle, k rows in any order.
+    """Known load of the topics in a bundle, k rows in any order.
 
     hashes: int64[k], 0 .. 0xffffffff. msg_rate, throughput: float64[k], in and out together, msg/s
     and bytes/s; 0 for a topic without statistics.
@@ -194,8 +194,8 @@ def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
 
     hashes: int64[k], any order; weights: float64[k], positive. Each boundary lies between two
     different hashes, above the lower one; there are fewer than parts-1 where one topic outweighs a
-    part, none with a single hash. O(k log k). Source: ours; used where flow_or_qps would make more
-    parts than allowed, and where another algorithm would leave a part without topics.
+    part, none with a single hash. O(k log k). Used where flow_or_qps would make more parts than
+    allowed, and where another algorithm would leave a part without topics.
     """
     places, inverse = np.unique(hashes, return_inverse=True)
     if len(places) < 2:  # noqa: PLR2004 one hash can't be divided

@@ -1,8 +1,8 @@
 """The boundaries of one automatic split: the algorithm's, made to divide what must be divided.
 
 Decides where one bundle is cut and into how many, or why it can't be; not whether it should be.
-Called by `decide` for the few bundles that reached their hit count. Source: ours, over the
-algorithms of Pulsar 4.0.8.
+Called by `decide` for the few bundles that reached their hit count. Over the algorithms of Pulsar
+4.0.8.
 """
 
 import math
@@ -50,7 +50,10 @@ class CutRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeCut:
-    """Where to cut. boundaries: ascending, strictly inside; is_adjusted: see SplitDecision."""
+    """Cut of a bundle range.
+
+    boundaries: ascending, strictly inside; is_adjusted: see SplitDecision.
+    """
 
     algorithm: SplitAlgorithm
     boundaries: Boundaries
@@ -58,7 +61,7 @@ class RangeCut:
 
 
 def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
-    """Where the bundle is cut, or the verdict that says why it is not.
+    """Return the cut of the bundle, or the verdict that tells why there is none.
 
     As many parts as the excess, rounded up, at most `max_parts`; flow_or_qps_equally_divide as many
     as it makes. With `require_division`, each part has at least one of the topics that count.

@@ -3,7 +3,7 @@
 Decides the splits; not who gets the children (placement does), nor how a split is carried out (the
 ownership protocol does). Runs after shedding and before placement. A bundle must be over one of
 four limits in more fresh observations in a row than a threshold, owned, at rest, and divisible; the
-worst go first. Source: ours; limits, hit counts and caps as in Pulsar 4.0.8's
+worst go first. Limits, hit counts and caps as in Pulsar 4.0.8's
 DefaultNamespaceBundleSplitStrategyImpl, which tests/conformance/reference follows to the letter.
 """
 
@@ -163,7 +163,7 @@ def _still_pending(bundles: BundleTable, state: SplitState, blocked: Bools) -> d
 
 @dataclass(slots=True, kw_only=True)
 class _Cycle:
-    """What one call of `decide_splits` fills in, row by row of `over`."""
+    """Results of one call of `decide_splits`, filled in row by row of `over`."""
 
     snapshot: Snapshot
     config: Splitting
@@ -226,7 +226,10 @@ def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
 
 
 def _rooms(cycle: _Cycle) -> Ints:
-    """How many bundles more each namespace may have, int64[namespaces]; splits under way count."""
+    """Return the number of bundles each namespace may still get, int64[namespaces].
+
+    Splits in progress count.
+    """
     bundles = cycle.snapshot.bundles
     counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
     if cycle.pending:

@@ -1,8 +1,8 @@
-"""What a split decision is, and why one was taken or not.
+"""Split decisions, and the reasons for or against a split.
 
-Decides nothing; `decide` makes these values, the planner turns them into ownership transitions and
-rows. The enums' values are also the labels of metrics. Source: Pulsar 4.0.8, SplitDecision and
-SplitCounter; SplitVerdict is ours.
+`decide` makes these values, the planner turns them into ownership transitions and rows. The enums'
+values are also the labels of metrics. Source: Pulsar 4.0.8, SplitDecision and SplitCounter;
+SplitVerdict is ours.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class SplitReason(Enum):
-    """Which limit a bundle is over, or who asked, by Pulsar's names."""
+    """Limit that a bundle exceeds, or the requester, by Pulsar's names."""
 
     TOPICS = "Topics"
     SESSIONS = "Sessions"
@@ -41,11 +41,11 @@ LIMIT_REASONS = (
 """The limits in the order in which the first that is exceeded gives the reason."""
 
 REASONS = (*LIMIT_REASONS, SplitReason.FAIR_SHARE)
-"""Why an automatic split is wanted; the last one is ours (`fair_share`)."""
+"""Reasons for automatic splits; the last one is ours (`fair_share`)."""
 
 
 class SplitVerdict(Enum):
-    """What became of a bundle over a limit."""
+    """Outcome for a bundle over a limit."""
 
     SPLIT = "split"
     HIT_COUNT = "hit_count"
@@ -94,10 +94,10 @@ class SplitDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitState:
-    """What the split phase remembers between cycles.
+    """State of the split phase between cycles.
 
-    hits: bundle -> fresh observations over a limit in a row. unsplittable: bundle -> its number of
-    topics when no boundary could divide it; others are tried before it until that changes.
+    hits: bundle -> consecutive fresh observations over a limit. unsplittable: bundle -> its number
+    of topics when no boundary could divide it; others are tried before it until that changes.
     pending: bundle being split -> bundles that its namespace will have more afterwards.
     """
 
@@ -125,11 +125,11 @@ class SplitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTrace:
-    """What the split phase saw of every bundle over a limit: k rows, by BundleTable index.
+    """Verdicts of the split phase on every bundle over a limit.
 
-    bundle: int64[k], index; reason: int64[k], index in REASONS; excess: float64[k], highest
-    value / limit; hits: int64[k], after this cycle's observation; verdict: int64[k], index in
-    VERDICTS.
+    k rows, by BundleTable index. bundle: int64[k], index; reason: int64[k], index in REASONS;
+    excess: float64[k], highest value / limit; hits: int64[k], after this cycle's observation;
+    verdict: int64[k], index in VERDICTS.
     """
 
     bundle: Ints
@@ -144,7 +144,7 @@ class SplitTrace:
         return tuple(self.bundle[np.isin(self.verdict, codes)].tolist())
 
     def counts(self) -> dict[SplitVerdict, int]:
-        """How many bundles got each verdict; verdicts that none got are left out."""
+        """Return the number of bundles per verdict; verdicts without bundles are left out."""
         sums = np.bincount(self.verdict, minlength=len(VERDICTS))
         return {verdict: int(n) for verdict, n in zip(VERDICTS, sums, strict=True) if n}
 

@@ -2,7 +2,7 @@
 
 Decides the splits that `ballast` asks for, because no move can place these bundles; where they are
 cut is `boundaries`'. Part of the plan's split phase, after the limits' own splits. The shed phase
-has counted the hits already. Source: ours, after Slicer, which splits what is twice the mean.
+has counted the hits already. After Slicer, which splits what is twice the mean.
 """
 
 from dataclasses import replace
@@ -66,7 +66,7 @@ def divide_too_big(
 
 
 def _room(snapshot: Snapshot, row: int, pending: dict[str, int], config: Splitting) -> int:
-    """How many bundles more its namespace may have."""
+    """Return the number of bundles that its namespace may still get."""
     bundles = snapshot.bundles
     namespace = int(bundles.namespace[row])
     count = int(np.count_nonzero(bundles.namespace == namespace))
@@ -80,6 +80,7 @@ def _divide(
 ) -> SplitDecision | SplitVerdict:
     """at: of `too_big`'s rows; room: bundles more that its namespace may have."""
     row, excess = int(too_big.rows[at]), float(too_big.excess[at])
+    stays = too_big.stays is not None and bool(too_big.stays[at])
     bundles = snapshot.bundles
     if bundles.topics[row] <= 1:
         return SplitVerdict.SINGLE_TOPIC
@@ -108,7 +109,7 @@ def _divide(
         boundaries=cut.boundaries,
         children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
         is_adjusted=cut.is_adjusted,
-        place_children=config.auto_unload_split_bundles,
+        place_children=config.auto_unload_split_bundles and not stays,
         hits=config.hit_count_threshold + 1,
         excess=excess,
     )

@@ -1,8 +1,7 @@
 """The split rules and algorithms by name, each with its rule in one line.
 
-Decides nothing; `ballast strategies` and the documentation list them. The job runs the first rule,
-the others are Pulsar's, to compare it with. Source: Pulsar 4.0.8's class names; the short names are
-ours.
+`ballast strategies` and the documentation list them. The job runs the first rule, the others are
+Pulsar's, to compare it with. Source: Pulsar 4.0.8's class names; the short names are ours.
 """
 
 from dataclasses import dataclass

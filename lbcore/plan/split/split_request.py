@@ -1,8 +1,8 @@
-"""Where a split that somebody asks for cuts its bundle, or a sentence that says why it can't.
+"""Cut of a requested split, or a sentence that tells why it is refused.
 
-Decides positions only; that the bundle can be split now, and how many children may be without
-topics, the handler of the command says. Source: Pulsar 4.0.8 NamespaceService.getSplitBoundary;
-more than two parts are ours.
+Decides positions only. The command's handler decides if the bundle can be split now, and how many
+children may be without topics. Source: Pulsar 4.0.8 NamespaceService.getSplitBoundary; more than
+two parts are ours.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Virtual time: a timetable of what happens when.
 
-Decides only the order: by time, then by the order in which things were put down. Source: ours.
+Decides only the order: by time, then by the order in which things were put down.
 """
 
 import heapq
@@ -15,7 +15,7 @@ START_MS = 1_700_000_039_000
 
 
 class Clock:
-    """Where virtual time stands, and what comes."""
+    """Virtual time and the queue of scheduled actions."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS

@@ -1,7 +1,7 @@
-"""Who really serves which topic, at every moment: outages, doubles, true load.
+"""Actual server of each topic over time: outages, double service, true load.
 
-Decides nothing; brokers tell it what they open and close, whatever the records say. Everything is
-kept a topic, so bundles may be split in between. Source: ours.
+Brokers report what they open and close, whatever the records say. All state is kept per topic, so
+bundles may be split in between.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,11 @@ class Outage:
 
 
 class Coverage:
-    """Which broker serves each topic. rates: what the topics carry, as it was seen last."""
+    """Broker that serves each topic.
+
+    rates: of the topics, msg/s, as last seen. version: counts the bundles that were opened and
+    closed.
+    """
 
     def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
         self._layout = layout
@@ -45,6 +49,7 @@ class Coverage:
         self._served: dict[str, int] = {}
         self._edges: Ints | None = None
         self.rates: Floats = np.zeros(topics)
+        self.version = 0
         self.unserved = topics
         self.outages: list[Outage] = []
         self.doubles: list[tuple[int, str]] = []
@@ -54,12 +59,18 @@ class Coverage:
 
     @property
     def topics(self) -> int:
-        """How many there are."""
+        """Number of topics."""
         return len(self._server)
+
+    @property
+    def server(self) -> NDArray[np.int32]:
+        """int32[topics]: the broker that serves each, or NOBODY."""
+        return self._server
 
     def open(self, bundle: str, broker: int) -> None:
         """A running broker serves the bundle from now on."""
-        first, last = self._place(bundle)
+        self.version += 1
+        first, last = self.rows_of(bundle)
         part = self._server[first:last]
         if np.any((part != NOBODY) & (part != broker)):
             self.doubles.append((self._clock.scenario_ms, bundle))
@@ -74,7 +85,8 @@ class Coverage:
 
     def close(self, bundle: str, broker: int) -> None:
         """The broker serves the bundle no more: it closed it, stands still or is gone."""
-        first, last = self._place(bundle)
+        self.version += 1
+        first, last = self.rows_of(bundle)
         part = self._server[first:last]
         is_own = part == broker
         self._served[bundle] = self._served.get(bundle, 0) - 1
@@ -94,14 +106,6 @@ class Coverage:
         for bundle in sorted(bundles):
             self.close(bundle, broker)
 
-    def server_of(self, bundle: str) -> int:
-        """The broker that serves all of the bundle, NOBODY if there is none."""
-        first, last = self._place(bundle)
-        part = self._server[first:last]
-        if first == last:
-            return NOBODY
-        return int(part[0]) if np.all(part == part[0]) else NOBODY
-
     def loads(self, brokers: int) -> Floats:
         """float64[brokers]: what each serves, msg/s in + out."""
         is_served = self._server != NOBODY
@@ -109,13 +113,16 @@ class Coverage:
         return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
 
     def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
-        """What a bundle's topics carry, msg/s in + out, whoever serves them. rates: None = ours."""
-        first, last = self._place(bundle)
+        """Return the rate of a bundle's topics, msg/s in + out, whoever serves them.
+
+        rates: rates of the topics, None = those of this coverage.
+        """
+        first, last = self.rows_of(bundle)
         own = (self.rates if rates is None else rates)[first:last]
         return float(np.cumsum(own)[-1]) if first < last else 0.0
 
     def hottest_bundle(self) -> float:
-        """What the hottest of the bundles that are served carries, msg/s in + out."""
+        """Return the rate of the hottest served bundle, msg/s in + out."""
         if self._edges is None:
             places = sorted(self._places[name] for name in self._served)
             self._edges = np.array(places, dtype=np.int64).reshape(-1, 2)
@@ -129,17 +136,8 @@ class Coverage:
         is_open = (self._server == NOBODY) & (self._since != _NEVER)
         return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
 
-    def hottest_of(self, brokers: int) -> Floats:
-        """float64[brokers]: what the hottest bundle of each carries, msg/s in + out."""
-        found = np.zeros(brokers)
-        for bundle, rate in self.bundle_rates().items():
-            server = self.server_of(bundle)
-            if server != NOBODY:
-                found[server] = max(found[server], rate)
-        return found
-
     def bundle_rates(self) -> dict[str, float]:
-        """What each bundle that is served carries, msg/s in + out."""
+        """Return the rate of each served bundle, msg/s in + out."""
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
         places = {name: self._places[name] for name in sorted(self._served)}
         return {name: float(sums[last] - sums[first]) for name, (first, last) in places.items()}
@@ -151,7 +149,7 @@ class Coverage:
 
     def _shadow(self, bundle: str, broker: int, first: int) -> None:
         """The others serve on in the new one's shadow: what it closes is theirs again."""
-        part = self._server[first : self._place(bundle)[1]]
+        part = self._server[first : self.rows_of(bundle)[1]]
         others = sorted(set(part.tolist()) - {NOBODY, broker})
         for other in others:
             self._shadows.append((other, set((first + np.flatnonzero(part == other)).tolist())))
@@ -201,7 +199,7 @@ class Coverage:
         else:
             self.changes.append((now_ms, self.unserved))
 
-    def _place(self, bundle: str) -> tuple[int, int]:
+    def rows_of(self, bundle: str) -> tuple[int, int]:
         """First row and the one after the last of a bundle's topics."""
         place = self._places.get(bundle)
         if place is None:

@@ -1,8 +1,7 @@
 """Dice: a seeded stream of numbers for the simulator's chances and delays.
 
-Decides nothing. Pure integer arithmetic, so the same seed throws the same everywhere; `load_noise`
-is for numbers that must not depend on how many were drawn before. Source: splitmix64 (Steele, Lea,
-Flood 2014).
+Pure integer arithmetic, so the same seed throws the same everywhere; `load_noise` is for numbers
+that must not depend on how many were drawn before. Source: splitmix64 (Steele, Lea, Flood 2014).
 """
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -27,7 +26,10 @@ class Dice:
         return (_mixed(self._state) >> 11) / (1 << 53)
 
     def happens(self, chance: float) -> bool:
-        """Whether something of this chance happens; throws only when that is open."""
+        """True if an event of this chance happens.
+
+        Draws a number only if the chance is neither 0 nor 1.
+        """
         return chance > 0.0 and (chance >= 1.0 or self.throw() < chance)
 
     def between(self, shortest: int, longest: int) -> int:

@@ -2,8 +2,8 @@
 
 Decides what follows what: brokers start, a batch each trigger, its records reach brokers a moment
 later, things happen when the scenario says, true load is sampled. Who owns what the Machines
-decide: scorers, balancer, agents and planner are those of production. Source: ours; that a
-simulator calls the production allocator is CockroachDB's asim.
+decide: scorers, balancer, agents and planner are those of production. That a simulator calls the
+production allocator is CockroachDB's asim.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
 from lbcore.sim.engine.recorder import Recorder, Sample
+from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
 from lbcore.wire.messages import Command
@@ -38,7 +39,10 @@ _PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run came to. is_cut: it was given up before its end, and its scenario is as short."""
+    """Result of a run.
+
+    is_cut: the run was stopped before its end, and its scenario is as short.
+    """
 
     scenario: Scenario
     config: Config
@@ -49,41 +53,19 @@ class Run:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What the shards of one cluster share: time, chance, load, and who serves what."""
-
-    clock: Clock
-    dice: Dice
-    traffic: Traffic
-    coverage: Coverage
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> "World":
-        """The world of a scenario, before its start."""
-        clock, traffic = Clock(), Traffic(scenario)
-        coverage = Coverage(traffic.layout, traffic.topics, clock)
-        return cls(clock=clock, dice=Dice(scenario.seed), traffic=traffic, coverage=coverage)
-
-
 class Engine:
-    """A scenario's cluster, or a shard of it: the namespaces of the scenario that it is given.
+    """A scenario's cluster. cluster: its name."""
 
-    cluster: its name. world: the one that it shares with other shards; None = its own.
-    """
-
-    def __init__(
-        self, scenario: Scenario, config: Config, cluster: str = CLUSTER, world: World | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, config: Config, cluster: str = CLUSTER) -> None:
         """Lays everything out; nothing has happened yet."""
-        world = world or World.of(scenario)
         self.scenario = scenario
         self.config = config
         self.cluster = cluster
-        self.clock = world.clock
-        self.dice = world.dice
-        self.traffic = world.traffic
-        self.coverage = world.coverage
+        self.clock = Clock()
+        self.dice = Dice(scenario.seed)
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
+        self.saturation = Saturation(self.traffic, self.coverage)
         self.log = Log(cluster, self.clock, self.dice)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
@@ -96,6 +78,7 @@ class Engine:
             log=self.log,
             traffic=self.traffic,
             coverage=self.coverage,
+            saturation=self.saturation,
             dice=self.dice,
         )
         self._concerned: dict[str, set[str]] = {}
@@ -120,7 +103,7 @@ class Engine:
         self.clock.after(self.scenario.sample_ms, self._sample)
 
     def so_far(self) -> Run:
-        """What the run has come to until now."""
+        """Return the result of the run so far."""
         return Run(
             scenario=self.scenario,
             config=self.config,
@@ -133,6 +116,8 @@ class Engine:
     def add_node(self, spec: BrokerSpec) -> Node:
         """A broker that may be started."""
         node = Node(spec, len(self.nodes), self._around)
+        left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
+        self.saturation.add_broker(self.scenario.full_rate * left)
         self.nodes[spec.name] = node
         return node
 
@@ -156,7 +141,7 @@ class Engine:
         self.log.append(command)
 
     def _begin(self) -> None:
-        """What is there before anything happens: owned namespaces, brokers that start."""
+        """Set up the initial state: owned namespaces, and brokers that start."""
         owned = {spec.namespace for spec in self.scenario.owners}
         records = _records(self.scenario, self.cluster)
         self.job.begin(
@@ -267,7 +252,7 @@ class Engine:
 
 
 def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
-    """Who owns what at the start. Later lines win."""
+    """Return the ownership records at the start; later lines win."""
     spaces = {space.name: space for space in scenario.namespaces}
     owner: dict[str, str] = {}
     for spec in scenario.owners:

@@ -1,6 +1,6 @@
 """Carries out what happens in a scenario: faults begin and end, brokers come and go, commands.
 
-Decides what each verb of `scenario.happenings` does to the cluster. Source: ours.
+Decides what each verb of `scenario.happenings` does to the cluster.
 """
 
 from collections.abc import Callable, Mapping

@@ -3,7 +3,7 @@
 Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
 where its rows come from the source's, and all else the Machines do. A batch whose commit was
 refused is repeated with the same rows and the same time, as Spark does, and must come to the same
-effects. Source: ours.
+effects.
 """
 
 import zlib
@@ -55,24 +55,25 @@ class UncommittedBatch:
 
 
 class RowSource(Protocol):
-    """Where a job's rows come from."""
+    """Source of a job's rows."""
 
     @property
     def parse(self) -> Parse:
-        """What a row of it says."""
+        """Parser of its rows."""
 
     def tick(self) -> None:
         """Put the driver's ticks into it."""
 
     def read_rows(self) -> Sequence[RawMessage]:
-        """What nobody has read yet."""
+        """Return the rows that have not been read yet."""
 
 
 @dataclass(slots=True)
 class Committed:
-    """What the tables hold: newest row and record of each bundle, all rows of the others.
+    """Contents of the tables.
 
-    tables: the others that are kept.
+    Holds the newest row and record of each bundle, and all rows of the other tables. tables: the
+    other tables that are kept.
     """
 
     tables: Collection[str] = REBUILT_FROM
@@ -194,7 +195,7 @@ class Job:
         return self.balancer.step(self.state, updates, now_ms)
 
     def _read(self) -> dict[int, list[RawMessage]]:
-        """What nobody has committed yet, by group: by the hash of its key, as in production."""
+        """Read the uncommitted rows by group: by the hash of the key, as in production."""
         again, self._again = self._again, ()
         groups: dict[int, list[RawMessage]] = defaultdict(list)
         for row in (*again, *self._source.read_rows()):
@@ -235,7 +236,7 @@ def packed_effects(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:
 
 
 def news_of(effects: Sequence[Effect]) -> list[RecordForgotten | RecordRead]:
-    """What brokers read after a batch, in their order: tombstones before records."""
+    """Return what brokers read after a batch: tombstones first, then records."""
     forgotten = [row["bundle"] for one in effects if one.kind == TOMBSTONE for row in one.rows]
     told = [one for one in effects if one.kind in (OWNERSHIP_EVENTS.name, RESEND)]
     records = [record_from_row(row) for one in told for row in one.rows]

@@ -2,7 +2,7 @@
 
 Decides how the hash space is divided into rows, so that bundles that are split stay comparable in
 time: as many rows a namespace as it began with bundles, fewer where there are too many. A row shows
-the bundle in its middle. Decides nothing about colours. Source: ours.
+the bundle in its middle. Decides nothing about colours.
 """
 
 from bisect import bisect_right

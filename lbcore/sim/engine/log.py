@@ -1,8 +1,8 @@
 """The log of a simulated cluster: what Kafka is to the real one, and what a bad network does.
 
 Decides where a message stands (topic, partition, offset, time) and which are lost, repeated or
-late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit
-on a core; the wire has tests of its own. Source: ours.
+late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit on
+a core; the wire has tests of its own.
 """
 
 import zlib
@@ -23,7 +23,6 @@ from lbcore.wire.messages import (
     Position,
     Rejected,
     RejectReason,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -32,7 +31,6 @@ from lbcore.wire.messages import (
 PARTITIONS = 4
 _TOPICS: dict[type, Topic] = {
     Tick: Topic.BROKER_LOAD,
-    ShardLoad: Topic.BROKER_LOAD,
     Heartbeat: Topic.BROKER_LOAD,
     BrokerLoad: Topic.BROKER_LOAD,
     BundleLoad: Topic.BUNDLE_LOAD,
@@ -51,10 +49,10 @@ class Carried(RawMessage):
 
 @dataclass(slots=True)
 class NetworkPath:
-    """How bad one broker's way to the log is. lost, repeated: chances.
+    """Faults of one broker's network path to the log.
 
-    arrives_ms: when the newest late message arrives. No message overtakes another one of its
-    broker, as none does in Kafka.
+    lost, repeated: probabilities. arrives_ms: arrival time of the newest late message. No message
+    overtakes another one of its broker, as in Kafka.
     """
 
     lost: float = 0.0
@@ -120,7 +118,7 @@ class Log:
             self._put_at(Topic.BROKER_LOAD, partition, b"", message)
 
     def read_rows(self) -> list[RawMessage]:
-        """What nobody has read yet."""
+        """Return the rows that have not been read yet."""
         unread, self._unread = self._unread, []
         return unread
 

@@ -2,28 +2,27 @@
 
 Decides nothing about the protocol, nor when the agent is stepped (`agent.host` does); carries out
 what it asks, after a while, and tells it what the load model says, as truly as the faults of the
-moment allow. Source: ours.
+moment allow.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host, Pace
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
 from lbcore.config.tree import Config
-from lbcore.ownership.holding import Call, CallDone
+from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.sim.engine.clock import Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.log import Log
+from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.service import ServedBundles, callback_ms
-from lbcore.sim.engine.traffic import Traffic, TrafficField
-from lbcore.sim.load.usage import cpu_noise, usage_of
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.load.usage import cpu_noise
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 
 _READS_KEPT = 1_000
@@ -32,7 +31,7 @@ _PERCENT = 100.0
 
 @dataclass(slots=True)
 class Impairment:
-    """What is wrong with a broker's measurements and callbacks."""
+    """Faults of a broker's measurements and callbacks."""
 
     stale_ms: int = 0
     gauge_ms: int = 0
@@ -42,7 +41,7 @@ class Impairment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What all brokers share."""
+    """Objects that all brokers share."""
 
     cluster: str
     config: Config
@@ -51,6 +50,7 @@ class Around:
     log: Log
     traffic: Traffic
     coverage: Coverage
+    saturation: Saturation
     dice: Dice
 
 
@@ -75,15 +75,13 @@ class _Gauge:
 class Node:
     """A broker. number: its index in the coverage. until_ms: when each of its faults ends.
 
-    beside: the same broker as other shards of the cluster have it; it carries theirs too. changes:
-    counts those of what it serves.
+    changes: counts those of what it serves.
     """
 
     def __init__(self, spec: BrokerSpec, number: int, around: Around) -> None:
         self.spec = spec
         self.name = spec.name
         self.number = number
-        self.beside: tuple[Node, ...] = ()
         self.starts = 0
         self.impairment = Impairment()
         self.when_stopped: Action | None = None
@@ -98,12 +96,12 @@ class Node:
 
     @property
     def is_there(self) -> bool:
-        """Whether its process exists."""
+        """True if the broker's process exists."""
         return self._host is not None and self._host.pace is not Pace.ENDED
 
     @property
     def is_running(self) -> bool:
-        """Whether its process goes on."""
+        """True if the broker's process runs, neither hanging nor frozen."""
         return self._host is not None and self._host.pace is Pace.FREE
 
     @property
@@ -200,13 +198,17 @@ class Node:
         for bundle in change.opened:
             if bundle not in before:
                 coverage.open(bundle, self.number)
+        if call.callback is not Callback.SPLIT:
+            self._around.saturation.charge(self.number, call.bundle)
         return done
 
     def _read_load(self) -> LoadRead:
         now_ms = self._around.clock.scenario_ms
         noise_step = now_ms // self._around.scenario.noise.step_ms
-        changes = self.changes + sum(node.changes for node in self.beside)
-        key = (self._around.traffic.step_at(now_ms), changes, noise_step)
+        saturation = self._around.saturation
+        saturation.advance(now_ms)
+        step = self._around.traffic.step_at(now_ms)
+        key = (step, self.changes, noise_step, saturation.moment)
         if key != self._read_key or self.impairment.gauge_ms or not self._reads:
             self._read_key = key
             self._reads.append((now_ms, self._measure(now_ms, noise_step)))
@@ -224,37 +226,19 @@ class Node:
 
     def _measure(self, now_ms: int, noise_step: int) -> LoadRead:
         around, spec = self._around, self.spec
-        field = around.traffic.at(now_ms)
-        read = self.read_own(field)
-        if self.beside:
-            read = self._with_others(read, field)
+        field = around.saturation.field_at(now_ms)
+        read = self._service.load_at(field, spec.capacity, 0.0)
         noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
         full_rate = around.scenario.full_rate * spec.capacity
         used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
-        cpu = max(0.0, used + spec.foreign + noise)
+        cpu = min(max(0.0, used + spec.foreign + noise), _PERCENT)
         if self.impairment.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
-        return read
-
-    def read_own(self, field: TrafficField) -> LoadRead:
-        """What the broker carries of this shard."""
-        return self._service.load_at(field, self.spec.capacity, 0.0)
-
-    def _with_others(self, read: LoadRead, field: TrafficField) -> LoadRead:
-        """What the whole broker carries, with the bundles of this shard alone."""
-        capacity = self.spec.capacity
-        reads = [read, *(node.read_own(field) for node in self.beside)]
-        usage = usage_of(np.concatenate([one.stats for one in reads]).sum(axis=0), capacity, 0.0)
-        return replace(
-            read,
-            usage=usage.usage,
-            limit=usage.limit,
-            traffic=np.stack([one.traffic for one in reads]).sum(axis=0),
-            topic_count=sum(one.topic_count for one in reads),
-            consumer_count=sum(one.consumer_count for one in reads),
-            producer_count=sum(one.producer_count for one in reads),
-        )
+        if not around.scenario.reports_offered:
+            return read
+        offered = self._service.stats_at(around.traffic.at(now_ms))[:, :2].sum()
+        return replace(read, offered_msg_rate=max(float(offered), float(read.traffic[:2].sum())))
 
     def _identity(self) -> Identity:
         return Identity(

@@ -1,6 +1,6 @@
-"""What is kept of a run: samples of true load, moves, decisions, reports; and the trace's hash.
+"""Record of a run: samples of true load, moves, decisions, reports, trace hash.
 
-Decides nothing; `measures` makes numbers of it. Source: ours.
+`measures` computes numbers from it.
 """
 
 import hashlib

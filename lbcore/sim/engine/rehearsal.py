@@ -1,6 +1,6 @@
 """A scenario from its start to its end.
 
-Decides nothing; joins the engine with what happens, and tells how far it is. Source: ours.
+Joins the engine with what happens, and tells how far it is.
 """
 
 from collections.abc import Callable

@@ -2,9 +2,10 @@
 
 Decides what a callback of the agent's protocol does to the set of served bundles (the contract is
 in `ownership.holding`), and answers ReadLoad from the load model. Delays and failures are the
-driver's: the fleet's in real time, the simulator's in virtual time. Source: ours.
+driver's: the fleet's in real time, the simulator's in virtual time.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,10 @@ parse_bundle_once = lru_cache(maxsize=1 << 20)(parse_bundle)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackChange:
-    """What a callback did. tokens: of the opened ones, by name."""
+    """Result of a callback.
+
+    opened: tokens of the opened bundles, by name.
+    """
 
     opened: Mapping[str, int]
     closed: tuple[str, ...]
@@ -68,10 +72,18 @@ class ServedBundles:
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
         )
 
-    def load_at(self, field: LoadField, capacity: float, cpu_noise: float) -> LoadRead:
-        """The answer to ReadLoad; cpu_noise: percentage points, see `load_usage`."""
+    def load_at(
+        self, field: LoadField, capacity: float, cpu_noise: float, full_rate: float = math.inf
+    ) -> LoadRead:
+        """The answer to ReadLoad; cpu_noise: percentage points, see `load_usage`.
+
+        full_rate: msg/s that a broker of capacity 1 serves; of more each bundle gets its part.
+        """
         stats = self.stats_at(field)
         total = stats.sum(axis=0)
+        if total[:2].sum() > full_rate * capacity:
+            stats[:, :_TRAFFIC] *= full_rate * capacity / total[:2].sum()
+            total = stats.sum(axis=0)
         usage = usage_of(total, capacity, cpu_noise)
         return LoadRead(
             usage=usage.usage,
@@ -117,7 +129,10 @@ class ServedBundles:
 
 
 def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int]) -> int:
-    """How long a callback takes: drawn once for each call, from the shortest to the longest."""
+    """Return a callback's duration, drawn once per call.
+
+    between_ms: the shortest and the longest duration.
+    """
     shortest, longest = between_ms
     drawn = uniform(seed, f"{broker} {call.callback.value} {call.bundle} {call.version_id}")
     return shortest + int(drawn * (longest - shortest))
@@ -129,7 +144,10 @@ def _end(upper: int) -> int:
 
 
 def _locate(field: LoadField, names: Sequence[str]) -> Ints:
-    """Where bundles in name order stand in the field: namespace by namespace."""
+    """Return the positions of bundles in the field, namespace by namespace.
+
+    names: bundles in name order.
+    """
     rows: list[Ints] = [np.zeros((0, 2), dtype=np.int64)]
     parsed = map(parse_bundle_once, names)
     for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):

@@ -2,7 +2,7 @@
 
 Decides how a scenario's parts of load lie over topics and time; knows nothing of owners. As in
 `load`, load belongs to topics and topics to hash positions, so children of a split inherit exactly
-what their parent carried. Source: ours.
+what their parent carried.
 
 Pure numpy without transcendental functions (square roots are exact in IEEE 754): the same scenario
 gives the same bits everywhere.
@@ -214,6 +214,29 @@ class TrafficField(LoadField):
         np.cumsum(np.stack(columns, axis=1), axis=0, out=sums[1:])
         super().__init__(layout, sums)
         self.rates = rate_in + rate_out
+
+    def served(self, rates: Floats) -> "TrafficField":
+        """The field in which so much is served of each topic. rates: float64[topics], msg/s.
+
+        A topic whose clients have left and whose backlog is served has plain messages.
+        """
+        rows = np.diff(self._sums, axis=0)
+        part = np.where(self.rates > 0.0, rates / np.where(self.rates > 0.0, self.rates, 1.0), 0.0)
+        late = np.where(self.rates > 0.0, 0.0, 0.5 * rates)
+        traffic = rows[:, :4] * part[:, np.newaxis] + late[:, np.newaxis] * _PLAIN
+        traffic = np.hstack((_grained(traffic[:, :2]), np.rint(traffic[:, 2:])))
+        is_less = rates != self.rates
+        rows[is_less, :4] = traffic[is_less]
+        rows[is_less, -1] = traffic[is_less, 2]
+        sums = np.zeros_like(self._sums)
+        np.cumsum(rows, axis=0, out=sums[1:])
+        found = TrafficField.__new__(TrafficField)
+        LoadField.__init__(found, self._layout, sums)
+        found.rates = rows[:, 0] + rows[:, 1]
+        return found
+
+
+_PLAIN = np.array([1.0, 1.0, MESSAGE_BYTES, MESSAGE_BYTES])
 
 
 def _grained(rates: Floats) -> Floats:

@@ -1,1 +1,1 @@
-"""What a run was worth: its measures, its safety, and what would have been possible."""
+"""Evaluation of a run: its measures, its safety, and the best possible results."""

@@ -3,8 +3,8 @@
 Decides what a move costs clients. While nobody serves a topic they look it up again and again, the
 pause doubling up to a minute (or are told at once: retry 0); then each looks up and connects, and a
 broker accepts so many connections a second, first come, first served. What clients do to lookups
-and brokers beyond that is not in it. Source: ours; the pause is the Pulsar client's backoff (100 ms
-to 60 s), the queue its broker's `maxConcurrentLookupRequest` and connection handling, as one rate.
+and brokers beyond that is not in it. The pause is the Pulsar client's backoff (100 ms to 60 s), the
+queue its broker's `maxConcurrentLookupRequest` and connection handling, as one rate.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,10 @@ class Reconnection:
 
 
 def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnection]:
-    """How the clients of outages that ended came back, broker by broker in the order of time."""
+    """Return the reconnections of clients after outages that ended.
+
+    They are ordered by the end of the outage, then by broker.
+    """
     free_ms: dict[int, float] = {}
     found: list[Reconnection] = []
     for outage in sorted(outages, key=lambda one: (one.ended_ms, one.broker, one.began_ms)):

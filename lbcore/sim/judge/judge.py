@@ -2,7 +2,7 @@
 
 Decides right, wrong, unavailable or failed for each answer, and how long a decision took to show.
 Knows neither HTTP nor Delta: `jobs.local.prober` brings both, the simulator may too. It reads
-`ownership_events` by itself and shares no code with the service that it judges. Source: ours.
+`ownership_events` by itself and shares no code with the service that it judges.
 """
 
 from bisect import bisect_right
@@ -24,11 +24,11 @@ _SETTLED = frozenset({State.OWNED, State.SPLITTING})
 
 
 class LookupVerdict(str, Enum):
-    """What a lookup came to; the value is the summary's word.
+    """Verdict on a lookup; the value is the word in the summary.
 
     right: the broker was the owner within the staleness that the service declared. wrong: it never
-    was in that time. unavailable: the service said *later* while the bundle had no settled owner.
-    failed: everything else (refused, timed out, an error, *later* without a reason).
+    was in that time. unavailable: the service answered *later* while the bundle had no settled
+    owner. failed: everything else (refused, timed out, an error, *later* without a reason).
     """
 
     RIGHT = "right"
@@ -65,11 +65,11 @@ class JudgedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedAnswer:
-    """What one lookup got, with the prober's wall times.
+    """Answer to one lookup, with the prober's wall-clock times.
 
-    broker: the owner that was answered, "" where none was; bundle: as the service named it.
-    age_ms: the staleness that it declared. asked_later: 503 with Retry-After.
-    error: what went wrong otherwise, "" = nothing.
+    broker: the owner in the answer, "" = none. bundle: as the service named it. age_ms: the
+    staleness that it declared. asked_later: 503 with Retry-After. error: any other failure, "" =
+    none.
     """
 
     topic: str
@@ -101,7 +101,7 @@ class OwnershipHistory:
             self._chains.setdefault(transition.bundle, []).append(transition)
 
     def bundle_at(self, topic: str, bundle: str) -> bool:
-        """Whether the topic hashes into the bundle, of the topic's own namespace."""
+        """True if the topic hashes into the bundle, which is of the topic's namespace."""
         try:
             namespace, lower, upper = parse_bundle(bundle)
             wanted = namespace_of_topic(topic)
@@ -164,7 +164,7 @@ class OwnershipHistory:
 
 
 class Visibility:
-    """How long decisions took until lookups showed them."""
+    """Delay from decisions until lookups show them."""
 
     def __init__(self) -> None:
         self._seen_at_ms: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """The numbers of a simulated run, over a stretch of its time.
 
 Decides how each metric of `scenario.metrics` is computed from what was recorded; definitions of
-imbalance and thrash are `summary`'s. Source: ours.
+imbalance and thrash are `summary`'s.
 """
 
 import math
@@ -19,7 +19,7 @@ from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.judge.clients import Reconnection, reconnections
 from lbcore.sim.scenario.metrics import MEAN, METRICS, OPERATORS
 from lbcore.sim.scenario.model import Expectation
-from lbcore.sim.summary import ObservedMove, percentile, thrash
+from lbcore.sim.summary import ObservedMove, percentile, thrash, trend_discounted_variation
 
 _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p9999": 99.99}
 
@@ -39,7 +39,7 @@ class Window:
         return [s for s in self.run.recorder.samples if self.from_ms <= s.at_ms <= self.to_ms]
 
     def has(self, at_ms: int) -> bool:
-        """Whether a time is in it."""
+        """True if the time is in the window."""
         return self.from_ms <= at_ms <= self.to_ms
 
     def moves(self) -> list[ObservedMove]:
@@ -69,7 +69,7 @@ class JudgedExpectation:
 
 
 def judge(run: Run, expectation: Expectation) -> JudgedExpectation:
-    """Whether a run did what was expected."""
+    """Check whether a run met an expectation."""
     value = measure(run, expectation)
     is_met = value is not None and OPERATORS[expectation.operator](value, expectation.value)
     return JudgedExpectation(expectation=expectation, value=value, is_met=is_met)
@@ -179,6 +179,25 @@ def _moves_of_a_bundle(window: Window) -> float:
 def _returns(window: Window) -> float:
     made = window.moves()
     return float(round(thrash(made) * len(made)))
+
+
+def _variation(window: Window) -> float | None:
+    """Sum each broker's trend-discounted variation, in ranges of all loads of the window.
+
+    A range of 0 counts as one point, so that a cluster that stands still has no variation.
+    """
+    samples = window.samples()
+    if not samples:
+        return None
+    loads = np.full((len(samples), max(len(one.loads) for one in samples)), np.nan)
+    for at, one in enumerate(samples):
+        loads[at, : len(one.loads)] = one.loads
+    known = loads[~np.isnan(loads)]
+    if not len(known):
+        return None
+    spread = float(known.max() - known.min()) or 1.0
+    series = (column[~np.isnan(column)].tolist() for column in loads.T)
+    return math.fsum(map(trend_discounted_variation, series)) / spread
 
 
 def _splits(window: Window) -> float:
@@ -343,6 +362,7 @@ _MEASURES: Mapping[str, Measure] = {
     "moves_of_a_bundle": _moves_of_a_bundle,
     "returns": _returns,
     "thrash": lambda window: thrash(window.moves()),
+    "variation": _variation,
     "splits": _splits,
     "bundles": _bundles,
     "unsettled": _unsettled,

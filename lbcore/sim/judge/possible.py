@@ -1,8 +1,8 @@
-"""What was possible in a run: the evenest that could be, the fewest moves, and who could know.
+"""Limits of a run: least imbalance, fewest moves, and the knowledge they need.
 
-Decides what a run is held against; `lbcore.bounds` has the rules. Bundles are those of the start;
-for a run that split any, the bound of the imbalance is that of single topics, which no split goes
-below, and moves are not held against anything. Source: ours.
+Decides what a run is compared with; `lbcore.bounds` has the rules. Bundles are those of the start.
+For a run that split any, the bound of the imbalance is that of single topics, which no split goes
+below. The moves of such a run are not compared with any bound.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.bounds.imbalance import Floats, least_imbalance
-from lbcore.bounds.moves import NOBODY, Course, evenest_by_report, least_moves, moves_by_report
+from lbcore.bounds.moves import NOBODY, Course, least_moves, moves_by_report
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.judge.fewest_moves import first_owners
 from lbcore.sim.judge.measures import imbalance_of, statistic
 from lbcore.sim.scenario.metrics import MEAN
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
@@ -31,23 +30,16 @@ _PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Possible:
-    """A run beside what was possible. Shares are of the run's own samples; None = nothing to say.
+    """A run beside what was possible; None = nothing to say.
 
-    bound, over: the least imbalance that could be, and the run's over it, p50 and p95. above_ms:
-    how long the run was above the bar; of that nobody_ms: nobody could have been below;
-    unforeseen_ms: nor was the evenest that the last report allows; avoidable_ms: the rest. least:
-    no fewer moves keep it under the bar when somebody can. report_moves, report_above_ms: of a plan
-    that knows what was reported.
+    bound_p95: of the least imbalance that could be. above_ms: how long the run was above the bar;
+    of that nobody_ms: nobody could have been below. least: no fewer moves keep it under the bar
+    when somebody can. report_moves, report_above_ms: of a plan that knows what was reported.
     """
 
-    bound_p50: float | None
     bound_p95: float | None
-    over_p50: float | None
-    over_p95: float | None
     above_ms: int
     nobody_ms: int
-    unforeseen_ms: int
-    avoidable_ms: int
     least: int | None
     report_moves: int | None
     report_above_ms: int | None
@@ -69,7 +61,10 @@ class BesideBound:
 
 
 def beside_bound(run: Run) -> BesideBound:
-    """How far from the evenest a run was. O(samples × bundles log bundles), without a solver."""
+    """Compare a run's imbalance with the least possible one.
+
+    O(samples × bundles log bundles), without a solver.
+    """
     samples = _samples(run)
     pairs = _pairs(samples, _bounds(run, course_of(run, samples), samples))
     step_ms = run.scenario.sample_ms
@@ -95,22 +90,13 @@ def what_was_possible(run: Run) -> Possible:
     pairs = _pairs(samples, bounds)
     step_ms = run.scenario.sample_ms
     lag = max(1, -(-REPORT_MS // step_ms))
-    evenest = evenest_by_report(course, lag)
-    above = [(bound, at) for value, bound, at in pairs if value > BAR]
-    nobody = sum(bound > BAR for bound, _ in above)
-    unforeseen = sum(bound <= BAR < float(evenest[at]) for bound, at in above)
-    over = [max(1.0, value / bound) for value, bound, _ in pairs]
+    above = [bound for value, bound, _ in pairs if value > BAR]
     is_split = bool(run.recorder.splits)
     plan = None if is_split else moves_by_report(course, lag)
     return Possible(
-        bound_p50=statistic([bound for _, bound, _ in pairs], "p50"),
         bound_p95=statistic([bound for _, bound, _ in pairs], "p95"),
-        over_p50=statistic(over, "p50"),
-        over_p95=statistic(over, "p95"),
         above_ms=len(above) * step_ms,
-        nobody_ms=nobody * step_ms,
-        unforeseen_ms=unforeseen * step_ms,
-        avoidable_ms=(len(above) - nobody - unforeseen) * step_ms,
+        nobody_ms=sum(bound > BAR for bound in above) * step_ms,
         least=None if is_split else least_moves(course, np.array(bounds) <= BAR),
         report_moves=None if plan is None else plan.moves,
         report_above_ms=None
@@ -142,6 +128,15 @@ def course_of(run: Run, samples: Sequence[Sample]) -> Course:
         is_there=is_there,
         bar=BAR,
     )
+
+
+def first_owners(run: Run) -> dict[str, str]:
+    """Return each bundle's first owner: the owners at the end, with every move taken back."""
+    owners = dict(run.recorder.owner)
+    for one in reversed(run.recorder.moves):
+        if one.move.bundle in owners:
+            owners[one.move.bundle] = one.move.source
+    return owners
 
 
 def _samples(run: Run) -> list[Sample]:

@@ -1,1 +1,1 @@
-"""What topics, bundles and brokers carry: drawn, recorded, or folded from a trace."""
+"""Load of topics, bundles and brokers: generated, recorded, or from a trace."""

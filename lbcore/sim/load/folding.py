@@ -4,7 +4,7 @@ Decides the rule. An entity (a virtual machine, a container, a topic) lies on th
 murmur3_32 of its name says, and belongs to the bundle whose range has it, of N ranges of equal
 width: as Pulsar places topics, whatever the order of the file, and as unevenly. A bundle carries
 the sum of its entities. What a resource weighs is in `KINDS`; what the simulator's brokers don't
-report by bundle weighs nothing. Source: ours.
+report by bundle weighs nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

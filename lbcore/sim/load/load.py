@@ -3,7 +3,6 @@
 Decides the traffic that the simulated fleet reports; knows nothing of owners. Load belongs to
 topics, topics to hash positions: a bundle's traffic is the sum over its range, so children of a
 split inherit exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator.
-Source: ours.
 
 Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
 """
@@ -32,7 +31,10 @@ _GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 
 
 
 class LoadShape(str, Enum):
-    """How traffic is spread over topics and time; the value is the command line's word."""
+    """Distribution of traffic over topics and time.
+
+    The value is the word on the command line.
+    """
 
     EVEN = "even"
     ZIPF = "zipf"
@@ -101,7 +103,10 @@ def wave(phase: float) -> float:
 
 
 class TopicLayout:
-    """Where each namespace's topics stand among all topics: namespace after namespace, by hash."""
+    """Positions of each namespace's topics among all topics.
+
+    Topics are ordered by namespace, then by hash.
+    """
 
     def __init__(self, hashes: dict[str, Ints]) -> None:
         """hashes: namespace → ascending positions of its topics."""
@@ -197,7 +202,7 @@ class LoadModel:
         self._field_at = lru_cache(maxsize=2)(self._field)
 
     def topic_count(self, namespace: str) -> int:
-        """How many topics the namespace has; their numbers are 0..count-1."""
+        """Return the namespace's number of topics; they are numbered 0..count-1."""
         return len(self._topics[namespace].hashes)
 
     def at(self, virtual_ms: int) -> LoadField:

@@ -1,8 +1,8 @@
 """Numbers that look random and are a pure function of (seed, stream, index).
 
-Decides nothing. Used by the load model, the fleet's delays and the simulator: unlike a generator,
-a value does not depend on how many were drawn before it, nor on numpy's version. Source: the
-splitmix64 finalizer (Steele, Lea, Flood 2014), integer arithmetic only.
+Used by the load model, the fleet's delays and the simulator: unlike a generator, a value does not
+depend on how many were drawn before it, nor on numpy's version. Source: the splitmix64 finalizer
+(Steele, Lea, Flood 2014), integer arithmetic only.
 """
 
 from typing import TypeAlias

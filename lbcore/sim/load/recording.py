@@ -4,7 +4,6 @@ Decides how rows of `load_history` become load that belongs to hash positions, s
 a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
 two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread over its cells by
 their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
-Source: ours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +37,10 @@ class RecordedNamespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What was recorded. times_ms: int64[intervals], ascending, in ms since 1970."""
+    """Recorded load.
+
+    times_ms: int64[intervals], ascending, in ms since 1970.
+    """
 
     times_ms: Ints
     namespaces: Mapping[str, RecordedNamespace]
@@ -136,7 +138,10 @@ def _bridge(rates: Floats) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How cells' load lies over a namespace's topics: topic targets[i] gets cells[i] × parts[i]."""
+    """Distribution of the cells' load over a namespace's topics.
+
+    Topic targets[i] gets cells[i] × parts[i].
+    """
 
     targets: Ints
     cells: Ints
@@ -164,7 +169,7 @@ def spread_over(space: RecordedNamespace, positions: Ints) -> Spread:
 
 
 def positions_of(space: RecordedNamespace) -> Ints:
-    """Where topics lie when nothing else says so: evenly in each cell, as many as it had."""
+    """Return the default positions of topics: evenly in each cell, as many as it had."""
     lowers, widths = space.edges[:-1], np.diff(space.edges)
     counts = np.minimum(space.topics, widths)
     cells = np.repeat(np.arange(len(counts)), counts)

@@ -4,7 +4,7 @@ Decides what is wrong with them (each flaw with its line) and how samples become
 nothing of files, units or bundles. Time is whole milliseconds. A sample holds from its time until
 the entity's next one, or for the time before it that it says it covers; on the grid stands the mean
 over each step, so what was measured in all is kept whatever the phase of an entity's clock. A hole
-of more than half a step is a gap. Source: ours.
+of more than half a step is a gap.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,10 @@ class SpanError(ValueError):
 
 
 class Gaps(str, Enum):
-    """What stands in a gap between two samples of an entity; missing values are gaps, too."""
+    """Treatment of a gap between two samples of an entity.
+
+    Missing values are gaps, too.
+    """
 
     REFUSE = "refuse"
     HOLD = "hold"
@@ -36,7 +39,10 @@ class Gaps(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """What is wrong in one place. line: from 1. column: from 1, 0 = all of the line."""
+    """Error at one place of the input.
+
+    line: from 1. column: from 1, 0 = the whole line.
+    """
 
     line: int
     column: int
@@ -184,9 +190,10 @@ def _without_missing(series: Series) -> Series:
 
 
 def _begins(ordered: Series, step_ms: int) -> Ints:
-    """When each sample begins to hold.
+    """Return the time at which each sample begins to hold.
 
-    Of samples that cover the time before them: from the end of the one before, but for a gap.
+    A sample that covers the time before it holds from the end of the previous one, unless there is
+    a gap.
     """
     begins: Ints = ordered.at_ms - ordered.covers_ms
     if len(begins) > 1:
@@ -198,7 +205,10 @@ def _begins(ordered: Series, step_ms: int) -> Ints:
 
 
 def _ends(ordered: Series, step_ms: int) -> Ints:
-    """When each sample ceases to hold: at its time, or with the next, or after a step."""
+    """Return the time at which each sample ceases to hold.
+
+    This is its own time, the time of the next sample, or one step later.
+    """
     covers = ordered.covers_ms > 0
     ends: Ints = np.where(covers, ordered.at_ms, ordered.at_ms + step_ms)
     if len(ends) > 1:

@@ -1,7 +1,7 @@
-"""What a simulated broker measures of itself, given what its bundles carry.
+"""Usage that a simulated broker measures, given the load of its bundles.
 
 Decides a broker's resource usage: a linear function of traffic plus a little seeded noise, so that
-usage follows load. `load` says what the bundles carry. Source: ours.
+usage follows load. `load` provides the load of the bundles.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ from lbcore.sim.load.noise import uniform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUsage:
-    """What a broker would measure of itself: a number a resource, a limit of -1 = not known."""
+    """Usage that a broker would measure of itself.
+
+    Each array has one number per resource; a limit of -1 = not known.
+    """
 
     usage: Floats
     limit: Floats
@@ -30,16 +33,15 @@ _DIRECT_MB, _DIRECT_IDLE_MB = 8192.0, 128.0
 def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
     """A broker's usage for the sum of its bundles' rows (float64[8], BUNDLE_COLUMNS).
 
-    cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, in percent of 100 and not
-    clipped, so that overload stays visible; bandwidth in kbit/s of 1 Gbit × capacity; heap 256 MB
-    + 0.05 a topic of 4,096 × capacity; direct memory 128 MB + two seconds of input. Example:
-    20,000 msg/s, capacity 1, noise 0: cpu 51.5.
+    cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, 100 % at most; bandwidth in
+    kbit/s of 1 Gbit × capacity; heap 256 MB + 0.05 a topic of 4,096 × capacity; direct memory
+    128 MB + two seconds of input. Example: 20,000 msg/s, capacity 1, noise 0: cpu 51.5.
     noise: percentage points on cpu, see `cpu_noise`.
     """
     rate = float(stats[0] + stats[1])
     cpu = _CPU_IDLE_PERCENT + (100.0 - _CPU_IDLE_PERCENT) * rate / (FULL_RATE_MSG_PER_S * capacity)
     usage = (
-        max(0.0, cpu + noise),
+        min(max(0.0, cpu + noise), 100.0),
         _HEAP_IDLE_MB + _HEAP_MB_PER_TOPIC * float(stats[4]),
         _DIRECT_IDLE_MB + float(stats[2]) * 2.0 / 1e6,
         float(stats[2]) * 8.0 / 1000.0,

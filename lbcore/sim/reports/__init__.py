@@ -1,1 +1,1 @@
-"""What is told of a run, and of one that a cluster has recorded."""
+"""Reports on a run, and on one that a cluster has recorded."""

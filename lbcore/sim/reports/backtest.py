@@ -1,9 +1,9 @@
 """A recorded run as a scenario: the same brokers, bundles and load, to be balanced otherwise.
 
 Decides what is taken over from a history: who owned what at its start, which brokers came and went,
-what each stretch of the hash space carried. What balancing did is left out: that is what a
-strategy shall do now. Open loop: load is attributed to bundles as it was recorded and goes with
-them, whatever it would have been elsewhere. Source: ours.
+what each stretch of the hash space carried. What balancing did is left out: that is what a strategy
+shall do now. Open loop: load is attributed to bundles as it was recorded and goes with them,
+whatever it would have been elsewhere.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,10 @@ from lbcore.sim.scenario.model import (
 )
 from lbcore.sim.scenario.words import Rate
 
+MOVE_PRICE = 0.2
+"""Points for a percent of the bundles that moves in an hour."""
+_HOUR_MS = 3_600_000.0
+_PERCENT = 100.0
 _SAMPLE_MS = 10_000
 _FILE = "history"
 
@@ -59,6 +63,16 @@ def backtest_scenario(
     )
 
 
+def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms: float) -> float:
+    """Return a run's cost in points: imbalance in percent, and its moves at MOVE_PRICE.
+
+    floor_adjusted: its mean, from 1.0; None: there was no load. length_ms: above 0.
+    """
+    imbalance = 0.0 if floor_adjusted is None else _PERCENT * (floor_adjusted - 1.0)
+    moved_percent = _PERCENT * moves / max(1, bundles)
+    return imbalance + MOVE_PRICE * moved_percent / (length_ms / _HOUR_MS)
+
+
 def _first_owners(history: History) -> dict[str, str]:
     """Bundle → its first owner, of the bundles that each namespace was seen with first."""
     found: dict[str, str] = {}
@@ -89,7 +103,10 @@ def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) ->
 
 
 def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) -> list[OwnerSpec]:
-    """Who owns each bundle at the start; what belonged to nobody then goes to the first broker."""
+    """Return the owner of each bundle at the start.
+
+    A bundle that had no owner then goes to the first broker.
+    """
     there = sorted(_start(history).there)
     names = [
         f"{space.name}/{each.text}" for each in NamespaceBundles(space.name, space.edges).ranges()

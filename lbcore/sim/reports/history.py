@@ -1,8 +1,8 @@
-"""What a run really did, by its `load_history`: who was there, who owned what, how even it was.
+"""History of a run from its `load_history`: brokers, owners, imbalance.
 
-Decides how the rows become a history: a broker is away while it owns nothing and reports nothing
-new, a bundle has moved when another broker has it an interval later, and load makes usage as a
-straight line fitted to all rows says. `backtest` makes a scenario of it. Source: ours.
+Decides how the rows become a history. A broker is away while it owns nothing and reports nothing
+new. A bundle has moved when another broker has it an interval later. Usage is a linear function of
+load, fitted to all rows. `backtest` makes a scenario of it.
 """
 
 import math
@@ -57,7 +57,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What was recorded, interval after interval. capacities: of each broker that ever was."""
+    """Recorded intervals of a run, in order.
+
+    capacities: of each broker that was ever present.
+    """
 
     intervals: Sequence[Interval]
     capacities: Mapping[str, float]
@@ -119,7 +122,10 @@ def make_history(rows: Iterable[Row], capacities: Mapping[str, float]) -> Histor
 
 
 def _is_begun(intervals: Sequence[Sequence[Row]]) -> bool:
-    """Whether the last interval has only the first names of the one before. Rows by name."""
+    """True if the last interval is incomplete.
+
+    It has only the first names of the interval before. intervals: rows by name.
+    """
     if not intervals[1:]:
         return False
     before, last = ([row["broker"] for row in rows] for rows in intervals[-2:])
@@ -147,9 +153,10 @@ def what_happened(history: History) -> dict[str, float | None]:
 
 
 def beside_least(history: History) -> BesideBound:
-    """How far from the evenest the run was, each interval as long as until the next one.
+    """Compare the run's imbalance with the least possible one.
 
-    Held against the bundles that there were then: who splits one may go below.
+    Each interval lasts until the next one. The bound is that of the bundles at that time; splitting
+    one may go below it.
     """
     times = [interval.at_ms for interval in history.intervals]
     lasted = [after - before for before, after in pairwise(times)]

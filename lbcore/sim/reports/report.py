@@ -1,6 +1,6 @@
-"""What a run says: a table over time, what was expected and what came, and the trace's hash.
+"""Report of a run: table over time, expected and actual values, trace hash.
 
-Decides only the form. The text is what `----` has below it in a scenario's file. Source: ours.
+Decides only the form. The text is what follows `----` in a scenario's file.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""What the lines of a scenario must say together: nothing that could never come true or be noticed.
+"""Consistency checks between the lines of a scenario.
 
-Decides that what happens and what is expected concerns brokers, times and settings that there are,
-and which words of a load belong to which spread. Used by `parse` and `happenings`, which read the
-lines. Source: ours.
+They refuse what could never come true or be noticed. Decides that events and expectations concern
+existing brokers, times and settings, and which words of a load belong to which spread. Used by
+`parse` and `happenings`, which read the lines.
 """
 
 from collections.abc import Iterable, Mapping

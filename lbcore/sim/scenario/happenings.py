@@ -1,7 +1,6 @@
-"""What can happen in a scenario: faults and events, and the words behind each.
+"""Faults and other events of a scenario, and the words that follow each verb.
 
-Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` carries it out. Source:
-ours.
+Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` executes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,10 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What stands behind a verb. options: by name, with what they are where left out."""
+    """Syntax of the words after a verb.
+
+    readers: of the options, by name. defaults: values of the options that are left out.
+    """
 
     doc: str
     has_brokers: bool = False
@@ -87,7 +89,7 @@ _VERBS = (*HAPPENINGS, "set", "command")
 
 
 def take_happening(line: Line) -> Happening:
-    """What the rest of a line says: T VERB ...; raises ScenarioError."""
+    """Parse the rest of a line, T VERB ...; raises ScenarioError."""
     at_ms = line.take(words.duration_ms, words.DURATION_FORM)
     verb = line.take(words.one_of(*_VERBS), "what happens: " + ", ".join(_VERBS))
     if verb in ("set", "command"):

@@ -1,7 +1,7 @@
-"""What a scenario may expect: the metrics, what stands behind their colons, and their units.
+"""Metrics of a scenario's expectations: arguments after the colon, and units.
 
-Decides how an expectation is written; `lbcore.sim.judge.measures` computes the metrics. Source:
-ours; imbalance, floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
+Decides how an expectation is written; `lbcore.sim.judge.measures` computes the metrics. Imbalance,
+floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
 """
 
 import operator
@@ -77,6 +77,10 @@ METRICS: Mapping[str, Metric] = {
     "moves_of_a_bundle": Metric(doc="most moves of one bundle", unit=COUNT),
     "returns": Metric(doc="moves back to an owner left less than an hour ago", unit=COUNT),
     "thrash": Metric(doc="returns over moves", unit=PART),
+    "variation": Metric(
+        doc="trend-discounted variation of each broker's load over the range of all, summed",
+        unit=PART,
+    ),
     "splits": Metric(doc="bundles that were split", unit=COUNT),
     "bundles": Metric(doc="bundles at the end, all or of one broker", unit=COUNT,
                       argument="broker", is_open=True),
@@ -127,8 +131,8 @@ def _single_broker(word: str) -> None:
 
 
 _KINDS = (
-    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "no_candidate", "repair",
-    "override", "pin", "silence", "skip", "ticks", "clock", "plan",
+    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "full", "no_candidate",
+    "repair", "override", "pin", "silence", "skip", "ticks", "clock", "plan",
 )  # fmt: skip
 """Kinds of rows of the table decisions."""
 
@@ -138,9 +142,9 @@ def _kind(word: str) -> None:
 
 
 def _alarm(word: str) -> None:
-    """One of the alarms that the job raises: brake, clock, silence, ticks, flapping:BROKER."""
+    """One of the alarms that the job raises, such as full or flapping:BROKER."""
     name, _, broker = word.partition(":")
-    one_of("brake", "clock", "silence", "ticks", "flapping")(name)
+    one_of("brake", "clock", "full", "silence", "ticks", "flapping")(name)
     if name == "flapping" or broker:
         _single_broker(broker)
 
@@ -154,7 +158,7 @@ ARGUMENTS: Mapping[str, Callable[[str], object]] = {
     "cause": one_of(*(cause.value for cause in Cause)),
     "status": one_of("done", "accepted", "refused", "failed", "timed_out"),
 }
-"""What reads an argument of each kind; the others are any text."""
+"""Parser of each kind of argument; the other kinds are any text."""
 
 
 def take_expectation(line: Line) -> Expectation:

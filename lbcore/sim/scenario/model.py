@@ -1,7 +1,7 @@
 """A scenario as a value: cluster, load, what happens, what must come of it.
 
-Decides nothing; `parse` makes it from text, `lbcore.sim.engine.engine` runs it. Times count from
-the scenario's start, in milliseconds. Source: ours.
+`parse` makes it from text, `lbcore.sim.engine.engine` runs it. Times count from the scenario's
+start, in milliseconds.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class NamespaceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerSpec:
-    """Who owns bundles first to last at the start: these brokers in turn."""
+    """Owners of bundles first to last at the start: these brokers in turn."""
 
     namespace: str
     first: int
@@ -96,16 +96,16 @@ class LoadSpec:
 
     @property
     def recording(self) -> str:
-        """What `Scenario.recordings` knows its recording by."""
+        """Key of its recording in `Scenario.recordings`."""
         return f"{self.file}#{self.cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How unsteady measurements are.
+    """Noise of measurements.
 
-    cpu: percentage points either way. traffic: part of each topic's load either way; both are drawn
-    anew each step_ms.
+    cpu: percentage points either way. traffic: share of each topic's load either way. Both are
+    drawn again every step_ms.
     """
 
     cpu: float = 0.5
@@ -143,7 +143,10 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What must hold. metric: `measures.METRICS`; argument: what stands behind its colon."""
+    """Expected value of a metric.
+
+    metric: one of `measures.METRICS`. argument: the text after its colon.
+    """
 
     metric: str
     argument: str
@@ -159,10 +162,13 @@ class Expectation:
 class Scenario:
     """A whole scenario. recorded: the output below ----, "" = none yet.
 
+    compared: the table of several strategies below it, "" = none.
+
     settings: "section.name=value" upon the defaults, or upon Pulsar's where is_pulsar.
     callback_ms: shortest and longest time that opening, closing or splitting a bundle takes.
     commit_ms: from a batch's start until brokers read its records. full_rate: messages in + out a
     second that make 100 % of a broker of capacity 1. recordings: what `LoadSpec.file` names.
+    reports_offered: brokers report the offered load, too.
     """
 
     title: str = ""
@@ -182,5 +188,7 @@ class Scenario:
     happenings: tuple[Happening, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     recorded: str = ""
+    compared: str = ""
     full_rate: float = FULL_RATE_MSG_PER_S
+    reports_offered: bool = False
     recordings: Mapping[str, Recording] = field(default_factory=dict)

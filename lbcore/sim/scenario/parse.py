@@ -2,8 +2,8 @@
 
 Decides which keywords there are and what stands behind each; single words are read by `words`,
 expectations by `metrics`. Raises ScenarioError, which names the line, what was expected and what to
-do next. Source: ours; a text with prose, directives and recorded output below a line of dashes is
-CockroachDB's way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
+do next. A text with prose, directives and recorded output below a line of dashes is CockroachDB's
+way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
 """
 
 import re
@@ -32,6 +32,8 @@ from lbcore.sim.scenario.model import (
 from lbcore.sim.scenario.words import Line, ScenarioError
 
 RULE = "----"
+COMPARED_RULE = f"{RULE} compared"
+"""Below it, after the recorded output: several strategies in one table."""
 _PROSE = re.compile(r"(?:^|\s)#")
 SPREADS: Mapping[str, str] = {
     "even": "every topic alike",
@@ -41,7 +43,7 @@ SPREADS: Mapping[str, str] = {
     "hotspot": "all in a window of the hash range, which jumps",
     "replay": "as a recording says",
 }
-"""How load lies over topics."""
+"""Distributions of load over topics."""
 ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
 _ONCE = ("title", "seed", "full", "noise", "client", "callbacks", "commit", "preset", "run")
 _TIMES = ("from", "to", "for", "every", "grow", "wave", "jump")
@@ -69,7 +71,7 @@ class _Draft:
 def parse_scenario(content: str) -> Scenario:
     """The scenario that a text describes. Raises ScenarioError."""
     draft, last = _Draft(), 0
-    above, _, recorded = _divided(content)
+    above, recorded, compared = _divided(content)
     for last, text in enumerate(above.splitlines(), start=1):
         line = Line(last, _PROSE.split(text, maxsplit=1)[0])
         if line.is_at_end():
@@ -86,23 +88,38 @@ def parse_scenario(content: str) -> Scenario:
         happenings=tuple(sorted(draft.happenings, key=lambda one: one.at_ms)),
         expectations=tuple(draft.expectations),
         recorded=recorded,
+        compared=compared,
     )
     require_agreement(scenario)
     return scenario
 
 
 def with_recorded(content: str, output: str) -> str:
-    """The scenario's text with this output below its rule."""
-    above, _, _ = _divided(content)
-    return f"{above.rstrip()}\n\n{RULE}\n{output}"
+    """The scenario's text with this output below its rule; a comparison stays."""
+    above, _, compared = _divided(content)
+    return _joined(above, output, compared)
+
+
+def with_compared(content: str, comparison: str) -> str:
+    """Return the scenario's text with this comparison below the recorded output."""
+    above, recorded, _ = _divided(content)
+    return _joined(above, recorded, comparison)
+
+
+def _joined(above: str, recorded: str, compared: str) -> str:
+    below = f"{COMPARED_RULE}\n{compared}" if compared else ""
+    return f"{above.rstrip()}\n\n{RULE}\n{recorded}{below}"
 
 
 def _divided(content: str) -> tuple[str, str, str]:
+    """Divide a text into the scenario, its recorded output and its comparison."""
     lines = content.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        if line.rstrip() == RULE:
-            return "".join(lines[:at]), line, "".join(lines[at + 1 :])
-    return content, "", ""
+    rules = {line.rstrip(): at for at, line in reversed(list(enumerate(lines)))}
+    first = rules.get(RULE, len(lines))
+    second = max(first, rules.get(COMPARED_RULE, len(lines)))
+    parts = lines[:first], lines[first + 1 : second], lines[second + 1 :]
+    above, recorded, compared = map("".join, parts)
+    return above, recorded, compared
 
 
 def _take_line(draft: _Draft, line: Line) -> None:
@@ -161,11 +178,12 @@ def _run(draft: _Draft, line: Line) -> None:
 
 
 def _full(draft: _Draft, line: Line) -> None:
-    """Read `full RATE`: what makes 100 % of a broker of capacity 1."""
+    """Read `full RATE [offered]`: 100 % of a broker of capacity 1; what it is asked is told."""
     rate = line.take(words.rate, "a rate such as 40000msg/s")
     if rate.unit != "msg/s" or rate.value <= 0:
         raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")
     draft.values["full_rate"] = rate.value
+    draft.values["reports_offered"] = line.take_word("offered")
 
 
 def _brokers(draft: _Draft, line: Line) -> None:
@@ -378,4 +396,12 @@ _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
     "expect": _expect,
 }
 
-__all__ = ["HAPPENINGS", "METRICS", "SPREADS", "ScenarioError", "parse_scenario", "with_recorded"]
+__all__ = [
+    "HAPPENINGS",
+    "METRICS",
+    "SPREADS",
+    "ScenarioError",
+    "parse_scenario",
+    "with_compared",
+    "with_recorded",
+]

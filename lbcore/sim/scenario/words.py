@@ -1,7 +1,7 @@
 """The words of a scenario: durations, rates, ranges of brokers and bundles, and what is wrong.
 
 Decides how single words are written and what an error says; which words stand where is in `parse`.
-Source: ours; the grammar is in docs/simulator.md.
+The grammar is in docs/simulator.md.
 """
 
 import difflib
@@ -187,7 +187,7 @@ class Line:
         self._words = content.split()
 
     def is_at_end(self) -> bool:
-        """Whether no word is left."""
+        """True if no word is left."""
         return not self._words
 
     def peek(self) -> str:
@@ -214,7 +214,7 @@ class Line:
             raise self.error(f"{where!r} can't stand here", error.expected) from None
 
     def take_word(self, word: str) -> bool:
-        """Whether the next word is this one; then it is taken."""
+        """Take the next word if it is this one; returns True if it was."""
         if self.peek() != word:
             return False
         self._words.pop(0)

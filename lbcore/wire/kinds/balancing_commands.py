@@ -1,7 +1,7 @@
 """Commands about balancing as a whole: pauses, plans, settings and policies.
 
 Decides whether arguments suit their kind; what becomes of one `balancer.commands` says, in its
-files `balancing`, `plans`, `settings` and `policies`. Source: ours; policies follow Pulsar 4.0.8.
+files `balancing`, `plans`, `settings` and `policies`. Policies follow Pulsar 4.0.8.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class ReleaseBrake(CommandArguments):
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="release_brake",
         is_operating=True,
-        verb=CommandVerb(words="release-brake", example=""),
+        verb=CommandVerb(words="resume --release-brake", example=""),
         sample={},
     )
 
@@ -142,7 +142,7 @@ class SetIsolationPolicy(CommandArguments):
         kind="set_isolation_policy",
         is_of_authority=True,
         verb=CommandVerb(
-            words="isolation set",
+            words="policy set-isolation",
             example="payments --namespaces 'acme/pay-.*' --primary 'broker-[12]'"
             " --secondary broker-3",
         ),
@@ -174,7 +174,7 @@ class DeleteIsolationPolicy(CommandArguments):
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="delete_isolation_policy",
         is_of_authority=True,
-        verb=CommandVerb(words="isolation delete", example="payments"),
+        verb=CommandVerb(words="policy delete-isolation", example="payments"),
         sample={"policy": "p"},
         after=("set_isolation_policy",),
     )
@@ -188,7 +188,7 @@ class SetAntiAffinityGroup(CommandArguments):
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="set_anti_affinity_group",
         is_of_authority=True,
-        verb=CommandVerb(words="anti-affinity set", example="acme/orders replicas"),
+        verb=CommandVerb(words="policy set-group", example="acme/orders replicas"),
         sample={"namespace": "acme/orders", "group": "g"},
     )
     namespace: str = argument(read.namespace, "tenant/namespace")
@@ -202,7 +202,7 @@ class DeleteAntiAffinityGroup(CommandArguments):
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="delete_anti_affinity_group",
         is_of_authority=True,
-        verb=CommandVerb(words="anti-affinity delete", example="acme/orders"),
+        verb=CommandVerb(words="policy delete-group", example="acme/orders"),
         sample={"namespace": "acme/orders"},
         after=("set_anti_affinity_group",),
     )

@@ -1,7 +1,7 @@
 """Commands about brokers, each with all that is declared of it.
 
 Decides whether arguments suit their kind; what becomes of one is `balancer.commands.brokers`'s to
-say. Source: ours.
+say.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Commands about single bundles, each with all that is declared of it.
 
 Decides whether arguments suit their kind; what becomes of one `balancer.commands` says, in its
-files `bundles`, `splits` and `balancing`. Source: ours; names follow Pulsar 4.0.8.
+files `bundles`, `splits` and `balancing`. Names follow Pulsar 4.0.8.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""What is declared of a kind of command, in one place, beside its arguments.
+"""Declaration of a kind of command, in one place, beside its arguments.
 
-Decides nothing: the parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests
-read it. A kind is a frozen dataclass of its arguments (its docstring is the help) that has this
-record as `about`. Source: ours.
+The parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests read it. A kind is
+a frozen dataclass of its arguments (its docstring is the help) that has this record as `about`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +17,11 @@ def _fits(_: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandVerb:
-    """How people send it by `ballast`.
+    """Command line by which users send the command with `ballast`.
 
-    words: the verb, and the action behind it if the verb has several. example: what may stand
-    behind them. optional: positions that may be left out. timeout_ms: how long it is waited for at
-    most, unless told otherwise.
+    words: the verb, followed by the action if the verb has several. example: arguments that may
+    follow them. optional: positions that may be left out. timeout_ms: maximum wait for the command,
+    unless specified otherwise.
     """
 
     words: str

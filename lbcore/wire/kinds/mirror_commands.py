@@ -1,7 +1,7 @@
 """The commands with which a bridge says what another authority has decided.
 
 Decides whether their arguments can be read; `balancer.commands.mirroring` what becomes of them.
-Apart from `wire.commands` because nobody sends them by hand. Source: ours.
+Apart from `wire.commands` because nobody sends them by hand.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Commands about namespaces, each with all that is declared of it.
 
-Decides whether arguments suit their kind; what becomes of one is
-`balancer.commands.namespaces`'s to say. Source: ours; names follow Pulsar 4.0.8.
+Decides whether arguments suit their kind; what becomes of one is `balancer.commands.namespaces`'s
+to say. Names follow Pulsar 4.0.8.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Restarts brokers of a test when a shell asks: the command that a rolling restart is given.
 
 The shell makes a file of the broker's name and waits until it is gone; a thread here restarts the
-broker, and removes it. Source: ours.
+broker, and removes it.
 """
 
 import threading

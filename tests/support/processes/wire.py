@@ -5,8 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from jobs.adapters.http.bounds import Account, Bounds
-from jobs.adapters.http.protocol import BoundedProtocol
+from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 
 
 class Transport(asyncio.Transport):

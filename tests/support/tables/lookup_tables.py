@@ -24,7 +24,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     POLICIES,
-    TOPICS,
+    RECORDS,
 )
 
 CLUSTER = "c1"
@@ -148,10 +148,10 @@ class TablesWriter:
     def topics(self, partitions: Mapping[str, int]) -> None:
         """Created topics, persistent://tenant/namespace/name → partitions, 0 = not partitioned."""
         rows = [
-            {"topic": topic, "namespace": topic[13 : topic.rindex("/")], "partitions": count}
+            {"record_type": "topic", "name": topic, "value": str(count), "is_deleted": False}
             for topic, count in partitions.items()
         ]
-        self.upsert(TOPICS, "topic", [{**row, "is_deleted": False} for row in rows])
+        self.upsert(RECORDS, "name", rows)
 
     def anti_affinity(self, namespaces: Iterable[str]) -> None:
         """Put namespaces into one group."""

@@ -172,6 +172,7 @@ CASES: Mapping[str, Case] = {
         at="30m",
     ),
     "BallastImbalance": _constant('ballast_floor_adjusted_imbalance{cluster="c"}', 1.9, 1.2),
+    "BallastClusterFull": _constant('ballast_alarm{cluster="c",alarm="full"}', 1, 0),
     "BallastBrokerHeld": _constant(
         'ballast_broker_held_seconds{cluster="c",broker="b1",reason="grace"}', 240, 0
     ),

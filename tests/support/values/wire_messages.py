@@ -20,7 +20,6 @@ from lbcore.wire.messages import (
     Envelope,
     Heartbeat,
     Message,
-    ShardLoad,
     Tick,
     Topic,
     TopicLoad,
@@ -41,14 +40,6 @@ BUNDLES = ("acme/orders/0x00000000_0x80000000", "acme/orders/0x80000000_0xffffff
 
 GOOD: Mapping[str, Message] = {
     "tick": Tick(cluster="local", number=12),
-    "shard_load": ShardLoad(
-        cluster="local",
-        shard="east",
-        at_ms=1_795_249_787_508,
-        brokers=("broker-1:8080", "broker-2:8080"),
-        carried=np.array([[1.5, 2.0, 100.0, 200.0], [0.25, 0.0, 10.0, 0.0]]),
-        before=np.array([[1.5, 1.0, 100.0, 100.0], [0.25, 1.0, 10.0, 100.0]]),
-    ),
     "heartbeat": Heartbeat(envelope=ENVELOPE),
     "broker_load": BrokerLoad(
         envelope=ENVELOPE,
@@ -66,6 +57,7 @@ GOOD: Mapping[str, Message] = {
         failure_domain="rack-1",
         capacity=2.0,
         is_draining=True,
+        offered_msg_rate=90.5,
     ),
     "bundle_load": BundleLoad(
         envelope=ENVELOPE,
@@ -124,7 +116,6 @@ def content(value: Any) -> Any:
 
 TOPIC_OF = {
     "tick": Topic.BROKER_LOAD,
-    "shard_load": Topic.BROKER_LOAD,
     "heartbeat": Topic.BROKER_LOAD,
     "broker_load": Topic.BROKER_LOAD,
     "bundle_load": Topic.BUNDLE_LOAD,

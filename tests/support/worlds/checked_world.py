@@ -17,11 +17,11 @@ from lbcore.balancer.state.effects import Effect
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.config.tree import Config
 from lbcore.machine import Step
-from lbcore.ownership.invariants import violations
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate, pack_update
 from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
+from tests.support.values.invariants import violations
 from tests.support.worlds.world import World
 
 Records = dict[str, OwnershipRecord]

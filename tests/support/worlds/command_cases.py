@@ -13,6 +13,7 @@ from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandAbout
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from tests.support.worlds.world import World
 
 NS = "acme/orders"
@@ -20,6 +21,7 @@ BUNDLES = [f"{NS}/{low}" for low in ("0x00000000_0x10000000", "0x10000000_0x2000
 TOPIC = f"persistent://{NS}/parted"
 BROKERS = [f"broker-{number}:8080" for number in range(9)]
 GONE = BROKERS[8]
+MIRRORED = frozenset(one.about.kind for one in MIRROR_COMMANDS)
 SETTING = "shedding.cool_down_ms"
 
 
@@ -92,7 +94,7 @@ def _case(declared: CommandAbout) -> Case:
     return Case(
         first=[(kind, KINDS[kind].about.sample) for kind in declared.after],
         arguments=declared.sample,
-        is_mirrored=declared.verb is None,
+        is_mirrored=declared.kind in MIRRORED,
     )
 
 

@@ -100,11 +100,11 @@ class LivedWorld(World):
         """A namespace with its tenant, topics and rules."""
         self.made.append(number)
         name, tenant = f"tenant-{number:06}/n", f"tenant-{number:06}"
-        self.command("create_tenant", tenant=tenant)
+        self.command("create_record", record_type="tenant", name=tenant)
         self.command("create_namespace", namespace=name, bundles=2)
         for at in range(2):
             topic = f"persistent://{name}/topic-{at}"
-            self.command("create_topic", topic=topic)
+            self.command("create_record", record_type="topic", name=topic)
             self.topics[topic] = 10.0
         self.command("pause", namespace=name)
         self.command("set_anti_affinity_group", namespace=name, group="g")
@@ -122,7 +122,7 @@ class LivedWorld(World):
             self.command("drain_broker", broker=name)
         self.run(6_000, step_ms=1_000)
         for number in numbers:
-            self.command("delete_tenant", tenant=f"tenant-{number:06}")
+            self.command("delete_record", record_type="tenant", name=f"tenant-{number:06}")
         for name in names:
             self.kill(name)
             del self.brokers[name]

@@ -1,7 +1,8 @@
 """What the design promises of a state that is rebuilt from the tables, against the one before.
 
 Load averages and hits begin anew, and liveness watches every broker from now on; the rest must be
-the same: records, brokers, namespaces, rules, settings, the catalogue, commands and their ends.
+the same: records, brokers, namespaces, rules, settings, tenants, topics, commands and their
+ends.
 """
 
 import json
@@ -56,7 +57,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         "namespaces": state.namespaces,
         "rules": state.rules,
         "settings": json.loads(json.dumps(state.settings)),
-        "catalogue": state.catalogue,
+        "created": state.records,
         "commands": state.commands,
         "waiting": {
             command_id: (waiting.deadline_ms, waiting.is_queued, waiting.moving)

@@ -1,6 +1,6 @@
 """A cluster as a rolling restart sees it: deeds are carried out a while after they are asked for.
 
-Time is a number that goes on with each look. What a fault does to it, a test says. Source: ours.
+Time is a number that goes on with each look. What a fault does to it, a test says.
 """
 
 from collections.abc import Iterable, Mapping

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.world import World, is_settled
@@ -12,11 +13,14 @@ from tests.support.worlds.world import World, is_settled
 HOUR_MS = 3_600_000
 
 
+AVG = ("shedding.strategy=avg", "placement.strategy=avg")
+
+
 def running(
     brokers: int = 4, bundles: int = 24, *, seed: int = 5, **sections: Mapping[str, Any]
 ) -> CheckedWorld:
-    """A cluster at rest; sections: settings to change, by section."""
-    config = Config()
+    """A cluster at rest under `avg`; sections: settings to change, by section."""
+    config = parse_assignments(Config(), AVG)
     changes = {name: replace(getattr(config, name), **new) for name, new in sections.items()}
     world = CheckedWorld(replace(config, **changes), brokers, seed=seed)
     world.run(2_000)

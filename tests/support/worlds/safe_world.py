@@ -10,7 +10,7 @@ from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.outcome import FAILED
-from lbcore.balancer.tasks.identity import status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely
 from lbcore.scorer.group_update import GroupUpdate, Placed, pack_update

@@ -25,9 +25,9 @@ from lbcore.ownership.changes import (
     source_of,
 )
 from lbcore.ownership.holding import Call, Callback
-from lbcore.ownership.invariants import violations
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, Acks
+from tests.support.values.invariants import violations
 
 CLUSTER = "local"
 BROKERS = ("a", "b")

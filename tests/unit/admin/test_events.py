@@ -15,7 +15,7 @@ from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Request
-from jobs.service.v1 import events
+from jobs.service.v1 import watch
 from jobs.service.views import SHOWN_TABLES, SMALL_TABLES
 from lbcore.model.tables import COMMANDS, LOAD_HISTORY
 from tests.support.admin.admin_world import make_context, write_tables
@@ -29,7 +29,7 @@ BUNDLE = bundles_of("acme/ns1", 4)[0]
 @pytest.fixture
 def moving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TablesWriter, AdminContext]:
     """Tables that a test writes on to, and a context that follows them by hand."""
-    monkeypatch.setattr(events, "_LOOK_S", 0.02)
+    monkeypatch.setattr(watch, "_LOOK_S", 0.02)
     writer = write_tables(tmp_path / "tables")
     return writer, make_context(tmp_path / "tables")
 
@@ -39,7 +39,7 @@ async def listen(context: AdminContext, alive_ms: int = 60_000) -> AsyncIterator
     query = {"alive_ms": [str(alive_ms)]}
     request = Request(method="GET", path="/v1/events", params={}, query=query, headers={}, body=b"",
                       raw_path="/v1/events", reached_at="", caller=caller)  # fmt: skip
-    return (await events.get_events(request, context)).parts
+    return (await watch.get_events(request, context)).parts
 
 
 async def told(parts: AsyncIterator[bytes]) -> tuple[str, Any]:
@@ -142,7 +142,7 @@ def test_stream_without_batches_says_that_it_lives(
 def test_only_so_many_listen_and_who_leaves_makes_room(
     moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "LISTENERS_MAX", 2)
+    monkeypatch.setattr(watch, "LISTENERS_MAX", 2)
     _, context = moving
 
     async def run() -> None:

@@ -13,15 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.adapters.http.bounds import PEER
-from jobs.adapters.http.watched_file import WatchedFile
-from jobs.service.access import Role, parse_grant, parse_grants
+from jobs.adapters.http.protocol import PEER
+from jobs.adapters.http.tls import WatchedFile
+from jobs.service.access import (
+    Role,
+    TokenChecker,
+    TokenRules,
+    parse_grant,
+    parse_grants,
+    secret_key,
+)
+from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.gates import Gatekeeper, GateRules
 from jobs.service.lookup_http import Hooks, LookupApp
-from jobs.service.rates import RateLimiter
-from jobs.service.tokens import TokenChecker, TokenRules, secret_key
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.values.tokens import SECRET, claims, token
@@ -109,8 +114,8 @@ def test_token_that_expires_after_it_was_accepted_is_refused(
     app = service(tables)
     text = signed("viewer")
     assert call(app, LOOKUP, text).status == 200
-    monkeypatch.setattr("jobs.service.gates._is_in_time", lambda _: False)
-    monkeypatch.setattr("jobs.service.tokens.TokenChecker.check", _refuse)
+    monkeypatch.setattr("jobs.service.access_control._is_in_time", lambda _: False)
+    monkeypatch.setattr("jobs.service.access.TokenChecker.check", _refuse)
     assert call(app, LOOKUP, text).status == 401
 
 
@@ -145,7 +150,7 @@ def test_token_that_is_not_signed_is_told_nothing_of_its_time(tables: Path) -> N
 
 
 def _refuse(_: object, __: str) -> None:
-    from jobs.service.tokens import TokenError, TokenFault  # noqa: PLC0415 (only here)
+    from jobs.service.access import TokenError, TokenFault  # noqa: PLC0415 (only here)
 
     raise TokenError(TokenFault.EXPIRED)
 

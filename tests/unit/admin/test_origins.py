@@ -10,8 +10,8 @@ import pytest
 
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
+from jobs.service.csrf import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
 from jobs.service.exchange import HttpError
-from jobs.service.origins import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
 from jobs.service.routes import SAFE
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask

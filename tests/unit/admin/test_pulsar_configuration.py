@@ -48,7 +48,7 @@ IMPL = "org.apache.pulsar.broker.loadbalance.impl"
     [
         ("ThresholdShedder", "least_long_term_message_rate"),
         (f"{IMPL}.UniformLoadShedder", "least_long_term_message_rate"),
-        ("ballast", "ballast"),
+        ("AvgShedder", "avg"),
     ],
 )
 def test_a_strategy_takes_along_the_placement_that_must_change_with_it(
@@ -113,8 +113,8 @@ def test_a_refused_value_is_told_once_whatever_its_key_means(value: str) -> None
 
 def test_a_strategy_that_suits_the_placement_is_changed_alone(root: Path) -> None:
     balancer = Balancer()
-    assert send(root, "POST", f"{STRATEGY}/AvgShedder", balancer=balancer).status == 200
-    values = {"loadBalancerLoadSheddingStrategy": "AvgShedder"}
+    assert send(root, "POST", f"{STRATEGY}/ballast", balancer=balancer).status == 200
+    values = {"loadBalancerLoadSheddingStrategy": "ballast"}
     assert balancer.commands[0].arguments == {"values": values}
 
 

@@ -15,7 +15,7 @@ from jobs.service.context import CommandEnd
 from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.views import Rows, TableViews
 from lbcore.balancer.commands.namespaces import NOT_EMPTY
-from lbcore.model.tables import POLICIES, TENANTS, TOPICS
+from lbcore.model.tables import POLICIES, RECORDS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
 from tests.support.admin.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
@@ -45,16 +45,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     topics = {"pt": 4, "t1": 0}
     rows: list[dict[str, Any]] = [
         {
-            "namespace": "acme/ns1",
-            "topic": f"persistent://acme/ns1/{name}",
-            "partitions": count,
+            "record_type": "topic",
+            "name": f"persistent://acme/ns1/{name}",
+            "value": str(count),
             "is_deleted": False,
         }
         for name, count in topics.items()
     ]
-    writer.upsert(TOPICS, "topic", rows)
-    tenant = {"admin_roles": '["ops"]', "allowed_clusters": '["c1"]', "is_deleted": False}
-    writer.upsert(TENANTS, "tenant", [{"tenant": "empty", **tenant}])
+    value = '{"admin_roles": ["ops"], "allowed_clusters": ["c1"]}'
+    rows.append({"record_type": "tenant", "name": "empty", "value": value, "is_deleted": False})
+    writer.upsert(RECORDS, "name", rows)
     return made
 
 

@@ -5,34 +5,24 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
-from jobs.service.reader_process import (
-    Read,
-    ReaderCounts,
-    ReaderProcess,
-    ReadQuestion,
-    ReadRefusedError,
-)
 from jobs.service.v1 import reading
-from jobs.service.v1.reading import Kept, Readers, in_background, readers
+from jobs.service.v1.reading import Kept, Read, ReadRefusedError, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.processes.agent_talk import until
 
 LARGE = 100_000
-LARGE_BYTES = 300_000_000
-KEPT_BYTES = 100_000_000
-_kept: list[bytes] = []
 
 
 def read_value(value: int, reader: TableReader) -> dict[str, Any]:
@@ -56,32 +46,15 @@ def fail(reader: TableReader) -> None:
     raise KeyError(reader.cluster)
 
 
-def read_into_memory(_reader: TableReader) -> dict[str, int]:
-    return {"bytes": len(b"1" * LARGE_BYTES)}
+def read_pid(_reader: TableReader) -> dict[str, int]:
+    return {"pid": os.getpid(), "nice": os.getpriority(os.PRIO_PROCESS, 0)}
 
 
-def keep_in_memory(_reader: TableReader) -> dict[str, int]:
-    _kept.append(b"1" * KEPT_BYTES)
-    return {"bytes": ReaderCounts(pids={os.getpid()}).memory_bytes()[0]}
-
-
-def pid_that_answers(context: AdminContext) -> int:
-    """Of the process that answers the next question."""
-    asyncio.run(in_background(context, partial(read_value, 1)))
-    process = readers.idle.get()
-    readers.idle.put(process)
-    assert process.pid is not None
-    return process.pid
-
-
-def one_that_has_answered(root: Path) -> tuple[ReaderProcess, ReadQuestion, ReaderCounts]:
-    """A process, what it was asked, and its counts."""
-    write_tables(root)
-    counts = ReaderCounts()
-    process = ReaderProcess(counts)
-    question = ReadQuestion(partial(read_value, 1), table_place(str(root)), "c1")
-    process.ask(question).close()
-    return process, question, counts
+def ask_of(context: AdminContext, read: Read) -> dict[str, Any]:
+    """What a read answers."""
+    reply = asyncio.run(in_background(context, read))
+    found: dict[str, Any] = json.loads(b"".join(reply.parts or ()))
+    return found
 
 
 @dataclass
@@ -200,85 +173,45 @@ def test_process_that_reads_tables_has_no_pandas(tmp_path: Path) -> None:
 def test_read_whose_process_is_killed_is_asked_again_of_another(tmp_path: Path) -> None:
     write_tables(tmp_path)
     context = make_context(tmp_path)
-    os.kill(pid_that_answers(context), signal.SIGKILL)
-    assert asyncio.run(in_background(context, partial(read_value, 1))).status == 200
+    failures = readers.failures
+    first = ask_of(context, read_pid)["pid"]
+    os.kill(first, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{first}/cmdline").exists() or is_zombie(first))
+    assert ask_of(context, read_pid)["pid"] != first
+    assert readers.failures in (failures, failures + 1)
+    gc.collect()
     assert readers.under_way == 0
 
 
-def test_questions_one_after_another_are_answered_by_one_process(tmp_path: Path) -> None:
+def is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_process_is_less_urgent_than_the_service(tmp_path: Path) -> None:
     write_tables(tmp_path)
-    context = make_context(tmp_path)
-    assert pid_that_answers(context) == pid_that_answers(context)
+    found = ask_of(make_context(tmp_path), read_pid)
+    assert found["nice"] > os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def test_process_that_a_question_made_large_goes_and_the_next_is_there_before_it_is_asked(
-    tmp_path: Path,
-) -> None:
-    process, question, counts = one_that_has_answered(tmp_path)
-    first = process.pid
-    large = process.ask(replace(question, read=read_into_memory))
-    assert json.load(large) == {"bytes": LARGE_BYTES}
-    assert (process.pid != first, counts.starts, len(counts.pids)) == (True, 2, 1)
-    second = process.pid
-    process.ask(question).close()
-    assert (process.pid, counts.starts) == (second, 2)
-    process.close()
-    assert (counts.failures, counts.pids) == (1, set())  # `close` ends what would have stayed
+_PARENT = """
+import asyncio, os, sys
+from jobs.service.v1.reading import readers
+if __name__ == "__main__":
+    readers.stand_ready()
+    pid = readers._running().submit(os.getpid).result()
+    print(pid, flush=True)
+    sys.stdin.read()
+"""
 
 
-def test_process_of_a_large_service_stays_as_it_is_small_itself(tmp_path: Path) -> None:
-    held = b"1" * LARGE_BYTES
-    process, question, counts = one_that_has_answered(tmp_path)
-    first = process.pid
-    process.ask(question).close()
-    assert (process.pid, counts.starts) == (first, 1)
-    process.close()
-    assert len(held) == LARGE_BYTES
-
-
-def test_process_that_stays_gives_back_what_it_held_and_answers_on(tmp_path: Path) -> None:
-    write_tables(tmp_path)
-    counts = ReaderCounts()
-    process = ReaderProcess(counts, is_staying=True, idle_s=0.5)
-    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
-    with process.ask(replace(question, read=keep_in_memory)) as answer:
-        large = json.load(answer)["bytes"]
-    first = process.pid
-    until(lambda: 0 < sum(counts.memory_bytes()) < large - KEPT_BYTES / 2)
-    process.ask(question).close()
-    assert (process.pid, counts.starts) == (first, 1)
-    assert os.getpriority(os.PRIO_PROCESS, first) <= os.getpriority(os.PRIO_PROCESS, 0) + 5
-    process.close()
-
-
-def test_one_process_is_there_before_anybody_asks_and_the_other_once_somebody_has(
-    tmp_path: Path,
-) -> None:
-    write_tables(tmp_path)
-    found = Readers()
-    assert found.counts.starts == 0
-    found.stand_ready()
-    assert found.counts.starts == 1
-    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
-    asyncio.run(found.ask(question)).close()
-    assert found.counts.starts == 2
-    first, second = found.idle.get(), found.idle.get()
-    assert (first.is_staying, second.is_staying) == (True, False)
-    for process in (first, second):
-        process.close()
-
-
-def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(
-    tmp_path: Path,
-) -> None:
-    process, question, counts = one_that_has_answered(tmp_path)
-    assert (counts.starts, counts.failures) == (1, 0)
-    (size,) = counts.memory_bytes()
-    assert 10_000_000 < size < 1_000_000_000
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    process.ask(question).close()
-    assert (counts.starts, counts.failures, len(counts.memory_bytes())) == (2, 1, 1)
-    process.close()
-    assert counts.memory_bytes() == []
+def test_process_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(_PARENT)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    parent = subprocess.Popen([sys.executable, str(script)], env=environment, **pipes)
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists() or is_zombie(pid))

@@ -8,15 +8,12 @@ from typing import IO
 import pytest
 
 from jobs.service.access import Caller, Grant, Role
-from jobs.service.all_routes import ROUTES
+from jobs.service.all_routes import FOLDER, ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
-from jobs.service.exchange import HttpError
-from jobs.service.reader_process import ReadQuestion
+from jobs.service.exchange import HttpError, Message
 from jobs.service.routes import Route
-from jobs.service.status_page import FOLDER
-from jobs.service.streams import Message
-from jobs.service.v1.reading import readers
+from jobs.service.v1.reading import ReadQuestion, readers
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 

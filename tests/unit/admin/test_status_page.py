@@ -9,10 +9,9 @@ from unittest import mock
 import pytest
 
 from jobs.service.access import Caller, Grant, Role
-from jobs.service.all_routes import ROUTES
+from jobs.service.all_routes import FOLDER, PAGE_ROUTES, ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.exchange import HttpError
-from jobs.service.status_page import FOLDER, PAGE_ROUTES
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.worlds.explained_world import eventful, write_tables

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.http.watched_file import WatchedFile
-from jobs.service.access import Grant, Role
-from jobs.service.tokens import (
+from jobs.adapters.http.tls import WatchedFile
+from jobs.service.access import (
+    Grant,
+    Role,
     TokenChecker,
     TokenError,
     TokenFault,

@@ -16,13 +16,12 @@ from typing import IO, Any
 
 import pytest
 
-from jobs.adapters.http.turns import Turns
+from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
-from jobs.service.reader_process import ReadQuestion
 from jobs.service.routes import Route
-from jobs.service.v1.reading import readers
+from jobs.service.v1.reading import ReadQuestion, readers
 from lbcore.route.slices import WORK_MAX
 from tests.support.admin.admin_world import BROKERS, Balancer, make_context
 from tests.support.admin.asgi_calls import ask
@@ -81,7 +80,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def context(tables: Path) -> AdminContext:
     made = make_context(tables, Balancer())
-    object.__setattr__(made, "turns", Turns(budget_s=0.0))
+    object.__setattr__(made, "turns", FairScheduler(budget_s=0.0))
     return made
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from jobs.service.about import Example
 from jobs.service.access import Caller, Grant, Role
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext, CommandEnd
-from jobs.service.routes import Route
+from jobs.service.routes import Example, Route
 from jobs.service.v1.openapi import draw_openapi
 from lbcore.wire.commands import KINDS
 from tests.support.admin.admin_world import Balancer, make_context, write_tables

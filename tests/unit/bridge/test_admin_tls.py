@@ -94,7 +94,7 @@ def test_own_certificate_that_has_expired_is_told_and_its_successor_used_without
         with pytest.raises(PulsarAdminError, match=r"bridge\.pem expired at .*successor"):
             admin.clusters()
         later_s = time.monotonic() + 10.0
-        monkeypatch.setattr("jobs.adapters.http.watched_file.time.monotonic", lambda: later_s)
+        monkeypatch.setattr("jobs.adapters.http.tls.time.monotonic", lambda: later_s)
         cert.write_text("half")
         with pytest.raises(PulsarAdminError):  # what can't be used changes nothing
             admin.clusters()

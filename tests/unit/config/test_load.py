@@ -114,11 +114,14 @@ def test_parse_of_a_wrong_key_or_value_names_it_and_what_to_do(
 
 
 def test_parse_reports_every_problem_at_once() -> None:
-    mapping = {"pipeline": {"trigger_ms": 1, "nothing_like_it": 2}, "wire": {"max_parts": 0}}
+    mapping = {
+        "pipeline": {"trigger_ms": 1, "nothing_like_it": 2},
+        "wire": {"max_message_bytes": 0},
+    }
     assert set(problems_of(mapping)) == {
         "pipeline.trigger_ms",
         "pipeline.nothing_like_it",
-        "wire.max_parts",
+        "wire.max_message_bytes",
     }
 
 
@@ -232,7 +235,7 @@ def test_dynamic_change_of_a_dynamic_setting_takes_effect() -> None:
         ({"pipeline.trigger_ms": 500}, "takes effect at a restart only"),
         ({"shedding.nothing": 500}, "no such setting"),
         ({"shedding.max_unload_fraction": 2}, "take a value within 0 .. 1"),
-        ({"shedding.strategy": "threshold"}, "both strategies must be avg or neither"),
+        ({"shedding.strategy": "threshold"}, "both strategies must be ballast or neither"),
     ],
 )
 def test_dynamic_change_that_can_not_be_made_is_refused(values: dict[str, Any], words: str) -> None:

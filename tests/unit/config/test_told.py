@@ -36,7 +36,7 @@ def test_each_row_has_the_value_who_set_it_and_what_it_was_started_with() -> Non
     assert found["shedding.avg_low_hits"] == ("55", "production.toml", "55")
     assert found["shedding.avg_high_hits"] == ("66", "--set", "66")
     assert found["shedding.max_unload_fraction"] == ("0.3", "command", "0.5")
-    assert found["shedding.strategy"] == ('"avg"', "default", '"avg"')
+    assert found["shedding.strategy"] == ('"ballast"', "default", '"ballast"')
     assert by_setting(told(started("west")))["shedding.avg_low_hits"][0] == "44"
 
 
@@ -72,7 +72,7 @@ def test_value_of_another_version_leaves_the_asker_s() -> None:
     rows.append({**rows[0], "setting": "limits.gone"})
     found = as_started(replace(Config()), rows)
     assert (found.shedding.avg_low_hits, found.shedding.avg_high_hits) == (8, 66)
-    assert found.shedding.strategy == "avg"
+    assert found.shedding.strategy == "ballast"
 
 
 def test_digest_is_of_what_is_told_and_not_of_when() -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.processes.clocks import ClockSteps
 from jobs.adapters.processes.ordered_end import OrderedEnd
+from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
-from jobs.adapters.spark.clock_steps import ClockSteps
-from jobs.adapters.spark.each_batch import EachBatch
-from jobs.adapters.spark.last_batch import LastBatch, LeftError
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
 from jobs.balance_cluster import _let_batch_end, _Told, _wait
 from jobs.console import CommandError, Exit

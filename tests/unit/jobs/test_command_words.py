@@ -29,6 +29,7 @@ from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
 from lbcore.wire.kinds.command_about import CommandVerb
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import CreateNamespace
+from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
 
 SENDING = {
     tuple(one.about.verb.words.split()): (kind, one.about.verb)
@@ -45,8 +46,8 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_verb_there_is_exactly_one_for_each_kind_of_command() -> None:
-    by_bridge = {one.about.kind for one in MIRROR_COMMANDS}
-    assert {kind for kind, _ in SENDING.values()} == KINDS.keys() - by_bridge
+    others = {one.about.kind for one in (*MIRROR_COMMANDS, *RECORD_COMMANDS)}  # bridge, HTTP
+    assert {kind for kind, _ in SENDING.values()} == KINDS.keys() - others
     assert {words[0] for words in SENDING} <= VERBS.keys()
 
 
@@ -100,11 +101,11 @@ BUNDLE = "acme/a/0x00000000_0xffffffff"
         ("pause", Pause()),
         ("resume --namespace acme/a", Resume(namespace="acme/a")),
         (
-            "isolation set p --namespaces acme/.* --primary b1 b2 --usage-threshold-percent 80.5",
+            "policy set-isolation p --namespaces a/.* --primary b1 --usage-threshold-percent 80.5",
             SetIsolationPolicy(
                 policy="p",
-                namespaces=("acme/.*",),
-                primary=("b1", "b2"),
+                namespaces=("a/.*",),
+                primary=("b1",),
                 usage_threshold_percent=80.5,
             ),
         ),

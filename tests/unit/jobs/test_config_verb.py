@@ -36,10 +36,13 @@ def test_check_of_settings_that_do_not_suit_fails(capsys: pytest.CaptureFixture[
     ]
 
 
+AVG = ("--set", "shedding.strategy=avg", "--set", "placement.strategy=avg")
+
+
 def test_check_with_differences_seen_warns_and_is_done(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["config", "check", "--seen-rate", "100"]) == 0
+    assert main(["config", "check", "--seen-rate", "100", *AVG]) == 0
     assert "warning: shedding.min_unload_rate_msg_per_s" in capsys.readouterr().out
 
 

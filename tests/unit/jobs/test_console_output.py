@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 from jobs.adapters.processes.json_log import JsonFormatter
 from jobs.assess.charts import escape
@@ -22,7 +21,7 @@ from jobs.console import (
     printable,
     say,
 )
-from jobs.local.terminal import Escaped
+from jobs.local.terminal import escaped_text
 from jobs.operating.text_table import text_table
 
 HOSTILE = {
@@ -102,12 +101,10 @@ def test_log_line_keeps_letters_readable() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_view_of_a_run_draws_it_escaped(text: str) -> None:
+def test_live_view_draws_it_escaped(text: str) -> None:
     drawn = io.StringIO()
     console = Console(file=drawn, width=200, color_system=None, markup=False)
-    table = Table.grid()
-    table.add_row(f"[/nothing]{text}", "end")
-    console.print(Escaped(table))
+    console.print(escaped_text([f"[/nothing]{text}", "end"]))
     assert all(line.isprintable() for line in drawn.getvalue().split("\n"))
     assert "[/nothing]" in drawn.getvalue()
 

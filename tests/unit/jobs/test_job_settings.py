@@ -27,6 +27,8 @@ from tests.support.worlds.world import CLUSTER, World
 
 HOT = "broker-0:8080"
 STARTED = [
+    "shedding.strategy=avg",
+    "placement.strategy=avg",
     "shedding.cool_down_ms=3600000",
     "shedding.avg_low_hits=77",
     "shedding.avg_high_hits=77",
@@ -147,7 +149,7 @@ def test_service_answers_by_what_the_job_was_started_with(world: World, tables: 
     assert found["settings"]["shedding.max_unload_fraction"] == 0.3
     assert found["origins"]["shedding.avg_low_hits"] == "--set"
     assert found["origins"]["shedding.max_unload_fraction"] == "command"
-    assert found["origins"]["shedding.strategy"] == "default"
+    assert found["origins"]["shedding.rules"] == "default"
     runtime = served(tables, "/admin/v2/brokers/configuration/runtime")
     assert runtime["shedding.avg_low_hits"] == "77"
     found = served(tables, f"/v1/explain/bundle/{MOVED}?at={world.now_ms}")

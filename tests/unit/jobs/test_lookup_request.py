@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.http.client import LookupConnection
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 BODY = b'{"httpUrl": "http://broker-1:8080"}'

@@ -107,7 +107,7 @@ def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixt
         (["broker", "drian", "b"], "did you mean drain?"),
         (["status", "--tabels", "x"], "did you mean --tables?"),
         (["explain", "bundel", "b"], "did you mean bundle?"),
-        (["bundles", "--by", "bandwith"], "did you mean bandwidth?"),
+        (["bundle", "list", "--by", "bandwith"], "did you mean bandwidth?"),
         (["bundle", "unload", "b", "--destinaton", "c"], "did you mean --destination?"),
     ],
 )
@@ -197,7 +197,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["ownership", "--broker", "broker-99"], "there is no broker broker-99"),
         (["ownership", "--namespace", "t/none"], "there is no namespace t/none"),
         (["ownership", "--diff", "1m", "0s", "--broker", "broker-99"], "no broker broker-99"),
-        (["bundles", "--broker", "broker-99"], "there is no broker broker-99"),
+        (["bundle", "list", "--broker", "broker-99"], "there is no broker broker-99"),
         (["explain", "broker", "broker-99"], "did you mean broker-"),
         (["broker", "drain", "broker-99", "--dry-run"], ""),
         (["plan", "--dry-run", "--remove-broker", "broker-99"], "this can't be foreseen"),

@@ -1,4 +1,4 @@
-"""`ballast bundles --by partitions`: topics on too few brokers, as the bridge told last."""
+"""`ballast bundle list --by partitions`: topics on too few brokers, as the bridge told last."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def tables(tmp_path: Path) -> CommandsTable:
 
 def asked(tables: CommandsTable, *words: str) -> int:
     where = ["--tables", str(tables.root), "--conf", "pulsar", "--json"]
-    return main(["bundles", "--by", "partitions", *where, *words])
+    return main(["bundle", "list", "--by", "partitions", *where, *words])
 
 
 def tell(tables: CommandsTable, *troubles: str) -> None:

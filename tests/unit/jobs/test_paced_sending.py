@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.following.view import Changes
+from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.adapters.http.protocol import Flow
-from jobs.adapters.http.turns import Turns
 from jobs.service.changes import ChangeFeed
 from lbcore.ownership.records import State
 from lbcore.route.bundles import BundleRoute
@@ -17,7 +17,7 @@ CLIENTS, AT_ONCE = 100, 8
 
 def test_answers_go_on_a_few_at_a_time_however_many_clients_have_read_on() -> None:
     async def run() -> list[int]:
-        turns, gone_on = Turns(budget_s=0.0), 0
+        turns, gone_on = FairScheduler(budget_s=0.0), 0
         flows = [Flow(asyncio.Transport(), turns) for _ in range(CLIENTS)]
 
         async def send_on(flow: Flow) -> None:

@@ -23,8 +23,13 @@ from tests.support.worlds.explained_world import asked_now
 from tests.support.worlds.world import CLUSTER, World
 
 HOT = "broker-0:8080"
-QUIET = ["shedding.cool_down_ms=0", "splitting.enabled=false"]
-SET = [word for setting in QUIET for word in ("--set", setting)]
+QUIET = [
+    "shedding.cool_down_ms=0",
+    "splitting.enabled=false",
+    "shedding.strategy=avg",
+    "placement.strategy=avg",
+]
+SET = [word for setting in QUIET[:2] for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.prometheus_tools import FOLDER, have_tool
 from jobs.console import CommandError
+from tests.support.processes.prometheus_tools import FOLDER, have_tool
 
 
 def program(folder: Path, name: str, text: str = "exit 0") -> Path:

@@ -118,7 +118,7 @@ def test_secret_of_a_file_with_a_byte_order_mark_has_none(tmp_path: Path) -> Non
     [
         ("[pipeline\n", "is not TOML"),
         ("[pipeline]\ntriger_ms = 3\n", "did you mean pipeline.trigger_ms?"),
-        ("[placement]\nstrategy = 'round_robin'\n", "both strategies must be avg or neither"),
+        ("[placement]\nstrategy = 'round_robin'\n", "both strategies must be ballast or neither"),
     ],
 )
 def test_settings_that_can_not_be_used_are_misuse(tmp_path: Path, content: str, words: str) -> None:

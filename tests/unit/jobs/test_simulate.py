@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from jobs.cli import main
+from lbcore.sim.reports.comparison import COLUMNS, compared_strategies
+from lbcore.sim.scenario.parse import parse_scenario
 
 TEXT = """title Nothing happens
 brokers 2
@@ -85,12 +87,45 @@ def test_line_that_can_not_be_read_is_named(
     assert "a time such as" in error
 
 
-def test_league_has_a_row_for_each_strategy(
+def test_compare_shows_each_strategy_in_one_table(
     scenario: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["league", str(scenario), "--strategy", "avg,none", "--json"]) == 0
+    assert main(["simulate", str(scenario), "--compare", "avg,none"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == str(scenario)
+    assert lines[0].split() == ["strategy", *COLUMNS]
+    assert [line.split()[0] for line in lines[1:3]] == ["avg", "none"]
+    assert main(["simulate", str(scenario), "--compare", "avg,none", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [(row["strategy"], row["moves"], row["unmet"]) for row in rows] == [
-        ("avg", 0.0, []),
-        ("none", 0.0, []),
+    assert [(row["strategy"], row["compared"]["moves"]) for row in rows] == [
+        ("avg", 0.0),
+        ("none", 0.0),
     ]
+
+
+def test_compare_marks_a_failed_expectation_and_fails_nothing(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario.write_text(f"{TEXT}expect moves >= 1\n", encoding="utf-8")
+    assert main(["simulate", str(scenario), "--compare", "none"]) == 0
+    assert "expect moves >= 1: none 0!" in capsys.readouterr().out
+
+
+def test_comparison_is_recorded_below_the_output_and_rewritten_with_it(scenario: Path) -> None:
+    assert main(["simulate", str(scenario), "--rewrite"]) == 0
+    recorded = parse_scenario(scenario.read_text(encoding="utf-8")).recorded
+    assert main(["simulate", str(scenario), "--compare", "none,avg", "--rewrite"]) == 0
+    written = scenario.read_text(encoding="utf-8")
+    found = parse_scenario(written)
+    assert found.recorded == recorded
+    assert compared_strategies(found.compared) == ["none", "avg"]
+    scenario.write_text(written.replace("hash ", "hash 0"), encoding="utf-8")
+    assert main(["simulate", str(scenario), "--rewrite"]) == 0
+    assert scenario.read_text(encoding="utf-8") == written
+
+
+def test_compare_and_strategy_together_are_a_misuse(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(scenario), "--compare", "avg", "--strategy", "none"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 
 from lbcore.agent.agent import AgentMachine
+from lbcore.agent.readings import check_load
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import ReadLoad, Send, Stop
+from lbcore.balancer.state.book import BrokerEntry
 from lbcore.config.load import checked_dynamic
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import SETTINGS
 from lbcore.model.resources import complete
-from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import NOT_REPORTED, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 CONFIG = AgentConfig()
 SIGNALS = SignalsConfig()
@@ -251,3 +254,34 @@ def test_settings_that_an_agent_reads_at_its_start_are_not_live(interval_ms: int
     values, problems = checked_dynamic({"signals.report_check_ms": 1_000})
     assert not values
     assert "at a restart only" in problems[0].detail
+
+
+def test_offered_load_is_reported_and_an_agent_without_it_sends_no_field() -> None:
+    for offered, sent in ((None, False), (100.0, True), (np.float64(300.0), True)):
+        checked = check_load(replace(load(), offered_msg_rate=offered))
+        assert (checked.fault, checked.read is not None) == ("", True)
+        (message,) = of_kind(Driver().give(checked.read, at_ms=1), BrokerLoad)
+        assert message.offered_msg_rate == (offered if sent else NOT_REPORTED)
+        assert (b"msgRateOffered" in format_message(message)[2]) == sent
+
+
+@pytest.mark.parametrize("offered", [-1.0, np.nan, np.inf, -np.inf, 99.9, 1e19, "300", True, [300]])
+def test_offered_load_that_cannot_be_is_left_out_and_the_rest_is_reported(offered: object) -> None:
+    checked = check_load(replace(load(), offered_msg_rate=offered))
+    assert checked.read is not None
+    assert checked.read.offered_msg_rate is None
+    assert checked.read.traffic.tolist() == load().traffic.tolist()
+    assert "offered_msg_rate" in checked.fault
+    assert "100 msg/s" in checked.fault
+
+
+@pytest.mark.parametrize(
+    ("served", "offered", "demand"),
+    [(100.0, 250.0, 2.5), (100.0, 100.0, 1.0), (100.0, 99.0, None), (0.0, 50.0, None),
+     (100.0, NOT_REPORTED, None)],
+)  # fmt: skip
+def test_offered_load_below_what_is_served_counts_as_not_reported(
+    served: float, offered: float, demand: float | None
+) -> None:
+    entry = BrokerEntry(incarnation="a1", traffic=(served, 0.0, 0.0, 0.0), offered_msg_rate=offered)
+    assert entry.demand == demand or (demand is None and np.isnan(entry.demand))

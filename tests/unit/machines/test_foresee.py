@@ -15,7 +15,8 @@ from lbcore.foresight.rehearse import RehearsalRows
 from tests.support.worlds.world import CLUSTER, World, is_settled
 
 ONE, TWO = "broker-0:8080", "broker-1:8080"
-STILL = parse_assignments(Config(), ["shedding.is_shedding=false", "splitting.enabled=false"])
+AVG = ("shedding.strategy=avg", "placement.strategy=avg")
+STILL = parse_assignments(Config(), ["shedding.is_shedding=false", "splitting.enabled=false", *AVG])
 ON = ("shedding.is_shedding=true", "shedding.cool_down_ms=0")
 UNIFORM = ("shedding.strategy=uniform", "placement.strategy=least_long_term_message_rate")
 AT_ONCE = (*ON, *UNIFORM)
@@ -114,7 +115,7 @@ def test_foresight_of_a_rule_with_hits_says_how_many_are_missing(
 
 
 def test_foresight_is_what_the_balancer_then_does() -> None:
-    config = parse_assignments(Config(), ["splitting.enabled=false"])
+    config = parse_assignments(Config(), ["splitting.enabled=false", *AVG])
     made = World(STILL, brokers=3)
     made.command("create_namespace", namespace="acme/a", bundles=24)
     made.run(60_000)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from lbcore import packing
-from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.ledger import NOBODY, Ledger
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 

@@ -8,8 +8,8 @@ import pytest
 from lbcore.balancer.commands import commands
 from lbcore.balancer.decisions import placing
 from lbcore.balancer.intake import topics
-from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules, Pin, differing
 from lbcore.config.tree import Config
 from lbcore.model.nearest import nearest
@@ -124,14 +124,14 @@ def test_children_of_all_splits_that_are_answered_get_their_rows_at_once(
     assert len(grown) <= len(world.reports) - batches
 
 
-def test_topics_created_together_pack_the_catalogue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_created_together_pack_the_records_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = running()
     for number in range(COUNT):
-        world.command("create_topic", topic=f"persistent://t/n/t{number}")
-    made = counted(monkeypatch, Catalogue, "__init__")
+        world.command("create_record", record_type="topic", name=f"persistent://t/n/t{number}")
+    made = counted(monkeypatch, Records, "__init__")
     world.run(1_000)
     assert world.state is not None
-    assert len(world.state.catalogue.topics) == COUNT
+    assert len(world.state.records.by_type["topic"]) == COUNT
     assert sum(made) == 1
 
 
@@ -141,7 +141,7 @@ def test_partitions_by_the_million_are_known_by_some_that_lie_evenly(
     world = running()
     for number in range(4):
         topic = f"persistent://t/n/t{number}"
-        world.command("create_topic", topic=topic, partitions=1 << 20)
+        world.command("create_record", record_type="topic", name=topic, value=1 << 20)
     world.run(2_000)
     formatted = counted(monkeypatch, topics, "format_partition")
     split = world.command("split_bundle", namespace="t/n", which="LARGEST")

@@ -8,7 +8,7 @@ import pytest
 
 from lbcore.balancer.state.balancer_state import Times
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.tasks.pace import keep_pace
+from lbcore.balancer.tasks.creations import keep_pace
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 

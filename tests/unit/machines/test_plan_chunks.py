@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore import packing
-from lbcore.balancer.state.memo import Memo
-from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
+from lbcore.balancer.state.chunks import Memo, pack_plan, unpack_plan
 from lbcore.plan.decision import PlanState
 
 MINUTE_MS = 60_000

@@ -378,8 +378,8 @@ def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read()
     ("setting", "command"),
     [
         ("filters.load_manager_class", "`ballast config set filters.load_manager_class=VALUE`"),
-        ("isolation policies", "`ballast isolation set`"),
-        ("anti-affinity groups", "`ballast anti-affinity delete`"),
+        ("isolation policies", "`ballast policy set-isolation`"),
+        ("anti-affinity groups", "`ballast policy delete-group`"),
         ("silent brokers", "they wait until these are heard"),
     ],
 )
@@ -388,3 +388,15 @@ def test_bundles_without_candidate_name_the_rule_and_a_way_out(setting: str, com
     (alarm,) = status(decisions=[decision(6), row], held=[row]).alarms
     assert setting in alarm
     assert command in alarm
+
+
+def test_full_cluster_is_an_alarm_that_names_the_brokers_it_lacks() -> None:
+    inputs = {"mean": 98.4, "missing": 2, "brokers": 6, "target": 75.0, "of": ["b1", "b2"]}
+    row = {"kind": "full", "reason": "Full", "source": "", "bundle": "", "cycle": 3}
+    row |= {"at_ms": NOW_MS - 20_000, "decision_id": "1-1", "inputs": json.dumps(inputs)}
+    (alarm,) = status(held=[row]).alarms
+    assert "the mean usage of 6 brokers (b1, b2, ...) is 98 %" in alarm
+    assert "start at least 2 brokers of the mean capacity, which brings it to 75 %" in alarm
+    over = {**row, "reason": "Over", "at_ms": NOW_MS - 10_000}
+    assert status(held=[row, over]).alarms == ()
+    assert status(held=[{**row, "at_ms": NOW_MS - 700_000}]).alarms == ()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore import packing
-from lbcore.balancer.decisions.partitions import partitions_of
+from lbcore.balancer.decisions.placing import partitions_of
 from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.state.topic_book import (
     NO_PARTITION,
@@ -17,9 +17,9 @@ from lbcore.balancer.state.topic_book import (
     sender_of,
 )
 from lbcore.balancer.state.work import Work
+from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.model.hashing import HashFunction, hash_topic
-from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.messages import Command, Envelope, TopicLoad
 from tests.support.worlds.world import CLUSTER, World
 
@@ -227,7 +227,7 @@ def test_same_topics_count_once_more_where_it_was_not_known_whose_partitions_the
 
 
 def test_topics_that_do_not_fit_are_left_out_and_what_was_known_stays(work: Work) -> None:
-    work.config = with_dynamic(Config(), {"pipeline.topics_kept_max": 4})
+    work.config = Config(pipeline=Pipeline(topics_kept_max=4))
     assert counted(work, report(work, seq=1)) == {"full": 1}
     assert work.topics.count == 0
     assert counted(work, report(work, NAMES[:3], seq=2), report(work, seq=3)) == {

@@ -34,12 +34,12 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
-from lbcore.balancer import gauges
+from lbcore.balancer import report
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.agent.readings import check_load
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.state.book_chunks import pack_brokers, unpack_brokers
+from lbcore.balancer.state.chunks import pack_brokers, unpack_brokers
 from lbcore.model.resources import COUNT, LEAST_COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
@@ -168,7 +168,7 @@ cold = BrokerEntry(incarnation='1', percent=with_last(10.0, 20.0))
 work = SimpleNamespace(
     brokers={'a': hot, 'b': cold}, plan=SimpleNamespace(shed=ShedState()), now_ms=1
 )
-hot_usage, cold_usage = gauges._brokers(work)['max_usage']
+hot_usage, cold_usage = report._brokers(work)['max_usage']
 assert hot_usage > 0.8 > 0.3 > cold_usage
 """,
     "simulated brokers": "assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0",

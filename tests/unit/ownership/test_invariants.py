@@ -12,11 +12,11 @@ from lbcore.ownership.invariants import (
     Invariant,
     Violation,
     of_bundles,
-    violations,
     violations_of_changes,
 )
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome
+from tests.support.values.invariants import violations
 from tests.support.values.ownership_records import (
     BUNDLE,
     CLUSTER,

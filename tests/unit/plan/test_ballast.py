@@ -12,18 +12,21 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
-from lbcore.plan.others import with_others
 from lbcore.plan.planner import place, plan
-from lbcore.plan.readings import readings_of
+from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.ballast_problem import divisible
+from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
+from tests.support.values.clusters import broker_table
 from tests.support.values.planning import Sections, cluster_of
 from tests.support.values.shed_views import shed_view
 
 POINT = 1_000.0
+HOUR_MS = 3_600_000
 FAST = FairLevelConfig(low_hits=1, high_hits=1)
 
 
@@ -71,15 +74,6 @@ def test_level_leaves_out_what_nobody_can_move() -> None:
     assert level_of(foreign) == 30.0
 
 
-def test_level_of_a_shard_is_that_of_the_whole_cluster() -> None:
-    whole = seen({"b1": [1.0] * 40, "b2": [1.0] * 40, "b3": [0.01]})
-    own = seen({"b1": [1.0] * 10, "b2": [1.0] * 10, "b3": [0.01]})
-    brokers = whole.snapshot.brokers
-    others = brokers.traffic - own.snapshot.brokers.traffic
-    shard = with_others(replace(own.snapshot, brokers=brokers, others=others))
-    assert level_of(shed_view(shard, whole.usage)) == pytest.approx(level_of(whole))
-
-
 def test_hits_of_one_side_do_not_count_for_the_other() -> None:
     config = FairLevelConfig(low_hits=2, high_hits=9)
     hot = seen({"b1": [1.0] * 60, "b2": [1.0] * 40, "b3": [1.0] * 50})
@@ -100,6 +94,38 @@ def test_largest_bundles_go_first_and_few_moves_suffice() -> None:
     (one,) = answer.selections
     assert one.traffic.tolist() == pytest.approx([20.0, 10.0, 8.0, 1.0, 1.0])
     assert one.is_taken.tolist() == [True, False, False, False, False]
+
+
+def test_bundle_larger_than_a_share_moves_where_nothing_can_divide_it() -> None:
+    view = seen({"b1": [30.0, 30.0], "b2": [], "b3": []})
+    bundles = replace(view.snapshot.bundles, topics=np.array([2, 2]))
+    view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
+    assert shed_ballast(view, ShedState(), FAST).selections == ()
+    whole = divisible(view.snapshot, Splitting(enabled=False), {})
+    (one,) = shed_ballast(view, ShedState(), FAST, whole).selections
+    assert int(one.is_taken.sum()) == 1
+
+
+@pytest.mark.parametrize(
+    ("splitting", "failed", "expected"),
+    [
+        (Splitting(), {}, [True, True]),
+        (Splitting(enabled=False), {}, [False, False]),
+        (Splitting(max_namespace_bundles=2), {}, [False, False]),
+        (Splitting(), {0: 2}, [False, True]),
+        (Splitting(), {0: 1}, [True, True]),
+    ],
+)
+def test_bundle_is_divisible_only_where_a_split_may_and_can_divide_it(
+    splitting: Splitting, failed: dict[int, int], expected: list[bool]
+) -> None:
+    snapshot = seen({"b1": [30.0, 30.0], "b2": []}).snapshot
+    bundles = replace(
+        snapshot.bundles, topics=np.array([2, 2]), namespace=np.zeros(2, dtype=np.int64)
+    )
+    unsplittable = {bundles.names[row]: topics for row, topics in failed.items()}
+    snapshot = replace(snapshot, bundles=bundles)
+    assert divisible(snapshot, splitting, unsplittable).tolist() == expected
 
 
 def test_larger_broker_gets_more() -> None:
@@ -247,15 +273,29 @@ def test_usage_that_lags_does_not_deny_a_jump_of_traffic(reading: float) -> None
 
 
 def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take_it() -> None:
-    view = seen({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5})
-    names = view.snapshot.bundles.names
-    left = dict.fromkeys(names[:10], "b2")
-    state = ShedState(left=left, left_ms=dict.fromkeys(left, 0))
-    answer = shed_ballast(view, state, FAST)
-    assert {one.destination for one in answer.selections} == {2}
-    two = seen({"b1": [6.0] * 10, "b2": [6.0] * 2})
-    state = ShedState(left=dict.fromkeys(names[:10], "b2"), left_ms=dict.fromkeys(left, 0))
-    assert {one.destination for one in shed_ballast(two, state, FAST).selections} == {1}
+    def given_to(loads: dict[str, list[float]]) -> set[int]:
+        view = seen(loads)
+        bundles = view.snapshot.bundles
+        left = np.where(bundles.owner == 0, 1, -1)
+        cluster = replace(view.snapshot, bundles=replace(bundles, left=left))
+        answer = shed_ballast(replace(view, snapshot=cluster), ShedState(), FAST)
+        return {one.destination for one in answer.selections}
+
+    assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5}) == {2}
+    assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 2}) == {1}
+
+
+def test_move_soon_after_another_is_dear_and_gets_cheaper_with_its_age() -> None:
+    view = seen({"b1": [6.0] * 10, "b2": [6.0] * 4, "b3": [6.0] * 4})
+    bundles = view.snapshot.bundles
+
+    def moves(minutes: float) -> int:
+        moved_ms = np.full(len(bundles.names), HOUR_MS - int(minutes * 60_000))
+        cluster = replace(view.snapshot, bundles=replace(bundles, moved_ms=moved_ms))
+        later = replace(view, snapshot=cluster, now_ms=HOUR_MS, grace_ms=HOUR_MS // 2)
+        return sum(len(one.rows) for one in shed_ballast(later, ShedState(), FAST).selections)
+
+    assert [moves(minutes) for minutes in (0, 30, 60)] == [3, 4, 4]
 
 
 def test_broker_that_gets_worse_although_it_carries_less_is_left_alone_after_three_rounds() -> None:
@@ -299,3 +339,106 @@ def test_bandwidth_that_only_one_broker_lacks_is_relieved_too() -> None:
     assert answer.selections[0].source == 0
     left = 10 - sum(len(one.rows) for one in answer.selections if one.source == 0)
     assert left * 8.0 < 1.25 * 100.0 / 3.0
+
+
+def full_view(points: dict[str, list[float]], demand: dict[str, float] | None = None) -> ShedView:
+    view = seen(points)
+    times = np.array([(demand or {}).get(name, np.nan) for name in points])
+    brokers = replace(view.snapshot.brokers, demand=times if demand else None)
+    return replace(view, snapshot=replace(view.snapshot, brokers=brokers))
+
+
+def received(view: ShedView, state: ShedState | None = None) -> dict[str, float]:
+    """Points that each broker is given, as shown now."""
+    answer = shed_ballast(view, state or ShedState(), FAST)
+    names, load = view.snapshot.brokers.names, view.snapshot.bundles.short[:, 0] / POINT
+    found: dict[str, float] = {}
+    for one in answer.selections:
+        name = names[one.destination]
+        found[name] = found.get(name, 0.0) + float(load[one.rows].sum())
+    return found
+
+
+def test_full_broker_fills_nobody_even_if_its_bundles_grow_threefold() -> None:
+    given = received(full_view({"b1": [5.0] * 20, "b2": [60.0], "b3": [30.0], "b4": [74.0]}))
+    assert given["b3"] > 0
+    assert 60 + 3 * given.get("b2", 0.0) <= 90
+    assert 30 + 3 * given["b3"] <= 90
+    assert 74 + 3 * given.get("b4", 0.0) <= 90
+
+
+def test_usage_below_the_bound_is_believed() -> None:
+    given = received(seen({"b1": [10.0] * 9, "b2": [35.0], "b3": [35.0]}))
+    assert sum(given.values()) >= 30
+
+
+@pytest.mark.parametrize(("usage", "growth"), [(94.9, 1.0), (95.0, 1.0), (96.5, 2.0), (100.0, 3.0)])
+def test_growth_rises_from_the_lower_bound_to_three(usage: float, growth: float) -> None:
+    assert growth_of(np.array([usage]), None)[0] == pytest.approx(growth)
+
+
+def test_reported_demand_replaces_what_is_served_and_needs_no_guess() -> None:
+    points = {"b1": [5.0] * 20, "b2": [10.0], "b3": [10.0], "b4": [10.0]}
+    view = full_view(points, {"b1": 2.0})
+    readings = with_demand(readings_of(view.snapshot, view.usage), view.snapshot)
+    assert readings.usage.tolist() == pytest.approx([200.0, 10.0, 10.0, 10.0])
+    assert readings.bundle[:20].tolist() == pytest.approx([10.0] * 20)
+    assert growth_of(readings.usage, view.snapshot.brokers.demand).tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert all(10 + 2 * shown <= 90 for shown in received(view).values())
+    assert sum(received(view).values()) > 0
+
+
+def test_what_left_a_full_broker_shows_how_much_the_rest_may_grow() -> None:
+    view = full_view({"b1": [10.0] * 10, "b2": [12.0, 40.0], "b3": [50.0]})
+    left, moved_ms = np.full(13, -1), np.zeros(13, dtype=np.int64)
+    left[10], moved_ms[10] = 0, 4_000
+    bundles = replace(view.snapshot.bundles, left=left, moved_ms=moved_ms)
+    view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
+    told = {"usage": 100.0, "traffic": 1.0, "rounds": 0.0, "is_open": 1.0}
+    told |= {"gone": 10.0, "count": 1.0, "gone_ms": 1_000.0, "growth": 3.0}
+    state = ShedState(tried={"b1": told})
+    readings = readings_of(view.snapshot, view.usage)
+    later = replace(view, now_ms=700_000)
+    assert grown(later, state, readings)[0] == pytest.approx(1.32)
+    assert grown(replace(view, now_ms=500_000), state, readings)[0] == 3.0
+    refused = ShedState(tried={"b1": {**told, "count": 2.0}})
+    assert grown(later, refused, readings)[0] == 3.0
+    assert grown(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
+
+
+def test_parts_of_a_full_brokers_bundle_stay_with_it() -> None:
+    view = full_view({"b1": [100.0], "b2": [40.0], "b3": [40.0]})
+    bundles = replace(view.snapshot.bundles, topics=np.array([40, 1, 1]))
+    view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
+    too_big = shed_ballast(view, ShedState(), FAST).too_big
+    assert too_big is not None
+    assert too_big.rows.tolist() == [0]
+    assert too_big.stays is not None
+    assert too_big.stays.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("usages", "sizes", "missing"),
+    [
+        ([1.0] * 6, [1.0] * 6, 2),
+        ([0.9] * 5, [1.0] * 5, 1),
+        ([0.89] * 5, [1.0] * 5, 0),
+        ([1.0, 0.5], [9.0, 1.0], 1),
+        ([1.0, 1.0], [0.0, 0.0], 0),
+        ([], [], 0),
+    ],
+)
+def test_full_cluster_names_the_brokers_that_bring_it_to_the_target(
+    usages: list[float], sizes: list[float], missing: int
+) -> None:
+    names = [f"b{at}" for at in range(len(usages))]
+    brokers = broker_table(names, capacity=np.array(sizes))
+    assert missing_brokers(brokers, np.array(usages))[0] == missing
+
+
+def test_full_cluster_counts_what_is_asked_and_not_brokers_that_drain() -> None:
+    brokers = broker_table(["b1", "b2", "b3"], demand=np.array([3.0, np.nan, np.nan]))
+    usage = np.array([1.0, 1.0, 0.0])
+    assert missing_brokers(brokers, usage) == (3, pytest.approx(400 / 3))
+    drained = replace(brokers, is_draining=np.array([True, False, False]), demand=None)
+    assert missing_brokers(drained, usage) == (0, 50.0)

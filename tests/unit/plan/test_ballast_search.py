@@ -36,6 +36,21 @@ def problem_of(
     )
 
 
+def test_taker_has_room_for_what_a_bundle_of_a_full_broker_may_grow_to() -> None:
+    problem = problem_of([[10.0] * 10, [30.0], [60.0]])
+    growth = np.array([3.0] * 10 + [1.0, 1.0])
+    full = replace(problem, room=np.array([-10.0, 60.0, 29.0]), growth=growth)
+    taken = np.bincount([taker for _, taker in found_by(full).moves], minlength=3)
+    assert taken.tolist() == [0, 2, 0]  # two of 10 points that may come to 30 each
+    assert len(found_by(problem).moves) > 2
+
+
+def test_nothing_moves_where_nobody_has_room() -> None:
+    problem = problem_of([[10.0] * 10, [9.5] * 10, [9.0] * 10])
+    full = replace(problem, room=np.zeros(3), growth=np.ones(30))
+    assert found_by(full).moves == ()
+
+
 def random_problem(seed: int, brokers: int, bundles: int) -> SearchProblem:
     rng = np.random.default_rng(seed)
     owned: list[list[float]] = [[] for _ in range(brokers)]

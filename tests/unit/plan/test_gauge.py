@@ -118,7 +118,7 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
         giver
         for giver in givers
         for level in gauge.levels
-        if gauge.number[giver] >= level.threshold - 1e-9
+        if gauge.number[giver] >= level.threshold[giver] - 1e-9
     }
     assert reached, (
         f"{strategy} has taken bundles, but no giver's number is at a threshold of the `gauge` of "
@@ -127,7 +127,7 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
 
 
 def test_decision_has_hits_thresholds_and_what_is_expected_of_it() -> None:
-    config = Sections(shedding=SheddingConfig(avg_low_hits=1))
+    config = Sections(shedding=SheddingConfig(strategy="avg", avg_low_hits=1))
     seen = cluster_of(HOT)
     answer, _ = plan(seen, PlanState(), config, CYCLE_MS)
     assert isinstance(answer, Plan)
@@ -142,7 +142,7 @@ def test_decision_has_hits_thresholds_and_what_is_expected_of_it() -> None:
 
 
 def test_trace_changes_no_decision() -> None:
-    config = Sections(shedding=SheddingConfig(avg_low_hits=1))
+    config = Sections(shedding=SheddingConfig(strategy="avg", avg_low_hits=1))
     plain, state = plan(cluster_of(HOT), PlanState(), config, CYCLE_MS)
     traced_, same = plan(cluster_of(HOT), PlanState(), config, CYCLE_MS, Scope(is_traced=True))
     assert isinstance(plain, Plan)

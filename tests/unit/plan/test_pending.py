@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.strategies import AVG
 from lbcore.model.resources import COUNT, complete
 from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.pending import COLUMNS, PendingMove, Unseen, load_share, placed_load, unseen_arrays
@@ -95,7 +96,7 @@ def test_assignment_counts_until_the_broker_reports_it() -> None:
 
 def test_moves_are_remembered_in_name_order() -> None:
     cluster = cluster_of({"cold": [1_000.0] * 10, "hot": [1_000.0 + at for at in range(90)]})
-    config = Sections(shedding=SheddingConfig(avg_high_hits=1))
+    config = Sections(shedding=SheddingConfig(strategy=AVG, avg_high_hits=1))
     _, state = plan(cluster, PlanState(), config, 10_000)
     assert len(state.moves) > 1
     assert list(state.moves) == sorted(state.moves)

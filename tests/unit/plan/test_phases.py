@@ -10,8 +10,11 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
-from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import EVERYTHING, Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
+from lbcore.plan.finish import opened
+from lbcore.plan.phases.adjust import adjust
+from lbcore.plan.phases.eligible import eligible
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
@@ -97,8 +100,9 @@ def test_isolated_namespace_stays_on_its_brokers() -> None:
     policies = Policies(
         isolation=(IsolationPolicy(name="p", namespaces=("t/n[0-5]",), primary=("hot",)),)
     )
+    pairs_all = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, by_group=False))
     answer, _ = plan(
-        replace(cluster_of(HOT_AND_COLD), policies=policies), PlanState(), AT_ONCE, NOW_MS
+        replace(cluster_of(HOT_AND_COLD), policies=policies), PlanState(), pairs_all, NOW_MS
     )
     moved = {one.bundle.rsplit("/", 1)[0] for one in decisions(answer)}
     assert moved == {"t/n6"}
@@ -163,6 +167,30 @@ def test_bundle_that_was_shed_rests_for_the_grace_period() -> None:
     assert not moved & {one.bundle for one in decisions(again)}
     _, later = plan(cluster, state, config, NOW_MS + grace_ms + 1, Scope(sheds=False))
     assert not later.unloaded_ms
+
+
+@pytest.mark.parametrize(
+    ("strategy", "signals", "rests_ms"),
+    [
+        ("avg", SignalsConfig(), 1_800_000),
+        ("ballast", SignalsConfig(report_max_interval_ms=30_000), 60_000),
+        ("ballast", SignalsConfig(usage_window_ms=60_000, usage_cadence_ms=60_000), 240_000),
+        ("ballast", SignalsConfig(report_max_interval_ms=3_600_000), 1_800_000),
+    ],
+)
+def test_ballast_lets_a_bundle_move_again_once_reports_show_its_last_move(
+    strategy: str, signals: SignalsConfig, rests_ms: int
+) -> None:
+    config = Sections(shedding=SheddingConfig(strategy=strategy), signals=signals)
+    cluster = cluster_of(HOT_AND_COLD)
+    state = PlanState(unloaded_ms=dict.fromkeys(cluster.bundles.names, NOW_MS))
+
+    def can_move(age_ms: int) -> bool:
+        draft = opened(cluster, state, config, NOW_MS + age_ms, EVERYTHING)
+        return bool(eligible(adjust(draft)).snapshot.bundles.can_move.all())
+
+    assert not can_move(rests_ms)
+    assert can_move(rests_ms + 1)
 
 
 def test_strategy_change_starts_with_an_empty_state() -> None:

@@ -138,8 +138,9 @@ def test_avg_without_a_plan_goes_anywhere_in_pulsars_way() -> None:
 
 def test_overloaded_brokers_are_the_last_resort_and_then_still_spread() -> None:
     usage = np.full(4, 0.95)
-    request = asked(small_pool(), range(4, 14), usage, settings_of())
-    ours = place_bundles(request, PlacementState(), settings_of(), 1)
+    by_rate = settings_of(strategy=AVG)
+    request = asked(small_pool(), range(4, 14), usage, by_rate)
+    ours = place_bundles(request, PlacementState(), by_rate, 1)
     assert Counter(ours.brokers.tolist()) == {2: 6, 3: 4}
     settings = PlaceSettings(placement=PULSAR, filters=ANYWHERE)
     pulsars = place_bundles(request, PlacementState(), settings, 1)
@@ -274,7 +275,7 @@ def test_extensible_usage_reads_the_reports_scores_and_remembers_nothing() -> No
 
 
 def test_trace_tells_what_decided_and_who_came_next() -> None:
-    settings = settings_of(heaviest_first=False)
+    settings = settings_of(strategy=AVG, heaviest_first=False)
     snap = replace(
         small_pool(),
         brokers=replace(small_pool().brokers, is_draining=np.array([False, True, False, False])),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lbcore.sim.reports.backtest import run_cost
 from lbcore.sim.reports.history import beside_least, make_history, what_happened
 
 BUNDLES = [f"t/n/0x{at:08x}_0x{at + 0x10000000:08x}" for at in range(0, 0x40000000, 0x10000000)]
@@ -76,3 +77,17 @@ def test_last_minute_counts_once_it_is_whole() -> None:
     assert [one.there for one in joined.intervals] == [{"a", "b"}, {"a", "b", "c"}]
     gone = make_history([*whole, row(2, "b", BUNDLES, 10.0)], {})
     assert [one.there for one in gone.intervals] == [{"a", "b"}, {"b"}]
+
+
+@pytest.mark.parametrize(
+    ("floor_adjusted", "moves", "bundles", "length_ms", "points"),
+    [
+        (1.25, 0, 100, 3_600_000.0, 25.0),
+        (1.0, 10, 200, 1_800_000.0, 2.0),  # 5 % in half an hour
+        (None, 0, 0, 1.0, 0.0),  # there was no load
+    ],
+)
+def test_cost_is_percent_above_the_floor_and_a_price_for_moves(
+    floor_adjusted: float | None, moves: float, bundles: int, length_ms: float, points: float
+) -> None:
+    assert run_cost(floor_adjusted, moves, bundles, length_ms) == pytest.approx(points)

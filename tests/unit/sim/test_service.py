@@ -144,3 +144,13 @@ def test_any_order_of_calls_serves_what_a_map_of_hashes_would(
         if callback is Callback.OPEN:
             served.update(dict.fromkeys(hashes(bundle), bundle))
     assert set(service.tokens) == set(served.values())
+
+
+def test_load_beyond_the_full_rate_is_served_in_equal_parts() -> None:
+    asked = serving(LOW, HIGH).load_at(FIELD, 1.0, 0.0)
+    rate = float(asked.traffic[:2].sum())
+    read = serving(LOW, HIGH).load_at(FIELD, 0.5, 0.0, full_rate=rate)
+    assert np.allclose(read.stats[:, :4], asked.stats[:, :4] / 2)
+    assert np.array_equal(read.stats[:, 4:], asked.stats[:, 4:])
+    assert np.allclose(read.traffic, asked.traffic / 2)
+    assert np.array_equal(serving(LOW, HIGH).load_at(FIELD, 1.0, 0.0, rate).stats, asked.stats)

@@ -16,6 +16,7 @@ from lbcore.sim.summary import (
     percentile,
     recovery,
     thrash,
+    trend_discounted_variation,
 )
 
 NS = "t/n"
@@ -130,3 +131,21 @@ def test_recovery_by_children_counts_when_they_cover_the_parent() -> None:
     ]
     assert recovery(crash(HIGH), children).all_served_ms == 500
     assert recovery(crash(HIGH), children[:3]).unserved == (HIGH,)
+
+
+@pytest.mark.parametrize(
+    ("values", "variation"),
+    [
+        ([], 0.0),
+        ([5.0], 0.0),
+        ([1.0, 2.0, 4.0], 0.0),  # one direction
+        ([4.0, 4.0, 1.0], 0.0),
+        ([0.0, 3.0, 0.0], 6.0),  # no trend: the total variation
+        ([0.0, 3.0, 2.0, 3.0], 2.32),  # 4 up, 1 down
+        ([3.0, 2.0, 3.0, 0.0], 2.32),  # the same downwards
+    ],
+)
+def test_variation_along_the_trend_is_discounted(values: list[float], variation: float) -> None:
+    assert trend_discounted_variation(values) == pytest.approx(variation, abs=0.005)
+    scaled = trend_discounted_variation([10.0 * one for one in values])
+    assert scaled == pytest.approx(10.0 * trend_discounted_variation(values))

@@ -15,7 +15,6 @@ from tests.support.worlds.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"
 DEAD = "broker-3:8080"
-THINK = ("cluster.shadow=uniform,overload", "shedding.cool_down_ms=0")
 
 
 @cache
@@ -74,7 +73,7 @@ def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     rates = world.samples()["ballast_broker_messages_per_second"].values()
     assert world.value("ballast_imbalance") == pytest.approx(max(rates) * 4 / sum(rates))
     assert 1 <= world.value("ballast_floor_adjusted_imbalance") <= world.value("ballast_imbalance")
-    assert world.value("ballast_hits_needed", level="low") == Config().shedding.avg_low_hits
+    assert world.value("ballast_hits_needed", level="low") == Config().fair_level.low_hits
 
 
 def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
@@ -219,24 +218,3 @@ def test_job_says_what_it_is_doing_until_its_first_batch_is_written(
     world.run(2_000)
     assert [world.value("ballast_job_phase", phase=one) for one in shown] == [0, 1]
     assert world.value("ballast_job_phase") == 1
-
-
-def test_shadows_show_what_they_would_have_done() -> None:
-    config = parse_assignments(Config(), ["cluster.observe_only=true", *THINK])
-    world = MeasuredWorld(config, 3, seed=6)
-    world.command("create_namespace", namespace="t/n", bundles=24)
-    world.run(60_000)
-    hot = world.newest()[0]["destination"]
-    for row in world.newest():
-        world.rates[str(row["bundle"])] = 800.0 if row["destination"] == hot else 50.0
-    world.run(600_000, step_ms=10_000)
-    told = [row for row in world.other_rows["shadow_decisions"] if row["strategy"] == "uniform"]
-    assert sum(int(str(row["moves"])) for row in told) > 0
-    for name, column in (
-        ("ballast_shadow_imbalance", "shadow_imbalance"),
-        ("ballast_shadow_bundles_elsewhere", "elsewhere"),
-    ):
-        assert world.value(name, strategy="uniform") == pytest.approx(told[-1][column]), name
-    moves = sum(int(str(row["moves"])) for row in told)
-    assert world.value("ballast_shadow_moves_total", strategy="uniform") == moves
-    assert world.value("ballast_shadow_moves_total", strategy="overload") == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
-from jobs.service.shared_metrics import SharedMetrics
+from jobs.service.lookup_metrics import SharedMetrics
 from jobs.telemetry.declared import counter, histogram
 from jobs.telemetry.store import MetricStore
 from tests.support.worlds.measured_world import samples_of, total

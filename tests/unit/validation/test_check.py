@@ -10,7 +10,7 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.validation.check import check_config, require_suitable
 
-AVG = {"strategy": "avg"}
+AVG: dict[str, dict[str, Any]] = {"shedding": {"strategy": "avg"}, "placement": {"strategy": "avg"}}
 THRESHOLD = {
     "shedding": {"strategy": "threshold"},
     "placement": {"strategy": "least_long_term_message_rate"},
@@ -54,7 +54,6 @@ def test_check_of_the_defaults_finds_nothing() -> None:
             "ownership.tombstone_delay_ms",
         ),
         ({"cluster": {"authority": "external"}}, "ownership.in_flight_timeout_ms"),
-        ({"wire": {"max_bundles_per_message": 100}}, "agent.bundles_per_part"),
         ({"signals": {"report_check_ms": 90_000}}, "signals.report_check_ms"),
         ({"signals": {"usage_window_ms": 300_000}}, "signals.usage_window_ms"),
         ({"topics": {"min_insync_replicas": 2}}, "topics.min_insync_replicas"),
@@ -81,11 +80,23 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
             "agent.agent_lease_ms",
         ),
         ({"topics": {"report_retention_ms": 60_000}}, "topics.report_retention_ms"),
-        ({"shedding": {"avg_low_threshold": 40}}, "shedding.avg_low_threshold"),
-        ({"shedding": {"avg_high_threshold": 120}}, "shedding.avg_high_threshold"),
-        ({"shedding": {"avg_low_hits": 2}}, "shedding.avg_low_hits"),
-        ({"shedding": {"max_unload_fraction": 0.8}}, "shedding.max_unload_fraction"),
-        ({"shedding": {"max_unload_fraction": 0}}, "shedding.max_unload_fraction"),
+        (
+            {**AVG, "shedding": {"strategy": "avg", "avg_low_threshold": 40}},
+            "shedding.avg_low_threshold",
+        ),
+        (
+            {**AVG, "shedding": {"strategy": "avg", "avg_high_threshold": 120}},
+            "shedding.avg_high_threshold",
+        ),
+        ({**AVG, "shedding": {"strategy": "avg", "avg_low_hits": 2}}, "shedding.avg_low_hits"),
+        (
+            {**AVG, "shedding": {"strategy": "avg", "max_unload_fraction": 0.8}},
+            "shedding.max_unload_fraction",
+        ),
+        (
+            {**AVG, "shedding": {"strategy": "avg", "max_unload_fraction": 0}},
+            "shedding.max_unload_fraction",
+        ),
         ({"shedding": {"multi_hit": True}}, "shedding.multi_hit"),
         (
             {**THRESHOLD, "shedding": {"strategy": "threshold", "threshold_percent": -1}},
@@ -188,7 +199,7 @@ def test_check_of_a_strategy_that_does_not_exist_is_an_error() -> None:
 def test_check_against_observed_differences_warns_when_nothing_could_be_shed(
     gaps: UsageGaps, keys: list[str]
 ) -> None:
-    assert findings({}, gaps) == [(False, key) for key in keys]
+    assert findings(AVG, gaps) == [(False, key) for key in keys]
 
 
 def test_check_names_the_cluster_whose_own_settings_do_not_suit() -> None:
@@ -201,7 +212,8 @@ def test_check_names_the_cluster_whose_own_settings_do_not_suit() -> None:
 def test_check_says_once_what_holds_for_all_clusters() -> None:
     mapping = {
         "pipeline": {"clusters": ["p"]},
-        "shedding": {"avg_low_hits": 1},
+        **AVG,
+        "shedding": {"strategy": "avg", "avg_low_hits": 1},
         "clusters": {"p": {"shedding": {"avg_low_threshold": 14}}},
     }
     assert findings(mapping) == [(False, "shedding.avg_low_hits")]

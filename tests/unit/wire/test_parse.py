@@ -179,16 +179,6 @@ BAD: Mapping[str, list[tuple[Change, RejectReason]]] = {
         (set_to("tick", -1), RejectReason.NEGATIVE),
         (set_to("cluster", "east"), RejectReason.KEY_MISMATCH),
     ],
-    "shard_load": [
-        (without("shard"), RejectReason.MISSING_FIELD),
-        (set_to("shard", "a/b"), RejectReason.OUT_OF_RANGE),
-        (set_to("at", -1), RejectReason.NEGATIVE),
-        (set_to("cluster", "east"), RejectReason.KEY_MISMATCH),
-        (set_to("carried.name.0", "broker-2:8080"), RejectReason.OUT_OF_RANGE),
-        (set_to("carried.msgRateIn", [1.0]), RejectReason.UNEQUAL_LENGTHS),
-        (set_to("before.msgRateIn", [1.0, -1.0]), RejectReason.NEGATIVE),
-        (without("before"), RejectReason.MISSING_FIELD),
-    ],
     "broker_load": [
         (without("msgRateIn"), RejectReason.MISSING_FIELD),
         (set_to("msgRateIn", -0.5), RejectReason.NEGATIVE),
@@ -222,6 +212,11 @@ BAD: Mapping[str, list[tuple[Change, RejectReason]]] = {
         (set_to("labels.failureDomain", 1), RejectReason.WRONG_TYPE),
         (set_to("draining", "yes"), RejectReason.WRONG_TYPE),
         (set_to("draining", 1), RejectReason.WRONG_TYPE),
+        (set_to("msgRateOffered", -1), RejectReason.NEGATIVE),
+        (set_to("msgRateOffered", float("nan")), RejectReason.NOT_FINITE),
+        (set_to("msgRateOffered", float("inf")), RejectReason.NOT_FINITE),
+        (set_to("msgRateOffered", 1e19), RejectReason.OUT_OF_RANGE),
+        (set_to("msgRateOffered", None), RejectReason.WRONG_TYPE),
     ],
     "bundle_load": [
         (without("part"), RejectReason.MISSING_FIELD),

@@ -1,0 +1,269 @@
+"""HTTP as a client: one question and its whole answer, and one lookup as a prober makes it.
+
+An answer has a size and, from the first to the last byte, a time. No redirect is followed: the
+caller decides first whom the credentials may be shown to. `http.client` bounds only the time
+between two bytes, and `urllib` takes credentials along to wherever it is sent.
+"""
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from email.message import Message
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from jobs.adapters.http.tls import ends_as_shown
+from jobs.adapters.processes.clocks import wall_ms
+from lbcore.model.names import parse_topic
+from lbcore.sim.judge.judge import ProbedAnswer
+
+_PIECE_BYTES = 65_536
+
+
+class TooLongError(HTTPException):
+    """The answer is longer than it may be."""
+
+
+class Readable(Protocol):
+    """Source of a response body."""
+
+    def read(self, amount: int, /) -> bytes:
+        """At most so many bytes, b"" at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpQuestion:
+    """HTTP request.
+
+    target: path and query.
+    """
+
+    target: str
+    method: str = "GET"
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """HTTP response.
+
+    location: where to ask instead, "" = nowhere; kind: its Content-Type. certificate_ends_ms: of
+    the server's certificate, 0 = it has shown none.
+    """
+
+    status: int
+    content: bytes
+    location: str = ""
+    kind: str = ""
+    certificate_ends_ms: int = 0
+
+
+def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> HTTPConnection:
+    """A connection to the host of a URL, http or https; connects at the first asked."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme == "https":
+        context = tls or ssl.create_default_context()
+        return HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    return HTTPConnection(host, port, timeout=timeout_s)
+
+
+def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) -> Answered:
+    """Ask, and read the answer whole, within the connection's timeout altogether.
+
+    Raises OSError, HTTPException (TooLongError among them) and, for a host or target that can be
+    none, ValueError. The connection is closed.
+    """
+    assert connection.timeout is not None  # noqa: S101 (as connection_to makes them)
+    try:
+        with _within(connection, connection.timeout):
+            ends_ms = ends_as_shown(connection.sock)
+            body = asked.body or None
+            connection.request(asked.method, asked.target, body=body, headers=dict(asked.headers))
+            response = connection.getresponse()
+            return Answered(
+                status=response.status,
+                content=read_at_most(response, bytes_max),
+                location=response.getheader("Location") or "",
+                kind=response.getheader("Content-Type") or "",
+                certificate_ends_ms=ends_ms,
+            )
+    finally:
+        connection.close()
+
+
+def read_at_most(answer: Readable, bytes_max: int) -> bytes:
+    """All of an answer; raises TooLongError, and whatever reading raises."""
+    parts, left = [], bytes_max
+    while part := answer.read(min(_PIECE_BYTES, left + 1)):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise TooLongError(f"the answer is longer than {bytes_max} bytes")
+    return b"".join(parts)
+
+
+@contextmanager
+def _within(connection: HTTPConnection, seconds: float) -> Iterator[None]:
+    """End what goes on with a connection when time is up; raises TimeoutError then."""
+    connection.connect()
+    wire: socket.socket = connection.sock  # a response that ends the connection takes it away
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(wire, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, HTTPException, ValueError):
+        if not is_late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if is_late.is_set():
+        raise TimeoutError(f"no whole answer within {seconds:.0f} s")
+
+
+AGE_HEADER = "X-Ballast-Age-Ms"
+TABLE_VERSION_HEADER = "X-Ballast-Table-Version"
+BUNDLE_HEADER = "X-Ballast-Bundle"
+UNKNOWN_VERSION = -1
+
+_ANSWER_MAX_BYTES = 65_536
+_OK, _UNAVAILABLE = 200, 503
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reply:
+    """Raw HTTP response; header names are case-insensitive."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+
+def lookup_path(topic: str) -> str:
+    """Return the path of a lookup of this topic; raises InvalidNameError."""
+    name = parse_topic(topic)
+    parts = (name.domain.value, *name.namespace.split("/"), name.local)
+    return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class LookupConnection:
+    """One kept connection to the lookup service, made anew whenever it breaks."""
+
+    def __init__(self, base_url: str, timeout_ms: int) -> None:
+        """base_url: http://host:port; connects at the first request."""
+        parts = urlsplit(base_url)
+        self._connection = http.client.HTTPConnection(
+            parts.hostname or "127.0.0.1", parts.port, timeout=timeout_ms / 1000.0
+        )
+
+    def look_up(self, topic: str) -> ProbedAnswer:
+        """Ask who owns the topic; never raises for what the network or the service does."""
+        path, asked_at_ms = lookup_path(topic), wall_ms()
+        try:
+            reply = self._get(path)
+        except (OSError, http.client.HTTPException) as error:
+            return _failed(topic, asked_at_ms, type(error).__name__)
+        return _answer(topic, asked_at_ms, reply)
+
+    def table_version(self) -> int:
+        """The version of the table that the service answers from, UNKNOWN_VERSION if it doesn't."""
+        try:
+            reply = self._get("/health")
+        except (OSError, http.client.HTTPException):
+            return UNKNOWN_VERSION
+        return _number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.close()
+
+    def _get(self, path: str) -> _Reply:
+        """One request, repeated once where a kept connection turns out to have been closed."""
+        is_kept = self._connection.sock is not None
+        try:
+            return self._exchange(path)
+        except (ConnectionError, http.client.HTTPException):
+            self._connection.close()
+            if not is_kept:
+                raise
+        except OSError:
+            self._connection.close()
+            raise
+        try:
+            return self._exchange(path)
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
+
+    def _exchange(self, path: str) -> _Reply:
+        self._connection.request("GET", path)
+        response = self._connection.getresponse()
+        return _Reply(
+            status=response.status,
+            headers=response.headers,
+            body=read_at_most(response, _ANSWER_MAX_BYTES),
+        )
+
+
+def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> ProbedAnswer:
+    if reply.status == _UNAVAILABLE and reply.headers.get("Retry-After"):
+        return ProbedAnswer(
+            topic=topic,
+            asked_at_ms=asked_at_ms,
+            answered_at_ms=wall_ms(),
+            age_ms=_number(reply.headers, AGE_HEADER, 0),
+            table_version=_number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
+            asked_later=True,
+        )
+    if reply.status != _OK:
+        return _failed(topic, asked_at_ms, f"status {reply.status}")
+    broker = _broker(reply.body)
+    if not broker:
+        return _failed(topic, asked_at_ms, "no owner in the answer")
+    return ProbedAnswer(
+        topic=topic,
+        asked_at_ms=asked_at_ms,
+        answered_at_ms=wall_ms(),
+        broker=broker,
+        bundle=reply.headers.get(BUNDLE_HEADER, ""),
+        age_ms=_number(reply.headers, AGE_HEADER, 0),
+        table_version=_number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
+    )
+
+
+def _failed(topic: str, asked_at_ms: int, error: str) -> ProbedAnswer:
+    return ProbedAnswer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=wall_ms(), error=error)
+
+
+def _number(headers: Message, name: str, default: int) -> int:
+    try:
+        return int(headers.get(name, default))
+    except ValueError:
+        return default
+
+
+def _broker(body: bytes) -> str:
+    """The broker's name: the simulated fleet's brokers are called as the host in their URLs."""
+    try:
+        found: Any = json.loads(body)
+    except ValueError:
+        return ""
+    if not isinstance(found, Mapping):
+        return ""
+    url = str(found.get("httpUrl") or found.get("brokerUrl") or "")
+    return urlsplit(url).hostname or ""

@@ -1,0 +1,102 @@
+"""Turns of the event loop: lookups come in between, whatever is asked.
+
+Decides how much work is done in a turn, however many requests are being answered, first come, first
+served; a slice is bounded by `lbcore.route.slices`. All that the admin service does in the event
+loop goes by turns: a request's first step, each slice of what it gathers, each part of its answer.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from time import perf_counter
+from typing import TypeVar
+
+from lbcore.route.slices import LEFT_OUT, WORK_MAX, Maybe
+
+Value = TypeVar("Value")
+
+
+BUDGET_S = 0.002
+"""After so much of a turn no further slice begins in it."""
+
+_WOKEN = 4
+
+
+class FairScheduler:
+    """Lets slices of work be done in a turn of the event loop, first come, first served.
+
+    budget_s: begin no further slice after that; one is always done.
+    """
+
+    def __init__(self, budget_s: float = BUDGET_S) -> None:
+        self._budget_s = budget_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_open = False
+        self._until_s: float | None = None
+
+    async def next(self) -> None:
+        """Wait for a turn: what the caller does now, up to its next `await`, is the slice."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._is_open, self._waiting = loop, False, deque()
+        if not self._is_open:
+            self._open(loop)
+        elif self._waiting or self._is_over():
+            mine = self._stand_in_line(loop)
+            await mine
+            while self._is_over():
+                mine = self._stand_in_line(loop, is_woken=True)
+                await mine
+        if self._until_s is None:
+            self._until_s = perf_counter() + self._budget_s
+
+    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin the next turn."""
+        self._is_open, self._until_s = True, None
+        loop.call_soon(self._close, loop)
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the turn; those who wait come next, after whatever has arrived meanwhile."""
+        self._is_open = False
+        if not self._waiting:
+            return
+        for _ in range(min(_WOKEN, len(self._waiting))):
+            following = self._waiting.popleft()
+            if not following.done():
+                following.set_result(None)
+        self._open(loop)
+
+    def _is_over(self) -> bool:
+        return self._until_s is not None and perf_counter() >= self._until_s
+
+    def _stand_in_line(
+        self, loop: asyncio.AbstractEventLoop, *, is_woken: bool = False
+    ) -> "asyncio.Future[None]":
+        mine: asyncio.Future[None] = loop.create_future()
+        if is_woken:
+            self._waiting.appendleft(mine)
+        else:
+            self._waiting.append(mine)
+        return mine
+
+    async def gather(self, items: Iterable[Maybe[Value]]) -> list[Value]:
+        """All items but LEFT_OUT, `WORK_MAX` in a turn. The caller has its turn after it, too."""
+        found: list[Value] = []
+        for at, item in enumerate(items, 1):
+            if item is not LEFT_OUT:
+                found.append(item)
+            if not at % WORK_MAX:
+                await self.next()
+        return found
+
+    async def pace(self, parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+        """The parts, each in a turn of its own; empty ones, of work without words, are not told."""
+        source = iter(parts)
+        while True:
+            await self.next()
+            part = next(source, None)
+            if part is None:
+                return
+            if part:
+                yield part

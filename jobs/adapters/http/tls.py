@@ -1,0 +1,169 @@
+"""TLS of the service: its certificate, reloading, client certificates, and when certificates end.
+
+Versions are 1.2 and later (RFC 9325). A new certificate holds for new connections, without a
+restart. Changed files are looked at once a second at most; a change that can't be used is logged
+once and the last good value kept, so that a half-written file takes nothing down.
+"""
+
+import logging
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from cryptography import x509
+
+from jobs.console import CommandError
+from lbcore.config.lookup import LookupConfig
+from lbcore.model.times import instant
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+_LOOK_S = 1.0
+
+
+class WatchedFile(Generic[Value]):
+    """`value` is what `make` gave for the newest usable content of the files.
+
+    make: called once at the start, where its errors are the caller's, and after each change, where
+    OSError and ValueError keep the last value. look_s: seconds between two looks at the files.
+    """
+
+    def __init__(
+        self, paths: tuple[str, ...], make: Callable[[], Value], *, look_s: float = _LOOK_S
+    ) -> None:
+        self._paths = tuple(Path(path) for path in paths if path)
+        self._make = make
+        self._look_s = look_s
+        self._marks = self._mark()
+        self._value = make()
+        self._looked_s = time.monotonic()
+        self.failures = 0
+
+    @property
+    def value(self) -> Value:
+        """The newest usable value."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= self._look_s:
+            self._looked_s = now_s
+            self.look()
+        return self._value
+
+    def look(self) -> None:
+        """Look at the files now, and take over what changed."""
+        marks = self._mark()
+        if marks == self._marks:
+            return
+        self._marks = marks
+        names = [str(path) for path in self._paths]
+        try:
+            self._value = self._make()
+        except (OSError, ValueError) as error:
+            self.failures += 1
+            fields = {"files": names, "error": f"{type(error).__name__}: {error}"}
+            logger.warning("changed_files_not_used", extra={"fields": fields})
+        else:
+            logger.info("changed_files_used", extra={"fields": {"files": names}})
+
+    def _mark(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple(_mark_of(path) for path in self._paths)
+
+
+def _mark_of(path: Path) -> tuple[int, int, int]:
+    """Return a stamp that changes with a file's content.
+
+    A link that is turned to another file changes it, too.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def ends_in_file(path: Path | str | None) -> int:
+    """Return when a PEM file's first certificate ends, ms since 1970; 0 = none.
+
+    0 also if the file can't be read.
+    """
+    if not path:
+        return 0
+    try:
+        ends = x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc
+    except (OSError, ValueError):
+        return 0
+    return round(ends.timestamp()) * 1_000
+
+
+def ends_as_shown(wire: object) -> int:
+    """Return when the peer's verified certificate ends, ms since 1970.
+
+    0 = it has shown none.
+    """
+    shown = wire.getpeercert() if isinstance(wire, ssl.SSLSocket) else None
+    return round(ssl.cert_time_to_seconds(str(shown["notAfter"]))) * 1_000 if shown else 0
+
+
+def expired_words(path: Path | None, now_ms: int) -> str:
+    """A sentence about a file's certificate that has ended by now; "" otherwise."""
+    ends_ms = ends_in_file(path)
+    if not ends_ms or now_ms < ends_ms:
+        return ""
+    return f"our certificate {path} expired at {instant(ends_ms)}: put its successor there"
+
+
+_TLS_LOOK_S = 2.0
+
+
+class ServerTls:
+    """A TLS context whose connections use the newest usable files.
+
+    A context that serves is never changed: OpenSSL doesn't guard one against a handshake in
+    another thread. Each handshake is handed the newest context instead.
+    """
+
+    def __init__(self, config: LookupConfig) -> None:
+        """Raises CommandError when the files can't be used."""
+        self._config = config
+        files = (config.certificate_file, config.key_file, config.client_ca_file)
+        try:
+            self._files = WatchedFile(files, self._load, look_s=math.inf)
+        except (OSError, ValueError) as error:
+            raise CommandError(
+                "the service's certificate can't be used",
+                why=f"{error}",
+                next_step="correct lookup.certificate_file, lookup.key_file and "
+                "lookup.client_ca_file, or let this user read them",
+            ) from None
+        self.context = self._load()
+        self.context.sni_callback = self._hand_newest
+
+    def keep_up(self, stop: threading.Event) -> None:
+        """Take over changed files until `stop` is set."""
+        while not stop.wait(_TLS_LOOK_S):
+            self._files.look()
+
+    def _hand_newest(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _own: ssl.SSLContext
+    ) -> None:
+        # called by each handshake, also of a client that names no server
+        connection.context = self._files.value
+
+    def _load(self) -> ssl.SSLContext:
+        config = self._config
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        # an empty password instead of a prompt on the terminal
+        context.load_cert_chain(
+            config.certificate_file, config.key_file or None, password=lambda: ""
+        )
+        if config.client_ca_file:
+            needs_one = config.authentication == "certificate"
+            context.verify_mode = ssl.CERT_REQUIRED if needs_one else ssl.CERT_OPTIONAL
+            context.load_verify_locations(config.client_ca_file)
+        return context

@@ -1,0 +1,309 @@
+"""Tenants and topics under Pulsar's paths: create, list, get, delete; partitions, statistics.
+
+Both are records (`record_commands`) to the balancer. Requests are refused in Pulsar's words. A
+topic that nobody has made yet is made by its first producer, so asking for one is no error.
+Source: Pulsar 4.0.8, TenantsBase, PersistentTopicsBase, NonPersistentTopics, SchemasResource.
+"""
+
+from jobs.service.context import AdminContext
+from jobs.service.exchange import Reply, Request, json_reply, no_content
+from jobs.service.pulsar.known import (
+    carry_out,
+    cluster_names,
+    existing,
+    find_tenant,
+    namespace_name,
+    namespace_names,
+    tenant_names,
+    topic_name,
+    topics_of,
+)
+from lbcore.model.names import TopicName, strip_partition
+from lbcore.pulsar.clusters import read_tenant, tenant_data
+from lbcore.pulsar.errors import (
+    BAD_REQUEST,
+    CONFLICT,
+    NOT_ACCEPTABLE,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    UNPROCESSABLE,
+    PulsarError,
+    namespace_not_found,
+)
+from lbcore.pulsar.names import check_tenant, domain_of
+from lbcore.pulsar.namespaces import find_bundle
+from lbcore.pulsar.stats import topic_stats
+from lbcore.route.known_topics import KnownTopics, is_in, is_of, position
+from lbcore.route.slices import LEFT_OUT
+from lbcore.wire.kinds.record_commands import (
+    ADMIN_ROLES,
+    ALLOWED_CLUSTERS,
+    MAX_PARTITIONS,
+    TENANT,
+    TOPIC,
+    CreateRecord,
+    DeleteRecord,
+    UpdateRecord,
+)
+
+_PARTITIONS_FIELD = "partitions"
+
+
+# -- tenants
+
+
+async def list_tenants(request: Request, context: AdminContext) -> Reply:
+    """All tenants."""
+    del request
+    return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
+
+
+async def get_tenant(request: Request, context: AdminContext) -> Reply:
+    """A tenant's roles and clusters."""
+    found = find_tenant(request.params["tenant"], context)
+    if found is None:
+        raise PulsarError(NOT_FOUND, "Tenant does not exist")
+    return json_reply(tenant_data(*found))
+
+
+async def create_tenant(request: Request, context: AdminContext) -> Reply:
+    """Make a tenant."""
+    tenant = check_tenant(request.params["tenant"])
+    roles, clusters = read_tenant(request.json(), cluster_names(context))
+    if find_tenant(tenant, context) is not None:
+        raise _tenant_exists()
+    value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
+    arguments = CreateRecord(record_type=TENANT, name=tenant, value=value)
+    await carry_out(request, context, arguments, lambda _: _tenant_exists())
+    return no_content()
+
+
+async def update_tenant(request: Request, context: AdminContext) -> Reply:
+    """Replace a tenant's roles and clusters."""
+    roles, clusters = read_tenant(request.json(), cluster_names(context))
+    tenant = request.params["tenant"]
+    if find_tenant(tenant, context) is None:
+        raise PulsarError(NOT_FOUND, f"Tenant {tenant} not found")
+    value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
+    arguments = UpdateRecord(record_type=TENANT, name=tenant, value=value)
+    await carry_out(request, context, arguments)
+    return no_content()
+
+
+async def delete_tenant(request: Request, context: AdminContext) -> Reply:
+    """Delete a tenant without namespaces."""
+    tenant = request.params["tenant"]
+    if request.flag("force"):
+        raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
+    if find_tenant(tenant, context) is None:
+        raise PulsarError(NOT_FOUND, "Tenant doesn't exist")
+    if namespace_names(context, tenant):
+        raise _tenant_in_use()
+    arguments = DeleteRecord(record_type=TENANT, name=tenant)
+    await carry_out(request, context, arguments, lambda _: _tenant_in_use())
+    return no_content()
+
+
+def _tenant_exists() -> PulsarError:
+    return PulsarError(CONFLICT, "Tenant already exist")
+
+
+def _tenant_in_use() -> PulsarError:
+    return PulsarError(CONFLICT, "The tenant still has active namespaces")
+
+
+# -- topics
+
+
+def _known(request: Request, context: AdminContext) -> tuple[TopicName, KnownTopics]:
+    """The topic of the path, and what its namespace has."""
+    topic = topic_name(request)
+    existing(request, context, namespace_not_found())
+    return topic, topics_of(namespace_name(request), context)
+
+
+async def list_topics(request: Request, context: AdminContext) -> Reply:
+    """The topics of a namespace in one domain, of one bundle when it is named."""
+    domain = domain_of(request.params["domain"])
+    found = existing(request, context, namespace_not_found())
+    names = topics_of(found.name, context).names(domain)
+    text = request.first("bundle") or request.params.get("bundle", "")
+    if text:
+        route = find_bundle(found.name, text, found.live)
+        return json_reply(
+            name if is_in(position(name, found.hash_function), route) else LEFT_OUT
+            for name in names
+        )
+    return json_reply(names)
+
+
+async def list_partitioned(request: Request, context: AdminContext) -> Reply:
+    """The partitioned topics of a namespace in one domain."""
+    domain = domain_of(request.params["domain"])
+    found = existing(request, context, namespace_not_found())
+    topics = topics_of(found.name, context)
+    names = (name for name in topics.created if name in topics.partitioned)
+    return json_reply(name if is_of(name, domain) else LEFT_OUT for name in names)
+
+
+async def get_partitions(request: Request, context: AdminContext) -> Reply:
+    """The number of partitions; 0 for a topic that has none, or that its producer may make."""
+    topic, known = _known(request, context)
+    if not request.flag("checkAllowAutoCreation") and not known.exists(topic.full):
+        raise _not_found(topic)
+    return json_reply({_PARTITIONS_FIELD: known.partitions_of(topic.full), "deleted": False})
+
+
+async def create_topic(request: Request, context: AdminContext) -> Reply:
+    """Make a topic without partitions."""
+    topic, known = _known(request, context)
+    _check_partition(topic, known)
+    if known.exists(topic.full):
+        raise _exists()
+    await carry_out(
+        request, context, CreateRecord(record_type=TOPIC, name=topic.full), lambda _: _exists()
+    )
+    return no_content()
+
+
+async def create_partitioned(request: Request, context: AdminContext) -> Reply:
+    """Make a topic with partitions."""
+    topic, known = _known(request, context)
+    _check_whole(topic)
+    count = _read_partitions(request)
+    if count <= 0:
+        raise PulsarError(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
+    if count > MAX_PARTITIONS:
+        reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
+        raise PulsarError(NOT_ACCEPTABLE, reason)
+    if known.exists(topic.full):
+        raise _exists()
+    arguments = CreateRecord(record_type=TOPIC, name=topic.full, value=count)
+    await carry_out(request, context, arguments, lambda _: _exists())
+    return no_content()
+
+
+async def update_partitions(request: Request, context: AdminContext) -> Reply:
+    """Give a partitioned topic more partitions."""
+    topic, known = _known(request, context)
+    _check_whole(topic)
+    count, now = _read_partitions(request), known.partitions_of(topic.full)
+    if not now:
+        raise PulsarError(CONFLICT, f"Topic {topic.full} is not the partitioned topic.")
+    reason = f"Desired partitions {count} can't be "
+    if count < now:
+        raise PulsarError(UNPROCESSABLE, f"{reason}less than the current partitions {now}.")
+    if count > MAX_PARTITIONS:
+        reason = f"{reason}greater than the maximum partitions per topic {MAX_PARTITIONS}."
+        raise PulsarError(UNPROCESSABLE, reason)
+    if count > now:
+        await carry_out(
+            request, context, UpdateRecord(record_type=TOPIC, name=topic.full, value=count)
+        )
+    return no_content()
+
+
+async def delete_partitioned(request: Request, context: AdminContext) -> Reply:
+    """Forget a partitioned topic and its partitions."""
+    topic, known = _known(request, context)
+    _check_whole(topic)
+    if not known.partitions_of(topic.full) and known.exists(topic.full):
+        reason = (
+            f"{topic.full} is a non-partitioned topic. Instead of calling delete-partitioned-topic "
+            "please call delete."
+        )
+        raise PulsarError(CONFLICT, reason)
+    if not known.partitions_of(topic.full):
+        raise PulsarError(NOT_FOUND, f"Topic {topic.full} not found.")
+    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
+    return no_content()
+
+
+async def delete_topic(request: Request, context: AdminContext) -> Reply:
+    """Forget a topic without partitions."""
+    topic, known = _known(request, context)
+    if known.partitions_of(topic.full):
+        reason = (
+            f"{topic.full} is a partitioned topic, instead of calling delete topic, please call "
+            "delete-partitioned-topic."
+        )
+        raise PulsarError(CONFLICT, reason)
+    if not known.exists(topic.full):
+        raise _not_found(topic)
+    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
+    return no_content()
+
+
+async def get_stats(request: Request, context: AdminContext) -> Reply:
+    """The statistics of a topic: who owns it; Ballast does not count messages of single topics."""
+    topic, known = _known(request, context)
+    if not known.is_served(topic.full):
+        raise _no_partition(topic, known) if topic.partition is not None else _not_found(topic)
+    route = context.snapshot.lookup(topic.full)
+    return json_reply(topic_stats(route.broker if route else ""))
+
+
+async def get_partitioned_stats(request: Request, context: AdminContext) -> Reply:
+    """The statistics of a partitioned topic, all partitions together."""
+    topic, known = _known(request, context)
+    count = known.partitions_of(topic.full)
+    if not count:
+        raise PulsarError(NOT_FOUND, f"Partitioned Topic {topic.full} not found")
+    metadata = {_PARTITIONS_FIELD: count, "deleted": False}
+    return json_reply({**topic_stats(""), "metadata": metadata, _PARTITIONS_FIELD: {}})
+
+
+async def get_schema(request: Request, context: AdminContext) -> Reply:
+    """There are no schemas here; clients read 404 as none."""
+    topic_name(request)
+    existing(request, context, namespace_not_found())
+    raise PulsarError(NOT_FOUND, "Schema not found")
+
+
+def _read_partitions(request: Request) -> int:
+    """A number, 0 for no body, or (with properties, which nobody reads) the topic's metadata."""
+    body = request.json()
+    if body is None:
+        return 0
+    value = body.get(_PARTITIONS_FIELD) if isinstance(body, dict) else body
+    if type(value) is not int:
+        raise PulsarError(BAD_REQUEST, "the body must be the number of partitions")
+    return value
+
+
+def _check_whole(topic: TopicName) -> None:
+    """Raises PulsarError 412 for the name of a partition where a partitioned topic is meant."""
+    if topic.partition is not None:
+        reason = "Partitioned Topic Name should not contain '-partition-'"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+
+
+def _check_partition(topic: TopicName, known: KnownTopics) -> None:
+    """Raises PulsarError 412 for a partition that its partitioned topic has not."""
+    if topic.partition is None:
+        return
+    parent = strip_partition(topic.full)
+    count, name = known.partitions_of(parent), parent.rpartition("/")[2]
+    number = f'Can\'t create topic {topic.local} with "-partition-" followed by'
+    if not count:
+        reason = f"{number} numeric value if there isn't a partitioned topic {name} created."
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    if topic.partition >= count:
+        reason = f"{number} a number smaller than number of partition of partitioned topic {name}"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+
+
+def _no_partition(topic: TopicName, known: KnownTopics) -> PulsarError:
+    if known.partitions_of(strip_partition(topic.full)):
+        return PulsarError(NOT_FOUND, "Topic partitions were not yet created")
+    reason = f"Partitioned Topic not found: {topic.full} has zero partitions"
+    return PulsarError(NOT_FOUND, reason)
+
+
+def _exists() -> PulsarError:
+    return PulsarError(CONFLICT, "This topic already exists")
+
+
+def _not_found(topic: TopicName) -> PulsarError:
+    return PulsarError(NOT_FOUND, f"Topic {topic.full} not found")

@@ -1,1 +1,0 @@
-"""A scripted tour: things go wrong on purpose, and each tool says what it saw."""

@@ -1,0 +1,38 @@
+"""Rules on where namespaces may be: isolation policies and anti-affinity groups.
+
+An isolation policy keeps namespaces on brokers of their own. A group spreads its namespaces over
+brokers and failure domains.
+"""
+
+import argparse
+import json
+
+from jobs.console import Exit, add_json_option, answer, json_line
+from jobs.operating.command_words import add_verb
+from jobs.operating.commanding import run_command
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+
+_ISOLATION, _GROUP = "isolation", "anti_affinity"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """An action each."""
+    listing = add_verb(parser).add_parser("list", help="What is set now.")
+    add_json_option(listing, default=argparse.SUPPRESS)
+    add_stack_arguments(listing, with_kafka=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set or delete one, or list them all."""
+    if args.action != "list":
+        return run_command(args)
+    condition = f"is_set AND (kind = '{_ISOLATION}' OR kind = '{_GROUP}')"
+    rows = whereabouts(args).reader().rows("policies", condition=condition)
+    rows.sort(key=lambda row: (row["kind"], row["name"]))
+    value = {
+        kind: {row["name"]: json.loads(row["value"]) for row in rows if row["kind"] == kind}
+        for kind in (_ISOLATION, _GROUP)
+    }
+    lines = [f"{row['kind']}  {row['name']}  {json_line(json.loads(row['value']))}" for row in rows]
+    answer(args, value, lines or "no policy is set")
+    return Exit.DONE

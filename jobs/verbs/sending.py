@@ -1,0 +1,16 @@
+"""Verbs that only send commands: broker, namespace, pause, resume."""
+
+import argparse
+
+from jobs.operating.command_words import add_verb
+from jobs.operating.commanding import run_command
+from jobs.verbs import VERBS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb that the parser is of."""
+    parser.description = VERBS[parser.prog.split()[1]].summary
+    add_verb(parser)
+
+
+run = run_command

@@ -1,0 +1,283 @@
+"""Clock of a batch: the time by which it decides, and the clocks that are wrong.
+
+Three clocks are asked: the driver's; Kafka's, the middle one of what its partitions of broker-load
+show; and the state's own, which goes on from the batch before by the time that passed in the
+partitions. The middle of the three is right while no two are wrong alike; the driver's is taken
+while it is near it. The time never goes back. After a step ahead it goes on at half speed until the
+clocks have come up to it. DESIGN.md has the reasons.
+A sender's clock is wrong when a message was made after it was read, or more than LATE_MS before.
+"""
+
+import calendar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median_high, median_low
+
+import numpy as np
+
+from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.state.work import Work
+from lbcore.ownership.liveness import Liveness
+from lbcore.scorer.group_update import GroupUpdate
+from lbcore.wire.messages import Command
+
+PRODUCER = "producer"
+"""The clock of whoever sent a command; the batch's decision says in its inputs who that was."""
+LATE_MS = 30_000
+"""The delivery timeout of agents' producers; that of command clients is shorter."""
+
+_SECOND_MS = 1_000
+_TIMED_ID = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[0-9a-f]{12}", re.ASCII)
+
+
+def agent_clock(broker: str) -> str:
+    """Return the name of the clock that a broker's agent reports by."""
+    return f"agent {broker}"
+
+
+def is_sender(clock: str) -> bool:
+    """True if the clock is a sender's; its error is seen only in what it sends."""
+    return clock == PRODUCER or clock.startswith(agent_clock(""))
+
+
+def made_ms(command_id: str) -> int:
+    """Return the creation time of a command by its sender's clock; 0 if not in its id.
+
+    Ids of our clients begin with the second: 20261123T045254Z-0123456789ab.
+    """
+    found = _TIMED_ID.fullmatch(command_id)
+    if found is None:
+        return 0
+    return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * _SECOND_MS
+
+
+def wrong_senders(work: Work, updates: Sequence[GroupUpdate]) -> dict[str, int]:
+    """Clock → by how much it is ahead, of the senders of a batch's reports and new commands."""
+    made: dict[str, int] = {}
+    for update in updates:
+        for report in update.loads:
+            envelope = report.load.envelope
+            name = agent_clock(envelope.broker)
+            made[name] = max(made.get(name, 0), envelope.reported_at_ms)
+    of_commands = [(made_ms(command.command_id), command) for command in _new(work, updates)]
+    wrong = {name: ahead_ms for name, at_ms in made.items() if (ahead_ms := _ahead_ms(work, at_ms))}
+    producers = [(ahead_ms, c) for at_ms, c in of_commands if (ahead_ms := _ahead_ms(work, at_ms))]
+    if producers:
+        wrong[PRODUCER] = max((ahead_ms for ahead_ms, _ in producers), key=abs)
+    return wrong
+
+
+def principals(work: Work, updates: Sequence[GroupUpdate]) -> list[str]:
+    """Return the principals of the batch's new commands made by a wrong clock."""
+    found = _new(work, updates)
+    return sorted({c.principal for c in found if _ahead_ms(work, made_ms(c.command_id))})
+
+
+def _new(work: Work, updates: Sequence[GroupUpdate]) -> Iterator[Command]:
+    """Commands under ids that are not known: who repeats one does not make it anew."""
+    for update in updates:
+        for placed in update.placed:
+            command = placed.message
+            if isinstance(command, Command) and not (
+                command.command_id in work.commands or command.command_id in work.waiting
+            ):
+                yield command
+
+
+def _ahead_ms(work: Work, at_ms: int) -> int:
+    """By how much the clock that showed at_ms is ahead beyond doubt; 0 = it may be right."""
+    step_ms = work.config.ownership.clock_step_max_ms
+    if not at_ms or not work.read_ms:
+        return 0
+    is_ahead = at_ms > work.now_ms + step_ms
+    is_behind = at_ms < work.read_ms - LATE_MS - step_ms
+    return at_ms - work.now_ms if is_ahead or is_behind else 0
+
+
+DRIVER, KAFKA, DECISIONS = "driver", "kafka", "decisions"
+"""Clocks; that of the Kafka broker that leads a partition is named after the partition."""
+
+APART, TOGETHER = "Apart", "Together"
+KEPT_MS = 60_000
+"""A clock is told of for so long after it was last seen to be wrong."""
+RETOLD_MS = 300_000
+"""While one is wrong, it is written down again after so long."""
+
+
+def advance_clock(
+    work: Work, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
+) -> None:
+    """Set the time of the batch by its arrivals, and tell which clocks are apart from it.
+
+    before: liveness before the arrivals. is_full: other messages may wait behind these. O(brokers +
+    bundles) in the first batch of a state, O(partitions) in the others.
+    """
+    if not work.times.decided_ms:
+        _bring_back(work)
+    else:
+        stamps = {
+            partition: clock.timestamp_ms
+            for partition, clock in work.liveness.clocks.items()
+            if clock is not before.clocks.get(partition)
+        }
+        passed_ms = work.liveness.elapsed_ms - before.elapsed_ms
+        _advance(work, None if is_full else stamps, passed_ms)
+        seen = {} if is_full else _wrong(work, stamps)
+        if not is_full and DECISIONS not in seen:
+            seen |= wrong_senders(work, updates)
+        _tell(work, seen, principals(work, updates) if PRODUCER in seen else ())
+    if not is_full:
+        work.note(read_ms=work.now_ms)
+
+
+def _advance(work: Work, stamps: Mapping[int, int] | None, passed_ms: int) -> None:
+    """Advance the batch's time. stamps: partition → its newest row's; None = they are of no use.
+
+    What stands in a log that is not read to its end is old: then the driver's clock says how long
+    it is since the batch before.
+    """
+    times, step_ms = work.times, work.config.ownership.clock_step_max_ms
+    wall_ms, driver_ms = work.wall_ms, max(0, work.wall_ms - times.stepped_ms)
+    if wall_ms < times.stepped_ms - step_ms:
+        driver_ms = passed_ms  # it has gone back, and can't say: what rows say stands alone
+    if stamps is None:
+        work.now_ms = times.decided_ms + max(1, driver_ms)
+        return
+    counted_ms = min(passed_ms, max(step_ms, driver_ms))
+    if times.read_ms == times.decided_ms and passed_ms > driver_ms + 2 * step_ms:
+        counted_ms = passed_ms  # no backlog, and too many steps for one of Kafka's clocks
+    least_ms = times.decided_ms + counted_ms
+    unheard_ms = times.decided_ms + min(driver_ms, step_ms)
+    kafka_ms = _kafka_ms(stamps, least_ms) if stamps else unheard_ms
+    most_ms = times.decided_ms + _uncut_ms(work, counted_ms)
+    possible = [
+        told_ms for told_ms in (wall_ms, kafka_ms) if least_ms - step_ms <= told_ms <= most_ms
+    ]
+    middle_ms = sorted((wall_ms, kafka_ms, min(possible, default=least_ms)))[1]
+    earliest_ms = times.decided_ms + max(1, min(counted_ms, step_ms) // 2)
+    is_near = abs(wall_ms - middle_ms) <= step_ms
+    work.now_ms = max(wall_ms if is_near else middle_ms, earliest_ms)
+
+
+def _uncut_ms(work: Work, counted_ms: int) -> int:
+    """The longest that may have passed where rows count so much: each of their steps may be cut.
+
+    While the job was away nobody ticked, and rows came with heartbeats alone: three in the time
+    after which a broker is dead.
+    """
+    ownership = work.config.ownership
+    heartbeat_ms = ownership.broker_timeout_ms // 3
+    return counted_ms * -(-heartbeat_ms // ownership.clock_step_max_ms) + heartbeat_ms
+
+
+def _wrong(work: Work, stamps: Mapping[int, int]) -> dict[str, int]:
+    """Clock → by how much it is ahead of the batch's time, of those that are beyond doubt.
+
+    A row of this batch came after the one before: stamped earlier than that, its clock is behind.
+    The driver's may have stood still with us, so it must be wrong twice.
+    """
+    step_ms, times = work.config.ownership.clock_step_max_ms, work.times
+    found: dict[str, int] = {}
+    ahead_ms, was_ahead_ms = work.wall_ms - work.now_ms, times.stepped_ms - times.decided_ms
+    if min(abs(ahead_ms), abs(was_ahead_ms)) > step_ms and ahead_ms * was_ahead_ms > 0:
+        found[DRIVER] = ahead_ms
+    if not stamps:
+        return found
+    kafka_ms = _kafka_ms(stamps, work.now_ms)
+    if _is_wrong(work, kafka_ms):
+        found[KAFKA] = kafka_ms - work.now_ms
+    for partition, stamp_ms in sorted(stamps.items()):
+        if _is_wrong(work, stamp_ms) and abs(stamp_ms - kafka_ms) > step_ms:
+            found[f"broker-load-{partition}"] = stamp_ms - work.now_ms
+    if found.keys() >= {DRIVER, KAFKA} and abs(found[DRIVER] - found[KAFKA]) <= step_ms:
+        return {DECISIONS: -found[KAFKA]}
+    return found
+
+
+def _kafka_ms(stamps: Mapping[int, int], expected_ms: int) -> int:
+    """The middle one of what partitions show; of two, the one that is nearer to what we expect."""
+    middle = (median_low(stamps.values()), median_high(stamps.values()))
+    return min(middle, key=lambda stamp_ms: abs(stamp_ms - expected_ms))
+
+
+def _is_wrong(work: Work, stamp_ms: int) -> bool:
+    step_ms = work.config.ownership.clock_step_max_ms
+    return not work.read_ms - step_ms <= stamp_ms <= work.now_ms + step_ms
+
+
+def _tell(work: Work, seen: Mapping[str, int], senders: Sequence[str]) -> None:
+    """Raise the alarm while a clock is apart, or was lately; write its start and end.
+
+    senders: of commands that were made by a wrong clock.
+    """
+    known = work.times.apart
+    apart = {n: of for n, of in known.items() if work.now_ms - of[1] <= _kept_ms(work, n)}
+    for name, ahead_ms in seen.items():
+        apart[name] = (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
+    told = [name for name, of in apart.items() if work.now_ms - of[2] >= RETOLD_MS]
+    for reason, names in ((APART, told), (TOGETHER, known.keys() - apart.keys())):
+        if names:
+            ahead = {name: {**known, **apart}[name][0] for name in sorted(names)}
+            _write(work, reason, ahead, senders if reason == APART else ())
+    if apart != known:
+        apart |= {name: (*apart[name][:2], work.now_ms) for name in told}
+        work.note(apart=apart)
+    if apart:
+        work.alarms.add("clock")
+
+
+def _kept_ms(work: Work, clock: str) -> int:
+    """A sender is heard again only with its next report."""
+    return KEPT_MS + (work.config.signals.report_max_interval_ms if is_sender(clock) else 0)
+
+
+def _write(
+    work: Work, reason: str, ahead_ms: Mapping[str, int], senders: Sequence[str] = ()
+) -> None:
+    inputs = {
+        "ahead_ms": ahead_ms,
+        "clock_step_max_ms": work.config.ownership.clock_step_max_ms,
+        **({"principals": list(senders)} if PRODUCER in ahead_ms and senders else {}),
+    }
+    work.write_decision(work.next_decision(), "clock", reason, inputs, source=", ".join(ahead_ms))
+
+
+def _bring_back(work: Work) -> None:
+    """The first batch of a state: what was done in the future, by a wrong clock, is done now.
+
+    Records keep their times: who reads them compares versions.
+    """
+    now_ms, times = work.now_ms, work.times
+    work.note(
+        tick_ms=min(times.tick_ms, now_ms),
+        cycle_ms=min(times.cycle_ms, now_ms),
+        shed_ms=min(times.shed_ms, now_ms),
+        split_ms=min(times.split_ms, now_ms),
+        history_ms=min(times.history_ms, now_ms),
+    )
+    work.plan = work.plan.brought_back(now_ms)
+    work.pending_effects = {
+        bundle: replace(
+            one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)
+        )
+        for bundle, one in work.pending_effects.items()
+    }
+    for name, entry in work.brokers.items():
+        work.brokers[name] = _brought_back(entry, now_ms)
+    late = np.flatnonzero(work.ledger.moved_ms > now_ms)
+    if len(late):
+        work.ledger.note_moved(late.tolist(), now_ms)
+
+
+def _brought_back(entry: BrokerEntry, now_ms: int) -> BrokerEntry:
+    times_ms = (entry.reported_ms, entry.restarted_ms, entry.silent_ms, *entry.starts_ms)
+    if max(times_ms) <= now_ms:
+        return entry
+    return replace(
+        entry,
+        reported_ms=min(entry.reported_ms, now_ms),
+        restarted_ms=min(entry.restarted_ms, now_ms),
+        silent_ms=min(entry.silent_ms, now_ms),
+        starts_ms=tuple(min(at_ms, now_ms) for at_ms in entry.starts_ms),
+    )

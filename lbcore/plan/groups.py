@@ -1,0 +1,58 @@
+"""Broker groups: the brokers among which load can be evened out.
+
+Isolation policies divide a cluster: two brokers belong together when some bundle may run on
+both, directly or through a third one. Balancing judges a broker against its group, because a mean
+over brokers that can't take each other's bundles is out of reach.
+
+Worked: policy `stores` admits b7 and b8, every other namespace b1 to b6: two groups. Where
+`stores` fails over to the secondary b6, that broker joins both, and all eight are one group.
+"""
+
+import numpy as np
+
+from lbcore.plan.snapshot import Bools, BundleTable, Ints
+
+
+def broker_groups(row: Ints, admits: Bools) -> Ints:
+    """Each broker's group, int64[n], numbered from 0 in the order of their first brokers.
+
+    row: int64[m], each bundle's row of admits. admits: bool[rows, n], the brokers that policies
+    admit. A broker that no bundle's row admits is a group of its own. O(bundles + rows x brokers).
+    """
+    group = np.arange(admits.shape[1], dtype=np.int64)
+    in_use = np.flatnonzero(np.bincount(row, minlength=len(admits)))
+    for members in np.unique(admits[in_use], axis=0):
+        _join(group, members)
+    return _numbered(group)
+
+
+def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:
+    """The groups when bundles that left their policy's brokers may still go back to them.
+
+    A movable bundle on a broker that its row doesn't admit joins that broker to the admitted ones.
+    """
+    rows = np.flatnonzero((bundles.owner >= 0) & bundles.can_move)
+    rows = rows[~admits[row[rows], bundles.owner[rows]]]
+    if not len(rows):
+        return group
+    group = group.copy()
+    for policy, owner in np.unique(np.stack([row[rows], bundles.owner[rows]], axis=1), axis=0):
+        members = admits[policy].copy()
+        members[owner] = members.any()
+        _join(group, members)
+    return _numbered(group)
+
+
+def _join(group: Ints, members: Bools) -> None:
+    """Make one group of these brokers' groups, in place; the smallest number stays."""
+    if members.any():
+        joined = np.isin(group, group[members])
+        group[joined] = group[members].min()
+
+
+def _numbered(group: Ints) -> Ints:
+    """The same groups with numbers from 0 on, in the order of their first brokers."""
+    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    numbered: Ints = rank[inverse.reshape(-1)].astype(np.int64)
+    return numbered

@@ -1,0 +1,225 @@
+"""Broker groups: found from policies, and each planned as a cluster of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.plan.decision import Plan, PlanState, Scope, Skip
+from lbcore.plan.filter.policies import IsolationPolicy, Policies
+from lbcore.plan.groups import broker_groups, with_strays
+from lbcore.plan.planner import plan
+from lbcore.plan.registry import SHEDDING_STRATEGIES
+from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.trace import GaugeRows
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.planning import BYTES_PER_MESSAGE, FULL_RATE, Sections
+
+NOW_MS = 100_000
+BUSY = {"a1": [6_000.0] * 10, "a2": [2_000.0] * 10}
+EVEN_AND_IDLE = {"b1": [100.0] * 4, "b2": [100.0] * 4}
+GROUPED = ("avg", "threshold", "overload", "uniform", "ballast")
+
+
+def admits(*rows: Sequence[int]) -> np.ndarray:
+    return np.array(rows, dtype=np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("row", "matrix", "expected"),
+    [
+        ([0, 0], admits([1, 1, 1]), [0, 0, 0]),
+        ([0, 1], admits([1, 1, 0, 0], [0, 0, 1, 1]), [0, 0, 1, 1]),
+        ([0, 1], admits([0, 1, 0, 1], [1, 0, 1, 0]), [0, 1, 0, 1]),
+        ([0, 1], admits([1, 1, 0, 0], [0, 1, 1, 1]), [0, 0, 0, 0]),
+        ([0, 0], admits([1, 1, 0, 0], [0, 1, 1, 1]), [0, 0, 1, 2]),
+        ([0, 1, 2], admits([1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0]), [0, 0, 0, 0]),
+        ([0], admits([0, 0]), [0, 1]),
+        ([], admits([1, 1]), [0, 1]),
+    ],
+    ids=[
+        "one policy row",
+        "two apart",
+        "interleaved",
+        "overlap is one group",
+        "a row without bundles joins nobody",
+        "joined through a third row",
+        "nobody admitted",
+        "no bundles",
+    ],
+)
+def test_brokers_that_some_bundle_may_run_on_are_one_group(
+    row: list[int], matrix: np.ndarray, expected: list[int]
+) -> None:
+    assert broker_groups(np.array(row, dtype=np.int64), matrix).tolist() == expected
+
+
+@pytest.mark.parametrize(("can_move", "expected"), [(True, [0, 0, 0]), (False, [0, 0, 1])])
+def test_movable_stray_joins_its_broker_to_the_admitted_ones(
+    can_move: bool,  # noqa: FBT001 a case of the table
+    expected: list[int],
+) -> None:
+    matrix = admits([1, 1, 0], [0, 0, 1])
+    bundles = bundle_table(
+        ["t/n/0", "t/n/1"], owner=np.array([0, 2]), can_move=np.array([True, can_move])
+    )
+    row = np.array([0, 0], dtype=np.int64)
+    assert with_strays(np.array([0, 0, 1]), bundles, row, matrix).tolist() == expected
+
+
+def divided(*groups: Mapping[str, Sequence[float]]) -> Snapshot:
+    """A cluster of groups: broker → the rates of its bundles, 100,000 msg/s are 100 % of CPU.
+
+    Bundles of group i are of namespace t/gi, whose policy admits that group's brokers alone.
+    """
+    names = [name for group in groups for name in group]
+    owned = [
+        (number, names.index(name), rate)
+        for number, group in enumerate(groups)
+        for name, rates in group.items()
+        for rate in rates
+    ]
+    short = np.zeros((len(owned), 4))
+    short[:, 0] = [rate for _, _, rate in owned]
+    short[:, 2] = short[:, 0] * BYTES_PER_MESSAGE
+    owner = np.array([at for _, at, _ in owned], dtype=np.int64)
+    traffic = np.zeros((len(names), 4))
+    np.add.at(traffic, owner, short)
+    table = broker_table(names)
+    percent = table.percent.copy()
+    percent[:, 0] = traffic[:, 0] / FULL_RATE * 100
+    brokers = replace(
+        table,
+        percent=percent,
+        traffic=traffic,
+        bundle_count=np.bincount(owner, minlength=len(names)),
+        updated_at_ms=np.full(len(names), 1_000),
+    )
+    made = [f"t/g{number}/{row:08x}" for row, (number, _, _) in enumerate(owned)]
+    policies = tuple(
+        IsolationPolicy(name=f"p{number}", namespaces=(f"t/g{number}",), primary=tuple(group))
+        for number, group in enumerate(groups)
+    )
+    found = snapshot(brokers, bundle_table(made, owner=owner, short=short, long=short))
+    return replace(found, policies=Policies(isolation=policies))
+
+
+def at_once(strategy: str, **settings: object) -> Sections:
+    return Sections(
+        shedding=SheddingConfig(
+            strategy=strategy,
+            avg_low_hits=1,
+            avg_high_hits=1,
+            min_unload_rate_msg_per_s=0.0,
+            min_throughput_mib_per_s=0.0,
+            overloaded_threshold_percent=50.0,
+            **settings,
+        ),
+        fair_level=FairLevelConfig(low_hits=1, high_hits=1),
+        placement=PlacementConfig(strategy=SHEDDING_STRATEGIES[strategy].usual_placement),
+    )
+
+
+def decided(answer: Plan | Skip) -> list[tuple[str, str, str]]:
+    if isinstance(answer, Skip):
+        return []
+    return [(one.bundle, one.source, one.destination) for one in answer.decisions]
+
+
+@pytest.mark.parametrize("strategy", GROUPED)
+def test_group_is_planned_as_a_cluster_of_its_own(strategy: str) -> None:
+    config = at_once(strategy)
+    alone, _ = plan(divided(BUSY), PlanState(), config, NOW_MS)
+    beside, _ = plan(divided(BUSY, EVEN_AND_IDLE), PlanState(), config, NOW_MS)
+    assert decided(alone)
+    assert decided(beside) == decided(alone)
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "ballast"])
+def test_groups_that_are_even_within_move_nothing(strategy: str) -> None:
+    """A busy group beside an idle one: no bundle may cross, so nobody is hot or cold."""
+    busy = {"a1": [5_000.0] * 10, "a2": [5_000.0] * 10}
+    cluster = divided(busy, EVEN_AND_IDLE)
+    state, answers = PlanState(), []
+    for cycle in range(12):
+        due = replace(cluster.brokers, updated_at_ms=np.full(4, NOW_MS + cycle * 10_000))
+        now_ms = NOW_MS + cycle * 10_000
+        answer, state = plan(replace(cluster, brokers=due), state, at_once(strategy), now_ms)
+        answers += decided(answer)
+    assert answers == []
+
+
+def test_pulsars_avg_pairs_over_the_whole_cluster() -> None:
+    """Of what it pairs, filters let nothing go to the partner: Pulsar's rule, bit for bit."""
+    busy = {"a1": [5_000.0] * 10, "a2": [5_000.0] * 10}
+    cluster = divided(busy, EVEN_AND_IDLE)
+    answer, _ = plan(cluster, PlanState(), at_once("avg", by_group=False), NOW_MS)
+    assert decided(answer)
+
+
+def test_each_decision_has_its_groups_numbers() -> None:
+    other = {"b1": [600.0] * 10, "b2": [200.0] * 10}
+    answer, _ = plan(divided(BUSY, other), PlanState(), at_once("ballast"), NOW_MS)
+    assert isinstance(answer, Plan)
+    levels: dict[str, set[float]] = {}
+    for one in answer.decisions:
+        levels.setdefault(one.source, set()).add(round(one.inputs["level"], 6))
+    assert levels == {"a1": {40.0}, "b1": {4.0}}
+    assert {one.inputs["group_brokers"] for one in answer.decisions} == {2.0}
+
+
+@pytest.mark.parametrize("strategy", GROUPED)
+def test_gauge_of_a_group_is_that_of_it_alone(strategy: str) -> None:
+    config, scope = at_once(strategy), Scope(is_traced=True)
+    alone, _ = plan(divided(BUSY), PlanState(), config, NOW_MS, scope)
+    beside, _ = plan(divided(BUSY, EVEN_AND_IDLE), PlanState(), config, NOW_MS, scope)
+    (first,) = (part.gauge for part in alone.trace.parts if isinstance(part, GaugeRows))
+    (both,) = (part.gauge for part in beside.trace.parts if isinstance(part, GaugeRows))
+    np.testing.assert_array_equal(both.number[:2], first.number)
+    np.testing.assert_array_equal(both.partner[:2], first.partner)
+    for level, own in zip(both.levels, first.levels, strict=True):
+        np.testing.assert_array_equal(level.threshold[:2], own.threshold)
+        np.testing.assert_array_equal(level.hits[:2], own.hits)
+    assert set(both.partner[2:].tolist()) <= {-1, 2, 3}
+
+
+def test_state_of_one_group_outlives_the_moves_of_another() -> None:
+    """Hits that b1 has collected are still there after a1 has acted."""
+    other = {"b1": [4_000.0] * 10, "b2": [1_000.0] * 10}
+    config = at_once("avg")
+    config = replace(config, shedding=replace(config.shedding, avg_low_hits=3, avg_high_hits=2))
+    cluster, state = divided({"a1": [9_000.0] * 10, "a2": [1_000.0] * 10}, other), PlanState()
+    for cycle in range(2):
+        due = replace(cluster.brokers, updated_at_ms=np.full(4, NOW_MS + cycle * 10_000))
+        now_ms = NOW_MS + cycle * 10_000
+        answer, state = plan(replace(cluster, brokers=due), state, config, now_ms)
+    assert {source for _, source, _ in decided(answer)} == {"a1"}
+    assert dict(state.shed.hits_low) == {"b1": 2, "b2": 2}
+
+
+def test_stray_bundle_of_a_hot_broker_goes_back_under_ballast() -> None:
+    """b1 carries bundles of t/g0, which only a1 and a2 may have by now."""
+    cluster = divided({"a1": [500.0], "a2": [500.0]}, {"b1": [500.0], "b2": [500.0]})
+    hot = {"b1": [500.0] + [6_000.0] * 4, "b2": [500.0]}
+    strays = divided({"a1": [500.0], "a2": [500.0]}, hot)
+    namespace = np.where(strays.bundles.short[:, 0] > 1_000, 0, strays.bundles.namespace)
+    strays = replace(strays, bundles=replace(strays.bundles, namespace=namespace))
+    quiet, _ = plan(cluster, PlanState(), at_once("ballast"), NOW_MS)
+    answer, _ = plan(strays, PlanState(), at_once("ballast"), NOW_MS)
+    assert decided(quiet) == []
+    assert {("b1", "a1"), ("b1", "a2")} <= {(source, to) for _, source, to in decided(answer)}
+
+
+def test_policies_change_nothing_where_all_brokers_are_one_group() -> None:
+    cluster = divided(BUSY)
+    free = replace(cluster, policies=Policies())
+    for strategy in GROUPED:
+        config = at_once(strategy)
+        with_policy = plan(cluster, PlanState(), config, NOW_MS, Scope(is_traced=True))
+        without = plan(free, PlanState(), config, NOW_MS, Scope(is_traced=True))
+        assert decided(with_policy[0]) == decided(without[0])
+        assert with_policy[1] == without[1]
