@@ -18,8 +18,8 @@ from secrets import token_hex
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
-from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.adapters.processes.clocks import ForwardClock, wall_ms
 from jobs.agent_host.permits import Permits
 from jobs.agent_host.service_answers import failure_of

@@ -27,9 +27,9 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.jars_at_need import have_jars
-from jobs.adapters.processes.java import use_java_home
-from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.processes.jars import have_jars
+from jobs.adapters.processes.paths import own_folder
+from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.fatal_errors import error_messages, java_line
 from jobs.adapters.spark.stream import spark_session

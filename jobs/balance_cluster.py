@@ -19,25 +19,22 @@ from typing import Any
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from jobs.adapters.delta.history_upkeep import HistoryUpkeep
 from jobs.adapters.delta.table_place import store_errors, table_place, usable_folder
-from jobs.adapters.delta.table_upkeep import TableUpkeep
+from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.connection import KafkaPlace, KafkaWatch, find_kafka, kafka_address
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
-from jobs.adapters.kafka.place import KafkaPlace, find_kafka
 from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
-from jobs.adapters.kafka.reach import KafkaWatch
-from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import ClockSteps, wall_ms
-from jobs.adapters.processes.jars_at_need import have_jars
-from jobs.adapters.processes.java import use_java_home
+from jobs.adapters.processes.jars import have_jars
 from jobs.adapters.processes.json_log import log_json_lines
-from jobs.adapters.processes.ordered_end import OrderedEnd
+from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import pass_rarely
+from jobs.adapters.processes.signals import OrderedEnd
 from jobs.adapters.spark.batch_sink import BatchSink, EachBatch
 from jobs.adapters.spark.checkpoint import (
     DamagedCheckpointError,
@@ -47,6 +44,7 @@ from jobs.adapters.spark.checkpoint import (
     SeenVersion,
     check_standby,
     choose_checkpoint,
+    hold_folder,
     is_ended,
     is_restored,
     new_checkpoint,
@@ -59,24 +57,26 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
 from jobs.adapters.spark.fatal_errors import (
+    LateWorkerError,
     error_messages,
+    in_time,
+    is_late_worker,
     java_failure,
     java_text,
     root_cause,
     said_of,
 )
-from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
-from jobs.adapters.spark.partitioning import PARTITIONS
-from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
-from jobs.adapters.spark.progress import ExecutorWatch, progress_line, read_progress
+from jobs.adapters.spark.partitioning import PARTITIONS, ExecutorWatch, progress_line, read_progress
 from jobs.adapters.spark.recovery import (
+    STATE_SCHEMA,
     claimed_tables,
     complete_last_batch,
+    identity_of,
     lift_versions,
+    present_manifest,
     rebuilt_states,
     send_all_records,
 )
-from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
     Beginning,

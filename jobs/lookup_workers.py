@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.processes.paths import own_folder
 from jobs.adapters.processes.processes import ProcessSpec, Supervisor
 from jobs.adapters.processes.signals import hear
 from jobs.console import note

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from jobs import VERSION
 from jobs.adapters.processes.jars import LOCK_PATH, jar_paths
+from jobs.adapters.processes.paths import CONF
 from jobs.adapters.processes.preflight import check_disk
-from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.stream import STACK_SIZE
 from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError, Exit, complain, note

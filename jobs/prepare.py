@@ -24,13 +24,18 @@ from jobs.adapters.processes.jars import (
     LOCK_PATH,
     JarStore,
     default_store,
+    fetch_locked,
     is_complete,
     store_path,
 )
-from jobs.adapters.processes.jars_at_need import fetch_locked
-from jobs.adapters.processes.java import Java, find_java
-from jobs.adapters.processes.preflight import check_disk, check_python, running_python
-from jobs.adapters.processes.progress import last_lines, run_with_progress
+from jobs.adapters.processes.preflight import (
+    Java,
+    check_disk,
+    check_python,
+    find_java,
+    running_python,
+)
+from jobs.adapters.processes.processes import last_lines, run_with_progress
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from jobs import VERSION
-from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import hear

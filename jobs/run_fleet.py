@@ -25,17 +25,13 @@ from typing import NoReturn
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import Sender, Tail
-from jobs.adapters.kafka.reach import KafkaWatch
-from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.kafka.connection import KafkaWatch, kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, MisuseError, complain, json_line, say
-from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
-from jobs.fleet.control import ControlServer
-from jobs.fleet.event_log import EventLog
-from jobs.fleet.fleet import Fleet
-from jobs.fleet.loop import FleetLoop
-from jobs.fleet.timetable import Timetable
+from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
+from jobs.fleet.control import ControlServer, EventLog
+from jobs.fleet.fleet import Fleet, FleetLoop
 from jobs.parser import Parser, add_settings_words
 from jobs.whole_file import write_whole
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig

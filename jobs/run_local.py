@@ -19,8 +19,8 @@ from typing import Any
 from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.console import Exit, MisuseError, note
 from jobs.local.layout import Layout, Size
-from jobs.local.options import Kill, RunOptions
 from jobs.local.run import LocalRun
+from jobs.local.stack import Kill, RunOptions
 from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from jobs.whole_file import write_whole
 from lbcore.sim.load.load import LoadShape

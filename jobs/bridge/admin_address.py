@@ -5,13 +5,74 @@
 
 import http.client
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.tls import WatchedFile
+from jobs.adapters.http.tls import WatchedFile, ends_in_file
 from jobs.console import MisuseError
+
+
+def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> bool:
+    """Return True if a token for `url` may be sent to the redirect's target.
+
+    listed: the brokers as Pulsar names them, host:port of their web services. Over http the target
+    must be one of them. Over https the host's certificate proves it, and its port may differ from
+    the listed one. That is the port of http where a broker speaks both. Never from https to http.
+    """
+    try:
+        parts = urlsplit(target)
+        port = parts.port
+    except ValueError:
+        return False
+    host = (parts.hostname or "").lower()
+    if not host or parts.username is not None or parts.scheme not in ("http", "https"):
+        return False
+    known = {_place_of(broker) for broker in listed}
+    if parts.scheme == "https":
+        return host in {name for name, _ in known}
+    return urlsplit(url).scheme == "http" and (host, port or http.client.HTTP_PORT) in known
+
+
+def _place_of(broker: str) -> tuple[str, int]:
+    """Host and port of a broker's name; ("", 0) of what is none."""
+    try:
+        parts = urlsplit(f"//{broker}")
+        return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
+    except ValueError:
+        return "", 0
+
+
+class ShownCertificates:
+    """Until when each is good, as it was shown last. own: the file of ours, read at each look."""
+
+    def __init__(self, own: Path | None) -> None:
+        self._own = own
+        self._lock = threading.Lock()
+        self._ends_ms: dict[str, int] = {}
+
+    def note(self, url: str, ends_ms: int) -> None:
+        """Record the end of the certificate shown at `url`; ends_ms: 0 = none shown."""
+        if ends_ms:
+            with self._lock:
+                self._ends_ms[urlsplit(url).netloc] = ends_ms
+
+    def ends(self, entry: str, brokers: Mapping[str, str]) -> dict[str, int]:
+        """Return the owners of certificates → their end, ms since 1970.
+
+        entry: where we begin to ask. brokers: broker → where it answers itself.
+        """
+        places = {name: urlsplit(url).netloc for name, url in brokers.items()}
+        first = urlsplit(entry).netloc
+        if first not in places.values():
+            places[first] = first
+        with self._lock:
+            shown = dict(self._ends_ms)
+        found = {name: shown[place] for name, place in places.items() if place in shown}
+        own_ms = ends_in_file(self._own)
+        return {**found, f"the bridge ({self._own})": own_ms} if own_ms else found
 
 
 class PulsarAdminError(Exception):

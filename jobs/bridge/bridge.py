@@ -15,8 +15,8 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.command_client import new_command
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
-from jobs.adapters.kafka.reach import KafkaWatch
 from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError

@@ -18,9 +18,13 @@ from urllib.parse import quote, urljoin, urlsplit
 from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
 from jobs.adapters.http.tls import expired_words
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, UnverifiedBrokerError
-from jobs.bridge.redirects import redirect_leads_to_broker
-from jobs.bridge.shown_certificates import ShownCertificates
+from jobs.bridge.admin_address import (
+    AdminAddress,
+    PulsarAdminError,
+    ShownCertificates,
+    UnverifiedBrokerError,
+    redirect_leads_to_broker,
+)
 from jobs.console import MisuseError
 from jobs.whole_file import read_text_file
 from lbcore.bridge.answers import (

@@ -21,8 +21,7 @@ from jobs.adapters.kafka.command_client import CommandClient, local_principal
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.admin_words import add_access_words, admin_at
-from jobs.bridge.attachment import known_attachment
+from jobs.bridge.attachment import add_access_words, admin_at, known_attachment
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.rollout_deeds import Deeds

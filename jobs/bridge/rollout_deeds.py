@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as NotYetError
 from pathlib import Path
 
 from jobs.adapters.kafka.command_client import CommandClient, new_command
-from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.processes import last_lines
 from lbcore.balancer.state.outcome import FAILED, REFUSED
 from lbcore.bridge.rollout import (
     ApproveIt,

@@ -5,17 +5,18 @@ the agent is stepped, and what waits meanwhile, `lbcore.agent.host` decides. Not
 a start, except its name and labels.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from itertools import count
 from secrets import token_hex
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jobs import VERSION
 from jobs.adapters.kafka.clients import Delivered, Delivery, Sender
-from jobs.fleet.timetable import Timetable
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host
 from lbcore.agent.lease import ReportConfirmed
@@ -30,6 +31,33 @@ from lbcore.sim.load.noise import uniform
 from lbcore.sim.load.usage import cpu_noise
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic
+
+Item = TypeVar("Item")
+
+
+class Timetable(Generic[Item]):
+    """Items with a time in ms."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Item]] = []
+        self._order = count()
+
+    def add(self, due_ms: int, item: Item) -> None:
+        """Have the item come at its time; O(log items)."""
+        heapq.heappush(self._heap, (due_ms, next(self._order), item))
+
+    def due(self, now_ms: int) -> list[tuple[int, Item]]:
+        """Take out what is due, with its time, in order."""
+        found = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            due_ms, _, item = heapq.heappop(self._heap)
+            found.append((due_ms, item))
+        return found
+
+    def next_ms(self) -> int | None:
+        """Return the time at which the next item is due, None = there is none."""
+        return self._heap[0][0] if self._heap else None
+
 
 _NOISE_STEP_MS = 1_000
 _FIRST_READS = 2

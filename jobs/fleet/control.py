@@ -16,13 +16,40 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from jobs.console import CommandError
-from jobs.fleet.fleet import Fleet, UnknownBrokerError
-from jobs.fleet.loop import FleetLoop
+from jobs.fleet.fleet import Fleet, FleetLoop, UnknownBrokerError
 from lbcore.sim.summary import Crash, LoadSample
+
+
+class EventLog:
+    """Appends one line an event; every line is in the file when `note` returns."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Write one event."""
+        self._file.write(json.dumps(event, separators=(",", ":")) + "\n")
+
+    def __enter__(self) -> "EventLog":  # noqa: PYI034 (Self is 3.11's)
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 _ACTIONS: Mapping[str, Callable[[Fleet, str, int], object]] = {
     "kill": Fleet.kill,

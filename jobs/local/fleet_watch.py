@@ -12,8 +12,8 @@ from typing import Any
 
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient, crash_of, sample_of
+from jobs.local.job_log import LineTail
 from jobs.local.layout import Layout
-from jobs.local.line_tail import LineTail
 from lbcore.model.times import instant
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample
 

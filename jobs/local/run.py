@@ -15,26 +15,24 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.reach import KafkaWatch
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import ProcessSpec
 from jobs.console import CommandError, note
 from jobs.local import stack
-from jobs.local.commands import create_commands, namespaces_of, send_commands
 from jobs.local.fleet_watch import FleetWatch, crash_broker
-from jobs.local.job_log import JobLog
+from jobs.local.job_log import JobLog, LineTail
 from jobs.local.layout import Layout, Size
-from jobs.local.line_tail import LineTail
-from jobs.local.options import RunOptions
-from jobs.local.own_processes import OwnProcesses
 from jobs.local.prober import Prober, ProbeReport, ProberSettings
-from jobs.local.run_summary import RunFacts, summarise
+from jobs.local.stack import OwnProcesses, RunOptions, create_commands, namespaces_of, send_commands
 from jobs.local.status import (
+    RunFacts,
     RunStatus,
     broker_rows,
     bundles_served,
     imbalance_of,
     recent_percentile,
+    summarise,
 )
 from jobs.local.terminal import Show, run_display
 from lbcore.explain.job_state import (

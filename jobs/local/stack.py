@@ -8,19 +8,109 @@ import dataclasses
 import http.client
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.adapters.kafka.clients import KafkaAddress, Sender
+from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
-from jobs.adapters.processes.processes import ProcessSpec
-from jobs.adapters.processes.progress import last_words
-from jobs.console import CommandError
-from jobs.local.commands import namespaces_of
+from jobs.adapters.processes.processes import (
+    ProcessEvent,
+    ProcessSpec,
+    Supervisor,
+    death_words,
+    last_words,
+)
+from jobs.adapters.processes.settings import load_settings
+from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout, Size
-from jobs.local.options import RunOptions
 from lbcore.config.tree import Config
-from lbcore.sim.load.load import NamespaceLoad
+from lbcore.model.hashing import HashFunction
+from lbcore.sim.load.load import LoadShape, NamespaceLoad
+from lbcore.wire.format import format_message
+from lbcore.wire.kinds.namespace_commands import CreateNamespace
+from lbcore.wire.messages import Command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Crash this broker so long after the streaming job's first batch."""
+
+    broker: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options of one run. for_ms: None = until it is stopped; kills: in the order of time."""
+
+    load: LoadShape
+    speed: float
+    kills: tuple[Kill, ...]
+    for_ms: int | None
+    is_headless: bool
+    lookup_port: int | None
+    overlays: tuple[str, ...]
+    assignments: tuple[str, ...]
+    lookups_per_s: float
+
+
+_SEND_TIMEOUT_MS = 20_000
+_COMMAND_TIMEOUT_MS = 600_000  # the job may have to be started first
+
+
+def namespaces_of(size: Size) -> tuple[NamespaceLoad, ...]:
+    """The run's namespaces: name, hash function, number of bundles."""
+    functions = (HashFunction.CRC32, HashFunction.MURMUR3_32)
+    return tuple(
+        NamespaceLoad(
+            name=f"demo/{functions[index % 2].value.replace('_', '-')}-{index + 1}",
+            hash_function=functions[index % 2],
+            bundles=size.bundles_of(index),
+        )
+        for index in range(size.namespaces)
+    )
+
+
+def create_commands(namespaces: Sequence[NamespaceLoad]) -> tuple[Command, ...]:
+    """One command a namespace, always with the same id: repeating it changes nothing."""
+    return tuple(
+        new_command(
+            CLUSTER,
+            CreateNamespace(
+                namespace=namespace.name,
+                hash=namespace.hash_function,
+                bundles=namespace.bundles,
+            ),
+            command_id=f"run-local/create/{namespace.name}",
+            principal="run-local",
+            timeout_ms=_COMMAND_TIMEOUT_MS,
+        )
+        for namespace in namespaces
+    )
+
+
+def send_commands(address: KafkaAddress, commands: Sequence[Command]) -> None:
+    """Send them and wait until Kafka has them; raises CommandError otherwise."""
+    sender = Sender(address, "run-local")
+    try:
+        for command in commands:
+            topic, key, value = format_message(command)
+            sender.send(topic, key.decode(), value)
+        is_sent = sender.flush(_SEND_TIMEOUT_MS) and sender.not_delivered == 0
+    finally:
+        sender.close()
+    if not is_sent:
+        raise CommandError(
+            "the commands that create the namespaces were not delivered",
+            why=f"Kafka at {address.bootstrap} did not acknowledge them in {_SEND_TIMEOUT_MS} ms",
+            next_step="read the logs of Kafka in the state folder, then run the same command again",
+        )
+
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB, LOOKUP, FLEET, BRIDGE = "balance_cluster", "serve_lookup", "run_fleet", "bridge"
@@ -167,3 +257,94 @@ def _python(
         is_ready=is_ready,
         grace_ms=_GRACE_MS,
     )
+
+
+_JOB_STARTS = "starting beside all else; its first batch comes after half a minute to two minutes"
+
+
+class OwnProcesses(AbstractContextManager["OwnProcesses"]):
+    """Leaving the context ends them all. overlays, assignments: what they are configured with."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        overlays: Sequence[str],
+        assignments: Sequence[str],
+        lookup_port: int | None,
+    ) -> None:
+        """Choose ports; starts nothing. Raises MisuseError for settings that can't be."""
+        config = load_settings(overlays, assignments)
+        outside = config.kafka.bootstrap_servers
+        self._kafka = None if outside else EmbeddedKafka(layout.kafka)
+        self.supervisor = Supervisor()
+        self.wiring = Wiring(
+            layout=layout,
+            bootstrap=self._kafka.bootstrap if self._kafka else ",".join(outside),
+            lookup_port=layout.lookup_port(lookup_port),
+            overlays=tuple(overlays),
+            assignments=tuple(assignments),
+            config=config,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self.supervisor.stop_all()
+
+    def start(self, last: str, last_spec: Callable[[], ProcessSpec]) -> None:
+        """One after the other; each says what it waits for. last_spec: asked once all else runs."""
+        wiring, start = self.wiring, self.supervisor.start
+        wiring.layout.keep_settings(wiring.overlays, wiring.assignments)
+        steps = (
+            ("Kafka", f"starting, it has to answer at {wiring.bootstrap}", self._start_kafka),
+            ("topics", "making those that are missing", lambda: ensure_topics(wiring)),
+            ("streaming job", _JOB_STARTS, lambda: start(job_spec(wiring))),
+            (
+                "lookup service",
+                f"starting, it has to answer at {wiring.lookup_url}",
+                lambda: start(lookup_spec(wiring)),
+            ),
+            (last, "starting", lambda: start(last_spec())),
+        )
+        for name, what, step in steps:
+            note(f"{name}: {what} ...")
+            began_s = time.monotonic()
+            step()
+            if what != _JOB_STARTS:
+                note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")
+
+    def _start_kafka(self) -> None:
+        if self._kafka is not None:  # else the configuration names another Kafka
+            self._kafka.prepare()
+            self.supervisor.start(kafka_spec(self._kafka))
+
+    def news(self) -> list[str]:
+        """Return the deaths and restarts since the last call, in words."""
+        return [self._words(event) for event in self.supervisor.watch()]
+
+    def _words(self, event: ProcessEvent) -> str:
+        if event.what == "died":
+            return death_words(event, self.wiring.layout.logs / f"{event.name}.log")
+        return f"{event.name} was started again"
+
+
+_POLL_S = 0.2
+
+
+def run_attached(
+    processes: OwnProcesses,
+    bridge_words: Callable[[], Sequence[str]],
+    stop: threading.Event,
+    show: Callable[[], None],
+) -> None:
+    """Start, watch until told to stop, and end it all.
+
+    bridge_words: asked for once all else runs; what must not be done by half is done there. show:
+    called again and again. Raises CommandError when the start fails.
+    """
+    with processes:
+        processes.start("bridge", lambda: bridge_spec(processes.wiring, bridge_words()))
+        while not stop.wait(_POLL_S):
+            for news in processes.news():
+                note(news)
+            show()
+        note("stopping")
+        processes.supervisor.begin_stop(JOB, BRIDGE)

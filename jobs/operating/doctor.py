@@ -24,12 +24,11 @@ from jobs.adapters.delta.table_tail import (
     written_ms,
 )
 from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
-from jobs.adapters.kafka.clock import newest_record_ms
+from jobs.adapters.kafka.raw_fetch import newest_record_ms
 from jobs.adapters.kafka.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import absent_jars, default_store, jar_paths
-from jobs.adapters.processes.java import find_java
-from jobs.adapters.processes.preflight import check_python, running_python
+from jobs.adapters.processes.preflight import check_python, find_java, running_python
 from jobs.adapters.spark.checkpoint import code_version
 from jobs.operating.findings import DoctorFinding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts

@@ -9,11 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.adapters.delta.history_upkeep import DAY_MS
 from jobs.adapters.delta.rows import is_one_of
-from jobs.adapters.delta.table_past import PastRows
-from jobs.adapters.delta.table_reader import Row, TableReader
-from jobs.adapters.delta.table_upkeep import KEPT_DAYS, STAYS
+from jobs.adapters.delta.table_reader import PastRows, Row, TableReader
+from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, STAYS
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker

@@ -6,7 +6,7 @@ verb and by the service.
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.own_strategies import require_loaded
+from jobs.adapters.processes.settings import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook
 from jobs.operating.simulations import STRATEGIES, settings_with

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.adapters.delta.recordings import read_recording
-from jobs.adapters.processes.own_strategies import require_loaded, with_own
-from jobs.adapters.processes.shipped import shipped
+from jobs.adapters.processes.paths import shipped
+from jobs.adapters.processes.settings import require_loaded, with_own
 from jobs.console import CommandError, MisuseError, cause_words, note
 from jobs.whole_file import read_text_file
 from lbcore.config.load import parse_assignments

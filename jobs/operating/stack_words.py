@@ -15,8 +15,7 @@ from pathlib import Path
 from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.reach import kafka_trouble
-from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.kafka.connection import kafka_address, kafka_trouble
 from jobs.adapters.processes.settings import (
     describe_differences,
     load_settings,

@@ -18,7 +18,7 @@ from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import Changes
 from jobs.adapters.http.protocol import Account
 from jobs.adapters.http.tls import WatchedFile
-from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError

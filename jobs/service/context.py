@@ -12,7 +12,7 @@ from typing import Protocol
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.http.fair_scheduling import FairScheduler
-from jobs.adapters.kafka.reach import KafkaWatch
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.access import Caller
 from jobs.service.changes import ChangeFeed

@@ -15,7 +15,7 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.outcome_follower import CommandOutcome as Row
 from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.kafka.command_client import CommandClient, Ticket
-from jobs.adapters.kafka.reach import KafkaWatch
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.console import CommandError
 from jobs.service.access_control import AuditCounts
 from jobs.service.context import CommandEnd

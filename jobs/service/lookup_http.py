@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.kafka.reach import KafkaWatch
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.changes import Broadcast
 from jobs.service.exchange import (

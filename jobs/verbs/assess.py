@@ -19,7 +19,7 @@ from jobs.assess.page import page
 from jobs.assess.text import lines
 from jobs.assess.trying import try_strategies
 from jobs.assess.watch import AssessedCluster, ClusterWatch, only_name
-from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
+from jobs.bridge.attachment import add_access_words, add_network_word, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.durations import parse_duration_ms

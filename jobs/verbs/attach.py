@@ -15,13 +15,19 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.assess.watch import only_name
-from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
-from jobs.bridge.attachment import FirstLook, known_attachment, look_at, settle, take_over
+from jobs.bridge.attachment import (
+    FirstLook,
+    add_access_words,
+    add_network_word,
+    admin_at,
+    known_attachment,
+    look_at,
+    settle,
+    take_over,
+)
 from jobs.console import CommandError, Exit, agree, note, say
-from jobs.local.attached import run_attached
 from jobs.local.layout import CLUSTER, Layout
-from jobs.local.own_processes import OwnProcesses
-from jobs.local.stack import Wiring
+from jobs.local.stack import OwnProcesses, Wiring, run_attached
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP

@@ -17,7 +17,7 @@ from jobs.adapters.processes.signals import hear
 from jobs.bridge import rolling_restart
 from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
+from jobs.bridge.attachment import add_access_words, add_network_word, admin_at
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
     Bridge,

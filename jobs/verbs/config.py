@@ -20,12 +20,12 @@ from typing import Any
 
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.adapters.processes.own_strategies import with_own
 from jobs.adapters.processes.settings import (
     describe_differences,
     named_keys,
     read_base,
     read_layers,
+    with_own,
 )
 from jobs.console import (
     CommandError,

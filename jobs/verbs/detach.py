@@ -7,8 +7,7 @@ Works after a crash, too: what was so stands in the run's folder.
 import argparse
 from pathlib import Path
 
-from jobs.bridge.admin_words import add_access_words, admin_at
-from jobs.bridge.attachment import give_back, known_attachment
+from jobs.bridge.attachment import add_access_words, admin_at, give_back, known_attachment
 from jobs.console import CommandError, Exit, answer
 from jobs.local.layout import Layout
 from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP

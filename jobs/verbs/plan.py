@@ -10,7 +10,7 @@ import argparse
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.own_strategies import with_own
+from jobs.adapters.processes.settings import with_own
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
 from jobs.operating.command_words import (
     EXIT_CODES,

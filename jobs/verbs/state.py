@@ -12,8 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.adapters.spark.checkpoint import mark_restored, set_aside
-from jobs.adapters.spark.state_folder import hold_folder
+from jobs.adapters.spark.checkpoint import hold_folder, mark_restored, set_aside
 from jobs.console import Exit, MisuseError, answer, note
 from jobs.local.layout import Layout
 from jobs.operating.stack_words import STATE_DIR

@@ -10,9 +10,15 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.adapters.kafka.acls import ROLES, kafka_acls_commands, rights_of
-from jobs.adapters.kafka.settings import kafka_address
-from jobs.adapters.kafka.topics import TopicReport, ensure_topics, wanted_topics
+from jobs.adapters.kafka.connection import kafka_address
+from jobs.adapters.kafka.topics import (
+    ROLES,
+    TopicReport,
+    ensure_topics,
+    kafka_acls_commands,
+    rights_of,
+    wanted_topics,
+)
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import Exit, answer
 from lbcore.config.tree import Config

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyspark
 
-from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import find_java
 from jobs.console import CommandError
 
 ROUNDS = 8

@@ -20,8 +20,7 @@ import yaml
 
 from jobs.adapters.kafka.embedded_kafka import CONF, EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
 from tests.support.processes.prometheus import Prometheus
 from tests.support.processes.prometheus_tools import tool

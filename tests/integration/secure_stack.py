@@ -22,11 +22,17 @@ from kafka.admin import (
     ResourceType,
 )
 
-from jobs.adapters.kafka.acls import ROLES, TOPIC, TRANSACTION, rights_of
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.connection import PASSWORD, kafka_address
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.kafka.settings import PASSWORD, kafka_address
-from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
+from jobs.adapters.kafka.topics import (
+    ROLES,
+    TOPIC,
+    TRANSACTION,
+    ensure_topics,
+    rights_of,
+    wanted_topics,
+)
 from jobs.adapters.processes.settings import load_settings
 from tests.integration.stack import Stack
 from tests.support.processes.kafka_cluster import QUICK_JAVA

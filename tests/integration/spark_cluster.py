@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyspark
 
-from jobs.adapters.processes.java import find_java
-from jobs.adapters.processes.preflight import free_ports
+from jobs.adapters.processes.preflight import find_java, free_ports
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from tests.integration.stack import PATIENCE_S, wait_for
 

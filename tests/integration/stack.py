@@ -24,8 +24,7 @@ from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import driver_options
 from lbcore.config.tree import Config

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta.table_upkeep import DAY_MS
 from jobs.adapters.delta.tables import table_path
 from jobs.verbs.sql import spark_statements
 from lbcore.model.archives import ARCHIVES
@@ -38,7 +38,7 @@ sys.exit(main(sys.argv[2:], passed=passed))
 
 @pytest.fixture(autouse=True)
 def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.adapters.delta.history_upkeep.REMEMBERED_COMMANDS", 5)
+    monkeypatch.setattr("jobs.adapters.delta.table_upkeep.REMEMBERED_COMMANDS", 5)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer, TableOptimizer
 
-from jobs.adapters.delta import history_upkeep
-from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta import table_upkeep
+from jobs.adapters.delta.table_upkeep import DAY_MS
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.spark.batch_sink import EVENTS
 from lbcore.config.pipeline import DROPPED
@@ -44,7 +44,7 @@ UPKEEP: tuple[tuple[Any, str], ...] = (
     (DeltaTable, "vacuum"),
     (TableOptimizer, "compact"),
     (TableAlterer, "set_table_properties"),
-    (history_upkeep, "write_deltalake"),
+    (table_upkeep, "write_deltalake"),
 )
 NOW_MS = 20_000 * DAY_MS + 7_000
 DAYS = 10
@@ -190,7 +190,7 @@ def calm_upkeep(root: Path) -> tuple[Upkeep, list[str]]:
 
 @pytest.fixture(autouse=True)
 def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.adapters.delta.history_upkeep.REMEMBERED_COMMANDS", 12)
+    monkeypatch.setattr("jobs.adapters.delta.table_upkeep.REMEMBERED_COMMANDS", 12)
 
 
 def test_upkeep_that_a_crash_cuts_off_is_done_by_the_next_turn(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.connection import KafkaWatch, kafka_trouble
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
-from jobs.adapters.kafka.reach import KafkaWatch, kafka_trouble
 from jobs.console import CommandError
 from tests.integration.stack import wait_for
 from tests.support.processes.frozen import freeze

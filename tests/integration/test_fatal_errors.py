@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
-from jobs.adapters.processes.java import use_java_home
+from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.spark.fatal_errors import error_messages, java_failure, java_text
 from jobs.adapters.spark.stream import jvm_id, spark_session
 from jobs.console import CommandError

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.events_history import EventsHistory
@@ -28,7 +28,7 @@ AGES = range(30, 0, -1)
 
 @pytest.fixture(autouse=True)
 def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.adapters.delta.history_upkeep.REMEMBERED_COMMANDS", 12)
+    monkeypatch.setattr("jobs.adapters.delta.table_upkeep.REMEMBERED_COMMANDS", 12)
     assert commands.REMEMBERED_COMMANDS > 12
 
 

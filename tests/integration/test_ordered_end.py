@@ -16,7 +16,7 @@ from tests.support.processes.programs import ended
 
 _PROGRAM = """
 import subprocess, sys, threading
-from jobs.adapters.processes.ordered_end import OrderedEnd
+from jobs.adapters.processes.signals import OrderedEnd
 
 def hangs_for_ever():
     threading.Event().wait()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.spark.batch_sink import ORDER
 from jobs.cli import main

@@ -6,9 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.adapters.delta.batch_rows import REST, BatchRowsError
 from jobs.adapters.delta.table_upkeep import TableUpkeep
-from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.table_writer import REST, BatchRowsError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.recovery import (
     OUTCOMES,

@@ -9,7 +9,7 @@ from tests.support.processes.programs import ended
 _HOLDS_THE_LOCK = """
 import os, signal, threading, time
 from jobs.adapters.processes.signals import hear
-from jobs.adapters.processes.ordered_end import OrderedEnd
+from jobs.adapters.processes.signals import OrderedEnd
 
 {asked}
 with asked._cond:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
-from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import find_java
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.package import make_package
 from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS

@@ -8,8 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta import table_writer
-from jobs.adapters.delta.current_rows import CurrentRows
-from jobs.adapters.delta.table_writer import FencedError, TableWriter, newest_batch
+from jobs.adapters.delta.table_writer import CurrentRows, FencedError, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.batch_sink import ForkedError, LeftError
 from jobs.adapters.spark.recovery import claimed_tables

@@ -12,8 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.progress import last_words
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_words
 from jobs.console import CommandError
 from tests.lab.hosts import HUB, Hosts
 from tests.pulsar.pulsar_cluster import java_home

@@ -9,8 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from jobs.console import CommandError, say
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
 from tests.lab.contenders import OVERLAYS

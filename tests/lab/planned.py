@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, say

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.delta.current_rows import with_changes
+from jobs.adapters.delta.table_writer import with_changes
 from jobs.adapters.delta.tables import arrow_schema
 from lbcore.model.tables import BUNDLE_OWNERSHIP
 from lbcore.ownership.records import State

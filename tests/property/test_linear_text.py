@@ -31,7 +31,7 @@ _OWN_WORDS = {
     "jobs/prepare.py": "what pip says while it sets up",
     "jobs/bill_of_materials.py": "the project's own lock files",
     "jobs/adapters/processes/jars.py": "what Ivy says while it sets up",
-    "jobs/adapters/processes/java.py": "what java -version says",
+    "jobs/adapters/processes/preflight.py": "what java -version says",
     "jobs/sql/engine.py": "the statement of whoever asks",
 }
 """Modules whose expressions meet no text from outside, with what they read."""

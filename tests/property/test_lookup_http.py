@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.reach import KafkaWatch
+from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.model.hashing import HashFunction

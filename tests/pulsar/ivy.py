@@ -13,8 +13,8 @@ from xml.sax.saxutils import quoteattr
 
 import pyspark
 
-from jobs.adapters.processes.java import find_java
-from jobs.adapters.processes.progress import last_words
+from jobs.adapters.processes.preflight import find_java
+from jobs.adapters.processes.processes import last_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

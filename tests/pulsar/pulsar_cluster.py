@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.adapters.processes.java import find_java
-from jobs.adapters.processes.preflight import free_ports
+from jobs.adapters.processes.preflight import find_java, free_ports
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.console import CommandError
 

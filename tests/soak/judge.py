@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.batch_rows import REST, BatchRowsError, read_batch_rows
-from jobs.adapters.delta.table_writer import newest_batch
+from jobs.adapters.delta.table_writer import REST, BatchRowsError, newest_batch, read_batch_rows
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.spark.batch_sink import EVENTS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.java import find_java, parse_major
+from jobs.adapters.processes.preflight import find_java, parse_major
 from jobs.console import CommandError
 
 

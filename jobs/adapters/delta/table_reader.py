@@ -4,9 +4,9 @@ Decides what is said when tables are missing or can't be read; what rows mean is
 the verbs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -14,13 +14,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jobs.adapters.delta.archived_rows import WholeTable, open_whole
 from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_mending import check_complete
-from jobs.adapters.delta.table_past import PastRows, rows_at
 from jobs.adapters.delta.table_place import TablePlace
-from jobs.adapters.delta.table_scan import oldest_ms, open_delta, rows_in
+from jobs.adapters.delta.table_scan import newest_ms, oldest_ms, open_delta, rows_in, scan
 from jobs.adapters.delta.table_tail import (
     commits_from,
     is_delta,
@@ -28,13 +26,131 @@ from jobs.adapters.delta.table_tail import (
     newest_version,
     oldest_version,
 )
-from jobs.adapters.delta.tables import arrow_schema, table_path
+from jobs.adapters.delta.tables import arrow_schema, lacking_columns, open_table, table_path
 from jobs.console import CommandError
+from lbcore.model.archives import ARCHIVES
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, declared
 from lbcore.ownership.records import State
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeTable:
+    """A table and, where there is one, its archive. live: may be at an older version."""
+
+    name: str
+    live: DeltaTable
+    archive: DeltaTable | None = None
+
+    def read(self, columns: Sequence[str] | None, condition: str | None) -> pa.Table:
+        """The rows of both that meet an SQL condition, columns None = all; O(rows that do).
+
+        Without the nullable columns that a table of an older version lacks. Raises OSError,
+        DeltaError, ArrowException for a table that can't be read.
+        """
+        names = tuple(field.name for field in self.live.schema().fields)
+        lacking = {one.name for one in lacking_columns(self.live, declared(self.name).columns)}
+        wanted = tuple(name for name in columns or names if name not in lacking)
+        if self.archive is None:
+            return scan(self.live, wanted, condition)
+        key = ARCHIVES[self.name].key
+        read = tuple(dict.fromkeys((*wanted, *key)))
+        known = {field.name for field in self.archive.schema().fields}
+        live = scan(self.live, read, condition)
+        archived = scan(self.archive, [name for name in read if name in known], condition)
+        if key != ARCHIVES[self.name].identity:  # a row that does not meet it may be the newer one
+            there = pc.unique(archived[key[-1]])
+            named = scan(self.live, key)
+            newer = named.filter(pc.is_in(named[key[-1]], there))
+        else:
+            newer = live
+        parts = [live, rows_not_in(archived, newer, key)]
+        return pa.concat_tables(parts, promote_options="default").select(wanted)
+
+    def as_of(self, at_ms: int) -> "WholeTable":
+        """Return the table as a query for a time reads it.
+
+        Leaves out an archive whose rows are all at or before at_ms. The table itself keeps each
+        bundle's newest row before the archive's end.
+        """
+        if self.archive is None:
+            return self
+        is_older = newest_ms(self.archive) <= at_ms
+        return replace(self, archive=None) if is_older else self
+
+
+def open_whole(root: str | TablePlace, name: str) -> WholeTable:
+    """The newest version of an existing table with its archive; raises as `open_table`."""
+    live = open_table(root, name)
+    return WholeTable(name=name, live=live, archive=open_archive(root, name))
+
+
+def open_archive(root: str | TablePlace, name: str) -> DeltaTable | None:
+    """The archive of a table; None where it has none, or none was made yet."""
+    if name not in ARCHIVES:
+        return None
+    path = table_path(root, ARCHIVES[name].name)
+    return open_delta(path) if is_delta(path) else None
+
+
+def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa.Table:
+    """The rows that `others` has not, by the columns of `identity`. O(rows + others)."""
+    if not len(rows) or not len(others):
+        return rows
+    keys = others.select(identity)
+    return rows.join(keys, keys=list(identity), join_type="left anti")
+
+
 Row: TypeAlias = dict[str, Any]
+Scan: TypeAlias = Callable[[DeltaTable], list[Row]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRows:
+    """A table's rows at one moment. unknown: the keys that are only known later.
+
+    reach_ms: from when on every row is known.
+    """
+
+    rows: Sequence[Row] = ()
+    unknown: Sequence[tuple[str, ...]] = ()
+    reach_ms: int = 0
+
+
+def rows_at(path: TablePlace, declared: Table, at_ms: int, scan: Scan) -> PastRows:
+    """The rows as they were. scan: gives those of a version that are asked for."""
+    table = open_delta(path)
+    rows = scan(table)
+    reach_ms = max((int(row["at_ms"]) for row in rows), default=0)
+    if reach_ms > at_ms:
+        batches = list(_batches(path, table.version()))
+        then = next((version for version, now_ms in batches if now_ms <= at_ms), None)
+        reach_ms = batches[-1][1] if batches else reach_ms
+        rows = rows if then is None else _rows_of(path, then, scan) or rows
+    later = [row for row in rows if row["at_ms"] > at_ms]
+    return PastRows(
+        rows=[row for row in rows if row["at_ms"] <= at_ms],
+        unknown=sorted(tuple(str(row[key]) for key in declared.key) for row in later),
+        reach_ms=reach_ms,
+    )
+
+
+def _rows_of(path: TablePlace, version: int, scan: Scan) -> list[Row] | None:
+    try:
+        return scan(open_delta(path, version))
+    except (DeltaError, OSError):  # the log has the commit, but not what it builds on
+        return None
+
+
+def _batches(path: TablePlace, newest: int) -> Iterator[tuple[int, int]]:
+    """The versions that batches made and the log has, newest first: (version, time of the batch).
+
+    A commit that took back what a batch had written is none.
+    """
+    for commit in commits_from(path, newest, step=-1):
+        if commit.writer is not None and commit.writer.batch_id >= 0:
+            yield commit.version, commit.writer.now_ms
+
 
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 RECORD_COLUMNS = (

@@ -6,11 +6,16 @@ fails when anything came between. Delta's application transactions.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -19,31 +24,211 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
-from jobs.adapters.delta.batch_rows import (
-    REST,
-    read_batch_rows,
-    remove_batch_rows,
-    write_batch_rows,
-)
 from jobs.adapters.delta.commits import CLAIM_KEY, METADATA_KEY, VERSIONS, Commit
-from jobs.adapters.delta.current_rows import (
-    CurrentRows,
-    commit_current,
-    last_of_each,
-    read_current,
-    with_changes,
-)
 from jobs.adapters.delta.table_mending import mend_tables, sync_commits
 from jobs.adapters.delta.table_place import TablePlace, store_errors, table_place
+from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import commits_from, newest_version
 from jobs.adapters.delta.tables import (
     ensure_tables,
     refresh,
     with_all_columns,
 )
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError
+from jobs.whole_file import sync_file, sync_folder
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
+from lbcore.ownership.records import State
+
+REST = "rest"
+"""In the metadata of a commit of events: the file of the rows that follow it in other tables."""
+
+FOLDER = "_batches"  # Delta leaves alone what begins so
+_SUFFIX = ".arrow"
+_OF_TABLE = b"table"
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class BatchRowsError(CommandError):
+    """The rows that a batch owes can't be read."""
+
+    def __init__(self, file: TablePlace, found: str) -> None:
+        super().__init__(
+            "the last batch can't be completed",
+            why=f"{file} has the rows that a crash kept from the tables, and {found}",
+            next_step="put that file back from where the tables' folder was copied (all of it, "
+            "hidden folders too); or, to go on without these rows, make an empty file in its place",
+        )
+
+
+def write_batch_rows(
+    events: TablePlace, epoch: int, last: Mapping[str, Any], tables: Mapping[str, pa.Table]
+) -> dict[str, Any]:
+    """Write the rows; what the commit of events is to say of them.
+
+    events: the place of ownership_events. epoch: the writer's. last: what was said before, whose
+    file is left alone.
+    """
+    first, second = (f"{epoch}-{number}{_SUFFIX}" for number in (0, 1))
+    name = second if last.get("file") == first else first
+    data = b"".join(_stream(table, rows) for table, rows in tables.items())
+    folder = events / FOLDER
+    if isinstance(folder, Path):
+        folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(data)
+    if isinstance(folder, Path):
+        sync_file(folder / name)
+        sync_folder(folder)
+    return {"file": name, "bytes": len(data), "crc32": zlib.crc32(data)}
+
+
+def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """Table → the rows that a commit speaks of; none when somebody emptied the file.
+
+    Raises BatchRowsError.
+    """
+    file = events / FOLDER / rest["file"]
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise BatchRowsError(file, "it is not there") from None
+    if data and (len(data), zlib.crc32(data)) != (rest["bytes"], rest["crc32"]):
+        raise BatchRowsError(file, "it is not what the batch wrote")
+    found: dict[str, pa.Table] = {}
+    source = pa.BufferReader(data)
+    while source.tell() < len(data):
+        rows = pa.ipc.open_stream(source).read_all()
+        found[rows.schema.metadata[_OF_TABLE].decode()] = rows.replace_schema_metadata()
+    return found
+
+
+def remove_batch_rows(events: TablePlace, epoch: int, last: Mapping[str, Any]) -> int:
+    """Remove the files of earlier jobs, but for the one that is needed still; how many.
+
+    epoch: of this job. last: what the newest commit of events says.
+    """
+    needed = last.get(REST, {}).get("file")
+    past = [
+        file
+        for file in (events / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
+        if file.name != needed and int(file.stem.partition("-")[0]) < epoch
+    ]
+    for file in past:
+        file.unlink()
+    return len(past)
+
+
+def _stream(table: str, rows: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    schema = rows.schema.with_metadata({_OF_TABLE: table.encode()})
+    with pa.ipc.new_stream(out, schema, options=_OPTIONS) as stream:
+        stream.write_table(rows)
+    return bytes(out.getvalue())
+
+
+_MAX_CHUNKS = 8
+_REPEATED = (
+    "cluster",
+    "namespace",
+    "state",
+    "source",
+    "source_incarnation",
+    "destination",
+    "destination_incarnation",
+    "cause",
+    "decision_id",
+    "command_id",
+)
+"""Columns with few values among many rows, which Parquet's dictionaries make small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentRows:
+    """The table at one version. rows: one a (cluster, bundle), in no order."""
+
+    version: int
+    rows: pa.Table
+
+
+def read_current(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
+    """The rows of the version that the handle stands at. schema: that of all its columns."""
+    rows = scan(table, schema.names).cast(schema).combine_chunks()
+    return CurrentRows(version=table.version(), rows=rows)
+
+
+def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows without those whose key comes again further down. O(rows).
+
+    A batch may change a thing again and again; what it leaves is the last row of it. MERGE refuses
+    two rows that match one, and inserts both where none is matched.
+    """
+    numbered = rows.select(keys).append_column("at", pa.array(range(len(rows)), pa.int64()))
+    last = numbered.group_by(list(keys)).aggregate([("at", "max")])["at_max"]
+    return rows if len(last) == len(rows) else rows.take(last.take(pc.sort_indices(last)))
+
+
+def with_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
+    """The table's rows after a batch's records, of which each key has one at most.
+
+    A record takes the place of one with a lower version; one in state Init is a bundle that is
+    forgotten, and takes it away whatever its version. O(rows).
+    """
+    is_named = pc.is_in(rows["bundle"], value_set=changes["bundle"].combine_chunks())
+    named = rows.filter(is_named)
+    versions = dict(zip(_keys(named), named["version_id"].to_pylist(), strict=True))
+    states, newer = changes["state"].to_pylist(), changes["version_id"].to_pylist()
+    is_gone = [state == State.INIT.value for state in states]
+    replaced, taken = set(), []
+    for at, key in enumerate(_keys(changes)):
+        if is_gone[at] or newer[at] > versions.get(key, -1):
+            replaced.add(key)
+            if not is_gone[at]:
+                taken.append(at)
+    kept = [at for at, key in enumerate(_keys(named)) if key not in replaced]
+    parts = [
+        rows.filter(pc.invert(is_named)),
+        named.take(pa.array(kept, pa.int64())),
+        changes.take(pa.array(taken, pa.int64())),
+    ]
+    found = pa.concat_tables([part for part in parts if len(part)] or parts[:1])
+    return found.combine_chunks() if found["bundle"].num_chunks > _MAX_CHUNKS else found
+
+
+def commit_current(
+    table: DeltaTable,
+    rows: pa.Table,
+    properties: CommitProperties,
+    hooks: PostCommitHookProperties,
+) -> None:
+    """Make `rows` all that the table has, as one file. Raises CommitFailedError, StoreError."""
+    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    data = pa.BufferOutputStream()
+    pq.write_table(rows, data, use_dictionary=list(_REPEATED), write_statistics=False)
+    blob = data.getvalue().to_pybytes()
+    (table_place(table.table_uri) / name).write_bytes(blob)
+    file = AddAction(
+        path=name,
+        size=len(blob),
+        partition_values={},
+        modification_time=wall_ms(),
+        data_change=True,
+        stats=json.dumps({"numRecords": len(rows)}),
+    )
+    table.create_write_transaction(
+        [file],
+        "overwrite",
+        rows.schema,
+        commit_properties=properties,
+        post_commithook_properties=hooks,
+    )
+    table.update_incremental()  # unlike after a write, the handle stands where it stood
+
+
+def _keys(rows: pa.Table) -> Iterator[tuple[str, str]]:
+    return zip(rows["cluster"].to_pylist(), rows["bundle"].to_pylist(), strict=True)
+
 
 EPOCH_APP = "writer_epoch"
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)

@@ -34,9 +34,7 @@ from jobs.adapters.delta.table_tail import (
     read_added,
 )
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.unread_rows import UnreadRows
-from jobs.adapters.following.view import Changes, FollowCounts, View
-from jobs.adapters.following.whole_records import read_records
+from jobs.adapters.following.view import Changes, FollowCounts, UnreadRows, View, read_records
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS

@@ -4,14 +4,141 @@ Made by `delta_follower`, read by the lookup service and the Python client.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from jobs.adapters.delta.commits import WriterCommit
+from jobs.adapters.delta.rows import ORDER_COLUMNS, ROUTE_COLUMNS, BadRow, of_cluster, routes_of
+from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.processes.clocks import boot_ms
-from lbcore.route.bundles import BundleRoute, Unsound
+from lbcore.model.hashing import HashFunction
+from lbcore.model.tables import BROKERS, NAMESPACES
+from lbcore.route.addresses import BrokerAddress
+from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound
 from lbcore.route.snapshot import LookupSnapshot
+
+Records: TypeAlias = tuple[list[BundleRoute], list[BadRow]]
+"""Those of some rows, and the rows that can't be read."""
+
+_OVERLAP_MS = 600_000
+
+
+def read_records(
+    ownership: DeltaTable, events: DeltaTable, cluster: str
+) -> tuple[Records, Records]:
+    """The records of the current table, and those of the events that it may lack.
+
+    One table after the other: their rows are never in memory together.
+    """
+    current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(cluster))
+    condition = _not_yet_in(current, events, cluster)
+    found = routes_of(current)
+    del current
+    newer = routes_of(scan(events, ROUTE_COLUMNS, condition))
+    # By itself Arrow keeps what it frees: at a million bundles a quarter of the process.
+    pa.default_memory_pool().release_unused()
+    return found, newer
+
+
+def _not_yet_in(current: pa.Table, events: DeltaTable, cluster: str) -> str:
+    """The condition for the events that the rows of the current table may lack.
+
+    With any event, all that came after it, by epoch and batch: of one that a wrong clock put
+    into the future, what it made may have been deleted since.
+    """
+    condition = of_cluster(cluster)
+    if not len(current):
+        return condition
+    epoch = pc.max(current["writer_epoch"]).as_py()
+    of_epoch = current.filter(pc.equal(current["writer_epoch"], epoch))
+    batch_id = pc.max(of_epoch["batch_id"]).as_py()
+    of_batch = of_epoch.filter(pc.equal(of_epoch["batch_id"], batch_id))
+    since_ms = pc.max(of_batch["at_ms"]).as_py() - _OVERLAP_MS
+    recent = f"{condition} AND writer_epoch = {epoch} AND at_ms > {since_ms}"
+    first = pc.min(scan(events, ("batch_id",), recent)["batch_id"]).as_py()
+    oldest = batch_id if first is None else min(first, batch_id)
+    return (
+        f"{condition} AND (writer_epoch > {epoch}"
+        f" OR (writer_epoch = {epoch} AND batch_id >= {oldest}))"
+    )
+
+
+_Hashes: TypeAlias = dict[str, HashFunction]
+
+
+@dataclass(slots=True)
+class UnreadRows:
+    """Those of the tables as they are loaded now. known: what was shown before; None = nothing."""
+
+    known: LookupSnapshot | None = None
+    _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return True if there are unread rows."""
+        return bool(self._rows)
+
+    @property
+    def text(self) -> str:
+        """Error text with the next step; "" if there are no unread rows."""
+        if not self._rows:
+            return ""
+        first = self._rows[min(self._rows)]
+        return (
+            f"{len(self._rows)} rows of the tables can't be read, what they are about is answered "
+            f"as it was known before: the row of {first.name} in {first.table} is not what this "
+            f"version of the job writes ({first.error}); run the version that wrote it, or compare "
+            "the tables with a backup"
+        )
+
+    def of_brokers(
+        self, found: Iterable[BrokerAddress], bad: Sequence[BadRow]
+    ) -> list[BrokerAddress]:
+        """The brokers, and as before those whose row can't be read."""
+        before = self.known.brokers if self.known is not None else {}
+        self._note(BROKERS.name, bad)
+        return [*found, *(before[row.name] for row in bad if row.name in before)]
+
+    def of_namespaces(self, found: _Hashes, bad: Sequence[BadRow]) -> _Hashes:
+        """The hashes, and as before those of namespaces whose row can't be read."""
+        self._note(NAMESPACES.name, bad)
+        kept = {row.name: self._namespace(row.name).hash_function for row in bad}
+        return found | {name: known for name, known in kept.items() if known is not None}
+
+    def of_bundles(
+        self, found: Sequence[BundleRoute], bad: Sequence[BadRow], *, is_whole: bool = False
+    ) -> list[BundleRoute]:
+        """The records. is_whole: of all that there are, with those known of what can't be read."""
+        for route in found if self._rows else ():
+            self._rows.pop(("", route.bundle), None)
+        self._rows |= {("", row.name): row for row in bad}
+        if not is_whole:
+            return list(found)
+        known = [self._namespace(row.namespace).records.get(row.name) for row in bad]
+        return [*found, *(route for route in known if route is not None)]
+
+    def shown(self, candidate: LookupSnapshot) -> LookupSnapshot:
+        """The candidate, with namespaces that don't fit together without a row as before."""
+        spoilt = {row.namespace for row in self._rows.values()} & candidate.unsound.keys()
+        held = []
+        for name in sorted(spoilt):
+            function = candidate.namespaces[name].hash_function
+            held.append(self._namespace(name).with_hash(function))
+        return candidate.with_held(held)
+
+    def _note(self, table: str, bad: Sequence[BadRow]) -> None:
+        self._rows = {key: row for key, row in self._rows.items() if key[0] != table}
+        self._rows |= {(table, str(row.name)): row for row in bad}
+
+    def _namespace(self, name: str) -> NamespaceRoutes:
+        none = NamespaceRoutes(namespace=name)
+        return none if self.known is None else self.known.namespaces.get(name, none)
+
 
 NOT_HEARD = -1
 _APART_MS = 2_000  # clocks that are further apart than this are wrong

@@ -22,8 +22,7 @@ from urllib.parse import quote, urlsplit
 from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable
 from jobs.adapters.delta.table_tail import ReloadReason
-from jobs.adapters.following.unread_rows import UnreadRows
-from jobs.adapters.following.view import FollowCounts, View
+from jobs.adapters.following.view import FollowCounts, UnreadRows, View
 from jobs.adapters.http.client import read_at_most
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from lbcore.model.hashing import HashFunction

@@ -14,16 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.adapters.kafka.reach import ask_kafka
-from jobs.adapters.processes import shipped
-from jobs.adapters.processes.jars_at_need import have_jars
-from jobs.adapters.processes.java import find_java
-from jobs.adapters.processes.preflight import check_disk, check_port, free_ports
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.progress import last_words
+from jobs.adapters.kafka.connection import ask_kafka
+from jobs.adapters.processes import paths
+from jobs.adapters.processes.jars import have_jars
+from jobs.adapters.processes.preflight import check_disk, check_port, find_java, free_ports
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_words
 from jobs.console import CommandError
 
-CONF = shipped.CONF / "kafka"
+CONF = paths.CONF / "kafka"
 _HOST = "127.0.0.1"
 _DISK_BYTES = 500_000_000
 

@@ -7,19 +7,24 @@ repository can't break it), and checked against their sha256. Standard library o
 this before anything else is importable.
 """
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from jobs.adapters.processes.progress import last_lines, run_with_progress
-from jobs.adapters.processes.shipped import CONF
-from jobs.console import CommandError
+from jobs.adapters.processes.paths import CONF
+from jobs.adapters.processes.preflight import check_disk, find_java
+from jobs.adapters.processes.processes import last_lines, run_with_progress
+from jobs.console import CommandError, note
 
 LOCK_PATH = CONF / "jars.lock"
 FOLDERS = ("broker", "spark")
@@ -235,3 +240,64 @@ def _explain(store: JarStore, code: int, wrong: Sequence[Jar]) -> CommandError:
             f"BALLAST_JAR_MIRROR may name a mirror of Maven Central; the log is {log_path}"
         ),
     )
+
+
+JARS_BYTES = 300_000_000
+"""Disk space of the jars, including those that Ivy keeps."""
+
+
+def have_jars(folder: str) -> tuple[Path, ...]:
+    """The jars of `broker` or `spark`; fetches those of both first where some are missing.
+
+    Raises CommandError when they can't be had.
+    """
+    place = default_store()
+    if absent_jars(place):
+        with _alone(place):
+            if absent_jars(place):  # another process may have fetched them meanwhile
+                _fetch(place)
+    return jar_paths(folder, place)
+
+
+def fetch_locked(place: JarStore, java: str, site_packages: Path) -> None:
+    """Fetch what conf/jars.lock names, by the Ivy of the pyspark in `site_packages`."""
+    check_disk(place.root, JARS_BYTES)
+    ivy_jars = sorted(site_packages.glob("pyspark/jars/ivy-*.jar"))
+    if not ivy_jars:
+        raise CommandError(
+            "pyspark's Ivy is missing",
+            why=f"no pyspark/jars/ivy-*.jar in {site_packages}",
+            next_step="install pyspark anew (pip install --force-reinstall --no-deps pyspark),"
+            " then run the same command again",
+        )
+    mirror = os.environ.get("BALLAST_JAR_MIRROR", "")
+    lock_text = LOCK_PATH.read_text()
+    fetch_jars(place, lock_text, java=java, ivy_jar=ivy_jars[-1], mirror=mirror)
+
+
+def _fetch(place: JarStore) -> None:
+    java = find_java()
+    note(f"fetching the jars of Kafka and Delta, once: 55 MB in {place.root}")
+    began_s = time.monotonic()
+    found = find_spec("pyspark")
+    origin = Path(found.origin) if found and found.origin else Path("pyspark/__init__.py")
+    fetch_locked(place, java.command, origin.parents[1])
+    note(f"    done in {time.monotonic() - began_s:.0f} s")
+
+
+@contextmanager
+def _alone(place: JarStore) -> Iterator[None]:
+    """Keep other processes that need them waiting."""
+    try:
+        place.root.mkdir(parents=True, exist_ok=True)
+        lock = (place.root / "fetching").open("w")
+    except OSError as cause:
+        raise CommandError(
+            "the jars of Kafka and Delta can't be fetched",
+            why=f"{place.root} can't be written to: {cause.strerror}",
+            next_step="run the same command once as a user who may write there, or name a folder"
+            " of your own in BALLAST_JARS",
+        ) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

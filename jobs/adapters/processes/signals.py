@@ -5,10 +5,17 @@ lock that the main thread holds (`Event.set` beside `Event.wait`), that waits fo
 Python's library reference on signal.set_wakeup_fd.
 """
 
+import contextlib
+import faulthandler
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jobs.console import CommandError, Exit, note
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -46,3 +53,75 @@ def hear(
 
 
 os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+
+_STACKS_S = 2.0  # for a JVM to write them
+
+
+@dataclass(slots=True)
+class OrderedEnd:
+    """Orderly end of a process, within `limit_s` seconds of the request.
+
+    limit_s: longer than an orderly end takes at worst. children: ids of processes that end with it.
+    is_done: all that matters is written, so that even a forced end is no failure. has_begun: the
+    work itself has begun. Before that, an error after the request to end is no failure. An
+    interrupted start often reports what ends beside it (Kafka, a network).
+    """
+
+    limit_s: float
+    asked: threading.Event = field(default_factory=threading.Event)
+    children: list[int] = field(default_factory=list)
+    is_done: bool = False
+    has_begun: bool = False
+    _failure: str = ""
+
+    def listen(self) -> "OrderedEnd":
+        """Take SIGTERM and SIGINT for the request. Main thread only."""
+        hear(self.ask)
+        return self
+
+    def ask(self) -> None:
+        """Ask the process to end, from any thread but in no signal handler.
+
+        What follows the first time changes nothing.
+        """
+        if not self.asked.is_set():
+            self.asked.set()
+            threading.Thread(target=self._force, name="ordered-end", daemon=True).start()
+
+    @contextlib.contextmanager
+    def with_work(self) -> Iterator[None]:
+        """The work itself: when it is over, or raises, what remains is the way out.
+
+        Enter it last, so that whatever cleans up does so in bounded time. An error that was to be
+        told after a clean-up that hangs is told by force, too.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._failure = self._failure or str(error)
+            self.is_done |= self.asked.is_set() and not self.has_begun
+            raise
+        finally:
+            self.ask()
+
+    def _force(self) -> None:
+        time.sleep(self.limit_s)
+        if self._failure:
+            note(*self._failure.split("\n"))
+        note(*self._late().lines())
+        faulthandler.dump_traceback(file=sys.stderr)
+        for number, then_s in ((signal.SIGQUIT, _STACKS_S), (signal.SIGKILL, 0.0)):
+            for child in self.children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+            time.sleep(then_s)
+        os._exit(Exit.DONE if self.is_done else Exit.FAILED)
+
+    def _late(self) -> CommandError:
+        lost = "nothing is lost" if self.is_done else "its last batch may be done again"
+        return CommandError(
+            f"the process was to end and had not after {self.limit_s:g} s: it goes by force",
+            why="something that it waits for hangs; what each thread was doing follows",
+            next_step=f"start it again, {lost}; report the stacks if it happens often",
+        )

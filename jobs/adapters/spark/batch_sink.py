@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import math
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,13 +24,13 @@ from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed
-from jobs.adapters.kafka.place import Ends
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.spark.batch_log import lines_of
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion, query_id
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
@@ -59,6 +60,70 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
+
+_UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
+_IDS_MAX = 20
+_BROKERS_MAX = 200
+_SPARSE = 10
+"""Of more brokers only each tenth batch tells: 1,000 are 0.14 MB a line, a batch a second 12 GB a
+day."""
+
+_DEBUGGED = {
+    OWNERSHIP_EVENTS.name: "transition",
+    DECISIONS.name: "decision",
+    DECISION_CANDIDATES.name: "candidate",
+    REJECTED_REPORTS.name: "rejected",
+}
+_UNSHOWN = frozenset({"raw", "writer_epoch", "at_ms"})
+_COMMAND = ("command_id", "kind", "status", "reason", "principal", "address")
+
+
+def lines_of(seen: BatchSeen, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The lines of a batch. about: what each cluster's line says beside its report."""
+    duration_ms = sum(seen.parts_ms.values())
+    for report in seen.reports:
+        shown = {key: value for key, value in report.items() if key not in _UNLOGGED}
+        if seen.batch_id % _SPARSE and len(shown.get("brokers", ())) > _BROKERS_MAX:
+            del shown["brokers"]
+        common = {"batch_id": seen.batch_id, "duration_ms": duration_ms}
+        yield {"event": "batch", **common, "parts": dict(seen.parts_ms), **about, **shown}
+        for fault in report.get(FAULTS, ()):
+            named = {"batch_id": seen.batch_id, "cluster": report["cluster"]}
+            yield {"event": "fault", **named, **fault}
+    yield from _plans(seen)
+    for row in _rows(seen, COMMANDS.name):
+        shown = {name: row[name] for name in _COMMAND}
+        yield {"event": "command", "batch_id": seen.batch_id, "cluster": row["cluster"], **shown}
+    debugged = {report["cluster"] for report in seen.reports if report["is_debugging"]}
+    for table, event in _DEBUGGED.items() if debugged else ():
+        for row in _rows(seen, table):
+            if row["cluster"] in debugged:
+                yield {"event": event, **{k: v for k, v in row.items() if k not in _UNSHOWN}}
+
+
+def _plans(seen: BatchSeen) -> Iterator[dict[str, Any]]:
+    """A line for each cluster's decisions of the batch: of its cycle, and between cycles."""
+    found: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in _rows(seen, DECISIONS.name):
+        found[row["cluster"], row["cycle"]].append(row)
+    for (cluster, cycle), rows in sorted(found.items()):
+        counts = Counter(f"{row['kind']}:{row['reason']}" for row in rows)
+        yield {
+            "event": "plan",
+            "batch_id": seen.batch_id,
+            "cluster": cluster,
+            "cycle": cycle,
+            "config_version": rows[-1]["config_version"],
+            "decisions": dict(sorted(counts.items())),
+            "decision_ids": [row["decision_id"] for row in rows[:_IDS_MAX]],
+            "more": max(0, len(rows) - _IDS_MAX),
+        }
+
+
+def _rows(seen: BatchSeen, table: str) -> list[dict[str, Any]]:
+    found = seen.tables.get(table)
+    return [] if found is None else found.to_pylist()
+
 
 ORDER = (
     NAMESPACES.name,
@@ -387,11 +452,12 @@ def _messages(
     messages are not sent.
     """
     found: list[Keyed] = [
-        (record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)
+        (record_key(row["cluster"], row["bundle"]), None)
+        for row in _effect_rows(effects, TOMBSTONE)
     ]
     faults: list[Fault] = []
-    events = (row for row in _rows(effects, EVENTS) if row["bundle"] not in aside)
-    for row in itertools.chain(events, _rows(effects, RESEND)):
+    events = (row for row in _effect_rows(effects, EVENTS) if row["bundle"] not in aside)
+    for row in itertools.chain(events, _effect_rows(effects, RESEND)):
         try:
             found.append(format_record(record_from_row(row, epoch)))
         except Exception as error:  # noqa: BLE001, PERF203 one record's fault is no other's
@@ -399,7 +465,9 @@ def _messages(
     return found, faults
 
 
-def _rows(effects: Mapping[str, list[tuple[str, bytes]]], kind: str) -> Iterator[dict[str, Any]]:
+def _effect_rows(
+    effects: Mapping[str, list[tuple[str, bytes]]], kind: str
+) -> Iterator[dict[str, Any]]:
     for _, blob in effects.get(kind, []):
         columns = unpack_columns(kind, blob)
         for values in zip(*(list(column) for column in columns.values()), strict=True):

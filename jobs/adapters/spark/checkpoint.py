@@ -15,19 +15,22 @@ folder's. A damaged checkpoint is rebuilt from the tables, and kept until two ot
 it.
 """
 
+import fcntl
 import json
+import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_origin
+from typing import IO, Any, get_origin
 
 import lbcore
-from jobs.adapters.processes.code_digest import code_digest, python_files
+from jobs.adapters.processes.paths import code_digest, python_files
 from jobs.adapters.spark.checkpoint_damage import find_damage, numbered, state_partitions
-from jobs.console import CommandError
+from jobs.console import CommandError, cause_words
 from jobs.whole_file import write_whole
 
 _MANIFEST = "job.json"
@@ -497,3 +500,46 @@ def _returning(last: Manifest, present: Manifest, knows: Callable[[str], bool]) 
 def _repeats_by(manifest: Manifest) -> tuple[str, str, str]:
     """Return the versions that must be unchanged to repeat a batch alike."""
     return manifest.code_version, manifest.config_version, manifest.origins
+
+
+_AGAIN_S = 0.02
+
+
+@contextmanager
+def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Iterator[bool]:
+    """Hold the folder's lock. Raises CommandError when another process has it.
+
+    until: wait for the lock instead, and give up when this is set: then the answer is False.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        file = (state_dir / "lock").open("a")
+    except OSError as error:
+        raise CommandError(
+            f"the lock of the state folder can't be opened: {state_dir / 'lock'}",
+            why=cause_words(error),
+            next_step="give this user the right to write there, or move what is in the way; what"
+            " the lock file holds does not matter",
+        ) from error
+    with file as lock:
+        is_held = _try(lock)
+        while until is not None and not is_held and not until.wait(_AGAIN_S):
+            is_held = _try(lock)
+        if until is None and not is_held:
+            raise CommandError(
+                f"the state folder {state_dir} is in use",
+                why="another balance_cluster job of this machine holds its lock",
+                next_step="stop that job first, or give this one another --state-dir",
+            )
+        yield is_held
+
+
+def _try(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return True

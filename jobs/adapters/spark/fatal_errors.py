@@ -6,7 +6,7 @@ the innermost Java or Python exception, and what to do where starting again is n
 
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from jobs.console import CommandError, first_line
+from jobs.console import CommandError, first_line, note
 
 _OUR_ERRORS = (
     "FencedError: ",
@@ -269,3 +269,36 @@ def _oom_kills() -> int:
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
     return 0
+
+
+STARTS_MAX = 6
+_SAID = "Python worker failed to connect back"
+
+
+class LateWorkerError(Exception):
+    """A query has ended for it before anything was worked on."""
+
+
+def is_late_worker(error: str) -> bool:
+    """Return True if a query's error, as Spark words it, is this one."""
+    return _SAID in error
+
+
+def in_time(attempt: Callable[[], int]) -> int:
+    """Return an attempt's result; try again when it raises LateWorkerError.
+
+    STARTS_MAX attempts in all. Raises CommandError when the last one was late, too.
+    """
+    for number in range(1, STARTS_MAX + 1):
+        try:
+            return attempt()
+        except LateWorkerError:  # noqa: PERF203 (six at most)
+            note(
+                f"Spark's Python worker did not start within 10 s ({number} of {STARTS_MAX} tries):"
+                " the machine is busy"
+            )
+    raise CommandError(
+        "the streaming query could not begin",
+        why=f"Spark waits 10 s for a Python worker, and none of {STARTS_MAX} started so quickly",
+        next_step="start the job again when the machine is less busy, or give it more cores",
+    )

@@ -18,7 +18,7 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from jobs.adapters.kafka.place import Ends
+from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.raw_fetch import OffsetsLostError, Part, RawFetcher
 from jobs.adapters.kafka.record_batches import (
     RecordBatch,

@@ -7,21 +7,25 @@ that were to follow it are written first. Tables restored from a backup are lift
 nothing older.
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.batch_rows import REST
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_writer import TableWriter, newest_batch
+from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, Publisher
-from jobs.adapters.spark.checkpoint import ClaimedTables
+from jobs.adapters.kafka.connection import KafkaPlace
+from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, CommitIdentity, Publisher
+from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
+from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.rebuild import (
@@ -33,6 +37,7 @@ from lbcore.balancer.rebuild import (
 )
 from lbcore.balancer.state.effects import TOMBSTONE
 from lbcore.balancer.state.outcome import ACCEPTED
+from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import REMEMBERED_MS, with_recalled_plan
 from lbcore.model.tables import (
@@ -44,6 +49,7 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.scorer import tracks
 
 OUTCOMES = "outcomes"
 """In the metadata of commits of events of older versions: the batch's rows of `commands`."""
@@ -214,3 +220,42 @@ def _undo_unfinished(writer: TableWriter) -> None:
         about = newest.about
         if about and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
             writer.undo(name, newest.table_version - 1)
+
+
+STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA
+"""The newest schema of the state that this version reads, and the one that it writes."""
+
+
+def present_manifest(
+    config: Config, place: KafkaPlace, epoch: int, partitions: int = 0
+) -> Manifest:
+    """Under what this start works. epoch: the one that it is about to claim."""
+    return Manifest(
+        code_version=code_version(),
+        config_version=digest(config),
+        scorer_groups=config.pipeline.scorer_groups,
+        state_schema=STATE_SCHEMA,
+        layout=LAYOUT,
+        partitions=partitions,
+        clusters=tuple(config.pipeline.clusters),
+        kafka_cluster=place.cluster_id,
+        topics=place.topics,
+        epoch=epoch,
+        claim=uuid4().hex,
+        origins=_digest(config.origins),
+        own={name: own.code for name, own in config.own.items()},
+    )
+
+
+def identity_of(present: Manifest) -> CommitIdentity:
+    """Return the identity for the job's commits; the query's id is known later."""
+    return CommitIdentity(
+        query_id="",
+        code_version=present.code_version,
+        config_version=present.config_version,
+        topics=present.topics,
+    )
+
+
+def _digest(origins: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(origins.items())).encode()).hexdigest()

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.adapters.processes.own_folder import own_folder
-from jobs.adapters.processes.shipped import CONF
+from jobs.adapters.processes.paths import CONF, own_folder
 from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.partitioning import (

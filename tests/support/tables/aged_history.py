@@ -6,8 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.delta.table_upkeep import TableUpkeep
+from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.sql.engine import SqlEngine

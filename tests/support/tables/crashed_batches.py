@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.delta import batch_rows
+from jobs.adapters.delta import table_writer
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, BatchSink, CommitIdentity
@@ -71,7 +71,7 @@ class CutOffWriter(TableWriter):
     def keep_rest(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         if self.steps is not None and HALF in self.steps:
             rest = super().keep_rest(owed)
-            file = self._place() / batch_rows.FOLDER / rest[batch_rows.REST]["file"]
+            file = self._place() / table_writer.FOLDER / rest[table_writer.REST]["file"]
             assert isinstance(file, Path)
             file.write_bytes(file.read_bytes()[:-9])
         self._take(ASIDE)

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from jobs.adapters.kafka.clients import Delivered, OnDelivery, Received, Sender
-from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
+from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
 from jobs.fleet.fleet import Fleet
-from jobs.fleet.timetable import Timetable
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.hashing import HashFunction

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, redirect_leads_to_broker
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.redirects import redirect_leads_to_broker
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
 from tests.support.values.tokens import Authority
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.console import CommandError, MisuseError
-from jobs.fleet.event_log import EventLog
+from jobs.fleet.control import EventLog
 from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load.load import LoadShape, NamespaceLoad

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from jobs.fleet.broker import Timetable
 from jobs.fleet.fleet import UnknownBrokerError
-from jobs.fleet.timetable import Timetable
 from lbcore.wire.messages import Topic
 from tests.support.processes.agent_talk import assigning, owned, releasing
 from tests.support.worlds.virtual_fleet import NS, START_MS, VirtualFleet

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from jobs.adapters.processes.clocks import ClockSteps
-from jobs.adapters.processes.ordered_end import OrderedEnd
+from jobs.adapters.processes.signals import OrderedEnd
 from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
 from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
-from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
+from jobs.adapters.spark.fatal_errors import STARTS_MAX, LateWorkerError, in_time
 from jobs.balance_cluster import _let_batch_end, _Told, _wait
 from jobs.console import CommandError, Exit
 

@@ -22,12 +22,12 @@ from jobs.adapters.spark.checkpoint import (
     SeenVersion,
     check_standby,
     choose_checkpoint,
+    hold_folder,
     read_manifest,
     remove_old_checkpoints,
     write_manifest,
 )
 from jobs.adapters.spark.checkpoint_damage import find_damage, is_damage
-from jobs.adapters.spark.state_folder import hold_folder
 from jobs.console import CommandError
 from tests.support.tables.spark_checkpoint import SNAPSHOT, log_file, write_checkpoint, write_file
 

@@ -11,8 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.kafka.embedded_kafka import write_properties
-from jobs.adapters.processes.java import find_java
-from jobs.adapters.processes.preflight import check_folder
+from jobs.adapters.processes.preflight import check_folder, find_java
 from jobs.balance_cluster import main as balance_cluster
 from jobs.cli import main
 from jobs.console import MisuseError

@@ -1,6 +1,6 @@
 """Where the job reads on: after what the tables say, from what is left, or past one topic's end."""
 
-from jobs.adapters.kafka.place import KafkaPlace
+from jobs.adapters.kafka.connection import KafkaPlace
 
 PLACE = KafkaPlace(
     cluster_id="k",

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.kafka.place import KafkaPlace
-from jobs.adapters.processes.own_strategies import require_loaded, with_own
-from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.kafka.connection import KafkaPlace
+from jobs.adapters.processes.settings import load_settings, require_loaded, with_own
 from jobs.adapters.spark.checkpoint import Resumption, read_manifest, write_manifest
-from jobs.adapters.spark.present_manifest import present_manifest
+from jobs.adapters.spark.recovery import present_manifest
 from jobs.cli import main
 from jobs.console import MisuseError
 from lbcore.config.load import digest, parse_assignments

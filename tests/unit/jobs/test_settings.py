@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.adapters.processes.paths import CONF, shipped
 from jobs.adapters.processes.settings import (
     describe_differences,
     load_settings,
@@ -12,7 +13,6 @@ from jobs.adapters.processes.settings import (
     read_base,
     read_secret,
 )
-from jobs.adapters.processes.shipped import CONF, shipped
 from jobs.console import CommandError, MisuseError
 
 

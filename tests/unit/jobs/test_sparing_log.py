@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.adapters.processes.json_log import JsonFormatter
-from jobs.adapters.processes.sparing_log import KIND_BURST, LOGGER_BURST, SparingHandler
+from jobs.adapters.processes.json_log import KIND_BURST, LOGGER_BURST, JsonFormatter, SparingHandler
 
 Lines = Callable[[], list[dict[str, object]]]
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.spark.checkpoint import is_restored, unmark_restored
-from jobs.adapters.spark.state_folder import hold_folder
+from jobs.adapters.spark.checkpoint import hold_folder, is_restored, unmark_restored
 from jobs.cli import main
 
 

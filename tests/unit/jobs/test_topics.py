@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka.acls import kafka_acls_commands, rights_of
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.kafka.raw_fetch import connection_text
-from jobs.adapters.kafka.settings import kafka_address
-from jobs.adapters.kafka.topics import TopicSpec, wanted_topics
+from jobs.adapters.kafka.topics import TopicSpec, kafka_acls_commands, rights_of, wanted_topics
 from jobs.console import CommandError, MisuseError
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local.line_tail import LineTail
+from jobs.local.job_log import LineTail
 
 
 @pytest.fixture

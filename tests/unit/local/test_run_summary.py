@@ -4,7 +4,7 @@ import json
 
 from jobs.local.job_log import JobLog
 from jobs.local.prober import ProbeCounts, ProbeReport
-from jobs.local.run_summary import RunFacts, summarise
+from jobs.local.status import RunFacts, summarise
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample, Owned
 
 _WHOLE = "t/n/0x00000000_0xffffffff"

@@ -3,7 +3,7 @@
 import json
 from functools import cache
 
-from jobs.adapters.spark.batch_log import lines_of
+from jobs.adapters.spark.batch_sink import lines_of
 from jobs.telemetry.seen import BatchSeen
 from lbcore.config.tree import Config
 from tests.support.worlds.measured_world import MeasuredWorld

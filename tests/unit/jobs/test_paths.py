@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.own_folder import own_folder
+from jobs.adapters.processes.paths import own_folder
 
 _MAKES_ONE = (
     "import sys; from pathlib import Path\n"
-    "from jobs.adapters.processes.own_folder import own_folder\n"
+    "from jobs.adapters.processes.paths import own_folder\n"
     "folder = own_folder('kind', Path(sys.argv[1]))\n"
     "(folder / 'deep').mkdir()\n"
     "(folder / 'deep' / 'file').write_text('x')\n"

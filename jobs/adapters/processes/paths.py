@@ -1,19 +1,29 @@
-"""Folders of one process, for what it can lose: gone with it, however it ends.
+"""Files and folders of the process: those shipped, its private ones, and digests of code.
 
-Decides which of them nobody needs any more: beside its own folder a process has a file that it
-locks for as long as it lives, so the next one of the same kind removes those that can be locked.
-Java and Spark clean up only where they end in order, which takes longer than a supervisor waits,
-and Spark may write into a folder a minute after it has been removed.
+Standard library only: set-up imports it before anything else is importable.
 """
 
 import atexit
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
+
+CONF = (Path(__file__).parents[2] / "conf").resolve()
+"""In a checkout conf/, to which jobs/conf leads; in a package jobs/conf itself."""
+
+
+def shipped(path: Path) -> Path:
+    """The path itself, or, where nothing is there, what came with Ballast under that name."""
+    came = CONF.parent / path
+    is_ours = path.parts[:1] == (CONF.name,) and not path.exists() and came.exists()
+    return came if is_ours else path
+
 
 _LOCK = ".lock"
 
@@ -58,3 +68,18 @@ def _remove(lock: TextIO, path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
     lock.close()
+
+
+def code_digest(files: Iterable[tuple[str, Path]]) -> str:
+    """sha256, in hexadecimal, of files under the names that tell them apart, in this order."""
+    digest = hashlib.sha256()
+    for name, path in files:
+        digest.update(name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def python_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """Every Python file below a folder, under its path from there, in order."""
+    for path in sorted(root.rglob("*.py")):
+        yield path.relative_to(root).as_posix(), path

@@ -1,0 +1,254 @@
+"""Connections to Kafka: settings, the place of a topic, and reachability."""
+
+import contextlib
+import logging
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.processes.settings import read_secret
+from jobs.console import CommandError, MisuseError
+from lbcore.config.kafka import KafkaConfig
+from lbcore.config.tree import Config
+
+PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secret
+
+
+def kafka_address(
+    config: Config, bootstrap: str = "", environment: Mapping[str, str] | None = None
+) -> KafkaAddress:
+    """The address that clients are made with; bootstrap wins over kafka.bootstrap_servers.
+
+    Raises MisuseError without either, CommandError without a password that is needed.
+    """
+    servers = bootstrap or ",".join(config.kafka.bootstrap_servers)
+    if not servers:
+        raise MisuseError(
+            "Kafka's address is not known",
+            why="neither --bootstrap nor kafka.bootstrap_servers names a broker",
+            next_step="add --bootstrap host:port, or kafka.bootstrap_servers to an overlay",
+        )
+    return KafkaAddress(
+        bootstrap=servers,
+        topic_prefix=config.pipeline.topic_prefix,
+        security=_security(config.kafka, environment),
+    )
+
+
+def _security(kafka: KafkaConfig, environment: Mapping[str, str] | None) -> Mapping[str, Any]:
+    options: dict[str, Any] = {"security_protocol": kafka.security_protocol}
+    files = {
+        "ssl_cafile": kafka.ca_file,
+        "ssl_certfile": kafka.certificate_file,
+        "ssl_keyfile": kafka.key_file,
+    }
+    if kafka.security_protocol.endswith("SSL"):
+        options.update({key: path for key, path in files.items() if path})
+    if not kafka.security_protocol.startswith("SASL"):
+        return options
+    password = read_secret(PASSWORD, environment)
+    if not password:
+        raise CommandError(
+            "Kafka's password is missing",
+            why=f"kafka.security_protocol is {kafka.security_protocol} and {PASSWORD} is not set",
+            next_step=f"set {PASSWORD}, or {PASSWORD}_FILE to a file that holds it",
+        )
+    return {
+        **options,
+        "sasl_mechanism": kafka.sasl_mechanism,
+        "sasl_plain_username": kafka.sasl_username,
+        "sasl_plain_password": password,
+    }
+
+
+logger = logging.getLogger(__name__)
+
+_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_TIMEOUT_S = 1.0
+_LOOK_S = 2.0
+_PORT = 9092
+
+
+def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
+    """Send an ApiVersions request, the first of every client; why there is no answer, "" = one."""
+    try:
+        with _connected(host, port, is_encrypted=is_encrypted) as connection:
+            connection.sendall(_API_VERSIONS_REQUEST)
+            return "" if connection.recv(8) else "the connection was closed"
+    except TimeoutError:
+        return f"no answer within {_TIMEOUT_S:.0f} s"
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
+
+
+def _connected(host: str, port: int, *, is_encrypted: bool) -> socket.socket:
+    connection = socket.create_connection((host, port), timeout=_TIMEOUT_S)
+    if not is_encrypted:
+        return connection
+    context = ssl.create_default_context()  # asks whether it lives, trusts it with nothing
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(connection)
+        wrapped = context.wrap_socket(connection)
+        stack.pop_all()
+    return wrapped
+
+
+def kafka_trouble(address: KafkaAddress) -> str:
+    """`Kafka does not answer at HOST:PORT (why)`; "" when one of its brokers answers.
+
+    Takes a second for each broker that is named and hangs.
+    """
+    is_encrypted = "SSL" in str(address.security.get("security_protocol", ""))
+    reasons = []
+    for server in address.bootstrap.split(","):
+        host, _, port = server.strip().rpartition(":")
+        reason = ask_kafka(
+            host.strip("[]") or server, int(port) if host else _PORT, is_encrypted=is_encrypted
+        )
+        if not reason:
+            return ""
+        reasons.append(reason)
+    return f"Kafka does not answer at {address.bootstrap} ({reasons[0]})"
+
+
+class KafkaWatch:
+    """Asks every two seconds in a thread of its own; logs when answers end and when they are back.
+
+    trouble: `kafka_trouble` of the last look. whose: who asks, for the log.
+    """
+
+    def __init__(
+        self, address: KafkaAddress, whose: str, tell: Callable[[str], None] = logger.warning
+    ) -> None:
+        """tell: takes a line when it changes."""
+        self.address, self.trouble = address, ""
+        self._whose, self._tell = whose, tell
+        self._is_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="kafka-watch")
+
+    def start(self) -> "KafkaWatch":
+        """Begin to ask."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._is_ended.set()
+
+    def _run(self) -> None:
+        while not self._is_ended.is_set():
+            self.look()
+            self._is_ended.wait(_LOOK_S)
+
+    def look(self) -> None:
+        """Ask now."""
+        before, self.trouble = self.trouble, kafka_trouble(self.address)
+        if self.trouble and not before:
+            self._tell(f"{self._whose}: {self.trouble}; nothing is sent or read until it does")
+        elif before and not self.trouble:
+            self._tell(f"{self._whose}: Kafka answers again at {self.address.bootstrap}")
+
+
+Ends = dict[str, dict[str, int]]
+"""Topic → partition, as text → next offset to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPlace:
+    """A Kafka cluster as found at a start.
+
+    topics: name → id, of all topics asked for. bounds: input topic → partition → (earliest offset
+    that Kafka has, offset after the last).
+    """
+
+    cluster_id: str
+    topics: Mapping[str, str]
+    bounds: Mapping[str, Mapping[int, tuple[int, int]]]
+
+    def ends_after(self, last_commit: Mapping[str, Any] | None) -> Ends:
+        """Return the start offsets: after the last committed batch, or the earliest.
+
+        last_commit: its metadata, with `offsets` and the `topics` that they belong to.
+        """
+        said = last_commit or {}
+        offsets, ids = said.get("offsets", {}), said.get("topics", {})
+        found: Ends = {}
+        for topic, partitions in sorted(self.bounds.items()):
+            is_same = ids.get(topic, self.topics[topic]) == self.topics[topic]
+            ends = offsets.get(topic, {}) if is_same else {}
+            found[topic] = {
+                str(partition): _within(ends.get(str(partition), 0), *bounds)
+                for partition, bounds in sorted(partitions.items())
+            }
+        return found
+
+    def ends_beyond(self, skipped: str, last_commit: Mapping[str, Any] | None) -> Ends:
+        """The same, but after all that is in one topic by now."""
+        ends = {str(partition): latest for partition, (_, latest) in self.bounds[skipped].items()}
+        return {**self.ends_after(last_commit), skipped: ends}
+
+
+def _within(end: int, earliest: int, latest: int) -> int:
+    return end if earliest <= end <= latest else earliest
+
+
+def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[str]) -> KafkaPlace:
+    """Ask Kafka. inputs, others: names of topics, with their prefix.
+
+    Raises CommandError when Kafka doesn't answer or a topic is missing.
+    """
+    options = address.client_options("balance_cluster-place")
+    try:
+        cluster_id, topics = _describe(options, [*inputs, *others])
+        return KafkaPlace(
+            cluster_id=cluster_id, topics=topics, bounds=_bounds(options, sorted(inputs))
+        )
+    except KafkaError as error:
+        raise CommandError(
+            f"Kafka at {address.bootstrap} can't be asked for its topics",
+            why=f"{type(error).__name__}: {error}",
+            next_step="check that it is up and that this address and these credentials are right",
+        ) from error
+
+
+def _describe(options: Mapping[str, Any], names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    admin = KafkaAdminClient(**options)
+    try:
+        found = {topic["name"]: topic for topic in admin.describe_topics(list(names))}
+        cluster_id = str(admin.describe_cluster()["cluster_id"])
+    finally:
+        admin.close()
+    for name in names:
+        if name not in found or found[name]["error_code"]:
+            raise CommandError(
+                f"topic {name} is missing",
+                why="the topics of the wire have not been made in this Kafka, or were deleted",
+                next_step="run `ballast topics ensure` and start the job again",
+            )
+    return cluster_id, {name: str(found[name]["topic_id"]) for name in sorted(names)}
+
+
+def _bounds(
+    options: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, dict[int, tuple[int, int]]]:
+    consumer = KafkaConsumer(**options)
+    try:
+        found = {}
+        for name in names:
+            partitions = sorted(consumer.partitions_for_topic(name) or ())
+            places = [TopicPartition(name, partition) for partition in partitions]
+            earliest, latest = consumer.beginning_offsets(places), consumer.end_offsets(places)
+            found[name] = {place.partition: (earliest[place], latest[place]) for place in places}
+        return found
+    finally:
+        consumer.close()
