@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from jobs.service.lookup_metrics import LOOKUP_METRICS
-from jobs.sql.queries import QUERIES, Query
-from jobs.sql.views import VIEWS, SqlView
+from jobs.sql.queries import QUERIES, VIEWS, Query, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
 from jobs.telemetry.bridge_names import BRIDGE_METRICS
 from jobs.telemetry.declared import DeclaredMetric, by_name

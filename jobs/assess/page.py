@@ -16,7 +16,7 @@ from jobs.assess.text import (
     topic_rows,
     tried_rows,
 )
-from jobs.operating.durations import format_instant
+from jobs.operating.text_format import format_instant
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number

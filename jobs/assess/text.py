@@ -5,9 +5,8 @@ Decides what is shown and how much of it; the values are `lbcore.assess.report`'
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
-from jobs.operating.text_table import text_table
+from jobs.operating.text_format import format_instant, text_table
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number

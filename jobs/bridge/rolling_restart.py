@@ -24,23 +24,21 @@ from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_words, admin_at, known_attachment
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rollout_deeds import Deeds
+from jobs.bridge.rollout_deeds import Deeds, RestartWatch
 from jobs.bridge.rollout_file import STATE_FILE, alone_with, keep_rollout, read_rollout
-from jobs.bridge.rollout_look import RestartWatch
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
-from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
-from lbcore.bridge.rolling import advance, resumed
+from jobs.operating.text_format import parse_duration_ms
+from lbcore.bridge.rolling import Advance, advance, halted, resumed
 from lbcore.bridge.rollout import (
     RestartBounds,
     RestartSight,
     RestartStage,
     Rollout,
+    complaints,
     in_order,
     pace_of,
 )
-from lbcore.bridge.rollout_faults import complaints
-from lbcore.bridge.rollout_halt import Advance, halted
 from lbcore.explain.rollout_sight import rates_of
 from lbcore.explain.status import ClusterStatus
 from lbcore.model.times import duration

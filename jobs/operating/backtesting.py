@@ -1,7 +1,8 @@
-"""Backtests: what another strategy would have made of the load that a real run has recorded.
+"""Say what other strategies would have made of the load that a real run has recorded.
 
-Decides what is read of the tables and how the answer is worded; `lbcore.sim.reports.backtest` makes
-the scenario, the simulator runs it, COLUMNS judge it. Nothing is sent.
+Reads load_history and brokers of a run's tables; the first line is what really happened, the others
+are runs of the simulator on the production balancer, judged as `simulate --compare` judges. as-set:
+the cluster's own settings, as the job was started with.
 """
 
 import argparse
@@ -15,11 +16,11 @@ from typing import Any
 from jobs.adapters.delta.recordings import Row, read_history
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.console import CommandError
-from jobs.operating.durations import format_instant, parse_duration_ms
+from jobs.console import CommandError, Exit, answer
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
-from jobs.operating.simulations import config_of, note_wrong
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments
+from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
+from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
+from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
 from lbcore.sim.engine.engine import Run
@@ -293,3 +294,28 @@ def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
     """Return the order of strategies: cost, then moves, then name; unknown figures last."""
     cost, moves = (math.inf if row[name] is None else row[name] for name in ("cost", "moves"))
     return cost, moves, row["strategy"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options: run, part of it, and competing strategies."""
+    names = ",".join((AS_SET, *CONTESTANTS))
+    parser.add_argument("--strategy", default=names, metavar="A,B", help=f"default: {names}")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")
+    parser.epilog = (
+        "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
+    )
+    add_past_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the table."""
+    where = whereabouts(args)
+    past = make_past(recorded_of(args, where), args.last, args.seed)
+    base = settings_of(args, where)
+    names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
+    for name in names:
+        config_of(past.scenario, name, args.set, base)  # what can't be used is refused first
+    runs = trying(past, args.set, base, args.workers)
+    rows = [weighed_row(past), *runs.results(names)]
+    answer(args, rows, lines(past, rows))
+    return Exit.CUT if runs.is_cut else Exit.DONE

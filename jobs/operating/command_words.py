@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any, get_origin, get_type_hints
 
 from jobs.console import MisuseError, add_json_option
-from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments
+from jobs.operating.text_format import parse_duration_ms
 from lbcore.model.times import duration
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 from lbcore.wire.kinds.command_about import VERB_TIMEOUT_MS, CommandArguments, CommandVerb

@@ -16,10 +16,10 @@ from jobs.adapters.kafka.command_client import CommandClient, NoOutcome, Ticket,
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, UnknownError, answer, note, three_parts
 from jobs.operating.command_words import read_command
-from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.stack_words import Whereabouts, whereabouts
 from jobs.operating.status_rows import read_rehearsal_rows
+from jobs.operating.text_format import format_instant
 from lbcore.balancer.state.outcome import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobWord, judge_job

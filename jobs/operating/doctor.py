@@ -1,15 +1,19 @@
-"""Looks at everything around a cluster that is wrong more often than Ballast itself.
+"""Look at everything around a cluster: versions, disk, rights, tables, clocks, topics, the job.
 
-Decides what is looked at and from when on it is worth a word: this machine, the tables, Kafka, the
-job. Nothing is changed.
+Each line is ok, warn or fail, with what to do next. Exit code 1 when something fails. Nothing is
+changed.
 """
 
+import argparse
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -30,8 +34,8 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import absent_jars, default_store, jar_paths
 from jobs.adapters.processes.preflight import check_python, find_java, running_python
 from jobs.adapters.spark.checkpoint import code_version
-from jobs.operating.findings import DoctorFinding, fail, looked, ok, warn
-from jobs.operating.stack_words import Whereabouts
+from jobs.console import CommandError, Exit, answer
+from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
@@ -46,6 +50,64 @@ from lbcore.model.certificates import CertificateEnd
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 from lbcore.model.times import duration
+
+
+class FindingVerdict(str, Enum):
+    """Verdict of a finding: fine, to be looked at some day, or an obstacle to work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorFinding:
+    """One line. next_step: "" where nothing is to be done."""
+
+    subject: str
+    verdict: FindingVerdict
+    what: str
+    next_step: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return {**asdict(self), "verdict": self.verdict.value}
+
+
+def ok(subject: str, what: str) -> DoctorFinding:
+    """Nothing to do."""
+    return DoctorFinding(subject=subject, verdict=FindingVerdict.OK, what=what)
+
+
+def warn(subject: str, what: str, next_step: str) -> DoctorFinding:
+    """Works, but."""
+    return DoctorFinding(
+        subject=subject, verdict=FindingVerdict.WARN, what=what, next_step=next_step
+    )
+
+
+def fail(subject: str, what: str, next_step: str) -> DoctorFinding:
+    """Does not work."""
+    return DoctorFinding(
+        subject=subject, verdict=FindingVerdict.FAIL, what=what, next_step=next_step
+    )
+
+
+def looked(subject: str, look: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
+    """Return the findings of a look; a failure to look is a finding, too."""
+    found: list[DoctorFinding] = []
+    try:
+        found.extend(look())
+    except CommandError as error:
+        found.append(fail(subject, f"{error.what}: {error.why}", error.next_step))
+    return found
+
+
+def worst(findings: Iterable[DoctorFinding]) -> FindingVerdict:
+    """The worst verdict of all."""
+    order = list(FindingVerdict)
+    return max((one.verdict for one in findings), key=order.index, default=FindingVerdict.OK)
+
 
 _GB = 1_000_000_000
 _DISK_FAIL_BYTES, _DISK_WARN_BYTES = _GB, 5 * _GB
@@ -360,3 +422,30 @@ def _kafka_clock(where: Whereabouts) -> Iterator[DoctorFinding]:
         )
     else:
         yield ok("ticks", f"the newest message on broker-load is {duration(age_ms)} old")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options: place of the stack to examine."""
+    parser.add_argument("--no-kafka", action="store_true", help="leave Kafka out")
+    parser.epilog = "example: ballast doctor --conf production --tables /srv/ballast/tables"
+    add_stack_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what is found."""
+    examined = Examined(where=whereabouts(args), now_ms=wall_ms(), with_kafka=not args.no_kafka)
+    found = examine(examined)
+    verdict = worst(found)
+    value = {"verdict": verdict.value, "findings": [one.to_json() for one in found]}
+    answer(args, value, _lines(found))
+    return Exit.FAILED if verdict is FindingVerdict.FAIL else Exit.DONE
+
+
+def _lines(found: Sequence[DoctorFinding]) -> Iterable[str]:
+    width = max(len(one.subject) for one in found)
+    for one in found:
+        yield f"{one.verdict.value:<4}  {one.subject:<{width}}  {one.what}"
+        if one.next_step:
+            yield f"      {'':<{width}}  next: {one.next_step}"
+    counts = Counter(one.verdict.value for one in found)
+    yield ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in FindingVerdict)

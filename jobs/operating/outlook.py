@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.operating.text_table import text_table
+from jobs.operating.text_format import text_table
 from lbcore.explain.explanation import number
 from lbcore.foresight.foresee import ForeseenBroker, Foresight, LoadMoment
 from lbcore.model.times import duration

@@ -11,8 +11,8 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.known_names import require_known
-from jobs.operating.text_table import text_table
+from jobs.operating.stack_words import require_known
+from jobs.operating.text_format import text_table
 from lbcore.balancer.state.proposals import PlanProposal, ProposedStep, Station
 from lbcore.balancer.state.rules import PROPOSAL
 from lbcore.explain.explanation import percent

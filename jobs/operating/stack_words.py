@@ -6,10 +6,11 @@ what it has told the tables, except those that --conf names.
 """
 
 import argparse
+import difflib
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.adapters.delta.table_place import TablePlace, table_place
@@ -24,9 +25,62 @@ from jobs.adapters.processes.settings import (
 )
 from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout
-from jobs.operating.job_settings import FROM_FILES, started_with
+from lbcore.config.own_strategy import OwnStrategy
+from lbcore.config.told import as_started
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobSurroundings
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
+
+FROM_FILES = "the tables don't tell what the job was started with: answered by the files here"
+"""Said where a job of an older version wrote the tables."""
+
+
+def started_with(
+    reader: TableReader, config: Config, at_ms: int = 0, kept: Collection[str] = ()
+) -> Config:
+    """The settings that the job was started with; the given ones themselves where none are told.
+
+    config: of the reader's cluster, as the asker has it. at_ms: as of then, 0 = now. kept: keys
+    that the asker names explicitly.
+    """
+    condition = f"at_ms <= {at_ms}" if at_ms else ""
+    found = as_started(config, reader.rows(SETTINGS_IN_FORCE.name, condition=condition), kept)
+    name = shedding_name(found.shedding.strategy)
+    if found is config or name in SHEDDING_STRATEGIES or name in found.own:
+        return found
+    why = (
+        f"the job has {name}, which is not loaded here, and no name that a table has is imported:"
+        " install its package, or name it with --conf"
+    )
+    return replace(found, own={**found.own, name: OwnStrategy(name=name, problem=why)})
+
+
+_COLUMNS = {"broker": "brokers", "namespace": "namespaces"}
+
+
+def require_known(reader: TableReader, **asked: str) -> None:
+    """Raise CommandError for a broker or namespace ("" = none is asked for) that is not there."""
+    for column, name in asked.items():
+        if not name:
+            continue
+        rows = reader.rows(_COLUMNS[column], (column,))
+        known = sorted(str(row[column]) for row in rows)
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        raise CommandError(
+            f"there is no {column} {name}",
+            why=f"cluster {reader.cluster} has {len(known)} {column}s, none of this name",
+            next_step=(f"did you mean {near[0]}? " if near else "") + _LISTS[column],
+        )
+
+
+_LISTS = {
+    "broker": "`ballast status` lists the brokers",
+    "namespace": "`ballast ownership` lists the bundles of all namespaces",
+}
+
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
 _STATE_DIR = Path("var") / "local"

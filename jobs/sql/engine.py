@@ -21,7 +21,7 @@ from jobs.adapters.delta.table_scan import SqlTables, open_delta
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import lacking_columns, table_path
 from jobs.console import CommandError, MisuseError
-from jobs.sql.views import VIEWS, SqlRunner, whole_table, with_nulls
+from jobs.sql.queries import VIEWS, SqlRunner, whole_table, with_nulls
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared

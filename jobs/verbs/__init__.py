@@ -29,7 +29,8 @@ VERBS = {
         module="jobs.verbs.attach", summary="run all that a real Pulsar cluster needs, observing"
     ),
     "backtest": Verb(
-        module="jobs.verbs.backtest", summary="other strategies on the load that a run recorded"
+        module="jobs.operating.backtesting",
+        summary="other strategies on the load that a run recorded",
     ),
     "bridge": Verb(
         module="jobs.verbs.bridge", summary="observe a Pulsar cluster, balance it, give it back"
@@ -49,7 +50,7 @@ VERBS = {
     ),
     "detach": Verb(module="jobs.verbs.detach", summary="give back what an attached run took over"),
     "doctor": Verb(
-        module="jobs.verbs.doctor",
+        module="jobs.operating.doctor",
         summary="what is wrong around it: versions, disk, clocks, topics",
     ),
     "explain": Verb(

@@ -22,7 +22,7 @@ from jobs.assess.watch import AssessedCluster, ClusterWatch, only_name
 from jobs.bridge.attachment import add_access_words, add_network_word, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.durations import parse_duration_ms
+from jobs.operating.text_format import parse_duration_ms
 from jobs.whole_file import write_whole
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL

@@ -28,10 +28,10 @@ from jobs.bridge.attachment import (
 from jobs.console import CommandError, Exit, agree, note, say
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.stack import OwnProcesses, Wiring, run_attached
-from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.status_rows import read_status_rows
+from jobs.operating.text_format import parse_duration_ms
 from jobs.verbs.status import status_lines
 from lbcore.bridge.guard import SHEDDING
 from lbcore.explain.status import make_status

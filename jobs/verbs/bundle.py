@@ -13,10 +13,9 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
 from jobs.operating.command_words import add_verb
 from jobs.operating.commanding import run_command
-from jobs.operating.known_names import require_known
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
+from jobs.operating.stack_words import Whereabouts, add_stack_arguments, require_known, whereabouts
 from jobs.operating.status_rows import read_status_rows
-from jobs.operating.text_table import text_table
+from jobs.operating.text_format import text_table
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.explain.explanation import number, percent
 from lbcore.explain.mirrored import NEVER_MS, Row, mirror_status

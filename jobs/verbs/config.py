@@ -40,7 +40,7 @@ from jobs.console import (
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions, commands_of
 from jobs.operating.commanding import run_command
-from jobs.operating.job_settings import FROM_FILES, started_with
+from jobs.operating.stack_words import FROM_FILES, started_with
 from jobs.whole_file import write_whole
 from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.java_values import ENCODING, parse_properties

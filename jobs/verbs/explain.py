@@ -7,10 +7,9 @@ import argparse
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
-from jobs.operating.durations import parse_duration_ms, parse_instant_ms
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion, explain
-from jobs.operating.known_names import require_known
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.stack_words import add_stack_arguments, require_known, whereabouts
+from jobs.operating.text_format import parse_duration_ms, parse_instant_ms
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

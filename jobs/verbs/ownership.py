@@ -13,10 +13,8 @@ from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.durations import format_instant, parse_instant_ms
-from jobs.operating.known_names import require_known
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from jobs.operating.text_table import text_table
+from jobs.operating.stack_words import add_stack_arguments, require_known, whereabouts
+from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
 from lbcore.ownership.differences import OwnershipChange, find_differences, parties
 
 Row = Mapping[str, Any]

@@ -20,11 +20,11 @@ from jobs.operating.command_words import (
     commands_of,
 )
 from jobs.operating.commanding import run_command, send_command
-from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.proposals import known, list_lines, proposals_of, show_lines, way_back
 from jobs.operating.simulations import STRATEGIES
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.text_format import parse_duration_ms
 from lbcore.foresight.foresee import WhatIf
 from lbcore.model.times import duration
 

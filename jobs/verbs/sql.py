@@ -14,10 +14,9 @@ from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from jobs.operating.text_table import text_table
+from jobs.operating.text_format import text_table
 from jobs.sql.engine import SqlEngine, plain_rows
-from jobs.sql.queries import QUERIES
-from jobs.sql.views import VIEWS, SqlRunner, one_table, whole_table
+from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import TABLES

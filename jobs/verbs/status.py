@@ -16,9 +16,9 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.rollout_file import STATE_FILE, rollout_words
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
-from jobs.operating.durations import format_instant, parse_duration_ms
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
+from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
 from lbcore.model.times import duration

@@ -10,8 +10,7 @@ from typing import Any
 
 from lbcore.balancer.state.proposals import PlanProposal
 from lbcore.balancer.state.rules import PROPOSAL
-from lbcore.bridge.rollout import Complaint, DrainSeen
-from lbcore.bridge.rollout_faults import GO_ON
+from lbcore.bridge.rollout import GO_ON, Complaint, DrainSeen
 from lbcore.bridge.sights import Trouble
 from lbcore.config.told import newest_told
 from lbcore.explain.explanation import Row

@@ -18,8 +18,8 @@ from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.spark.batch_sink import ORDER
 from jobs.cli import main
-from jobs.operating.durations import format_instant
 from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
+from jobs.operating.text_format import format_instant
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.table import Table
 from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES

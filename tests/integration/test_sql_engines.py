@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.sql.engine import SqlEngine, plain_rows
-from jobs.sql.queries import QUERIES, Query
-from jobs.sql.views import VIEWS
+from jobs.sql.queries import QUERIES, VIEWS, Query
 from jobs.verbs.sql import spark_statements
 from tests.support.tables.spark_sql import SparkSql
 from tests.support.worlds.explained_world import eventful, write_tables

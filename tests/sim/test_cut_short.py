@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from jobs.cli import main
-from jobs.operating.run_progress import RunProgress
+from jobs.operating.many_runs import RunProgress
 
 SCENARIO = "conf/scenarios/g03-new-empty-broker.scenario"
 

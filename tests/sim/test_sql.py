@@ -14,8 +14,7 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.overview import read_overview
 from jobs.sql.engine import SqlEngine, plain_rows
-from jobs.sql.queries import QUERIES
-from jobs.sql.views import VIEWS, SqlView
+from jobs.sql.queries import QUERIES, VIEWS, SqlView
 from lbcore.sim.summary import Owned, moves, thrash
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.ruled_world import decided

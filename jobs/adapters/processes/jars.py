@@ -3,8 +3,9 @@
 Decides that exactly the pinned files of conf/jars.lock are used, whatever a repository offers
 today. They are fetched by the Ivy that pyspark ships, from Maven Central or the mirror that
 BALLAST_JAR_MIRROR names, without POMs (another tool's half-filled cache or an unreachable second
-repository can't break it), and checked against their sha256. Standard library only: set-up runs
-this before anything else is importable.
+repository can't break it), and checked against their sha256. A process that needs a missing jar
+fetches it, one process at a time. Standard library only: set-up runs this before anything else is
+importable.
 """
 
 import fcntl

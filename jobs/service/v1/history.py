@@ -1,21 +1,24 @@
 """History over HTTP: load over time (view Heat) and what has happened (view Timeline).
 
-`jobs.operating.heat` and `jobs.operating.timeline` bound the answers.
+`jobs.operating.history` and `jobs.operating.history` bound the answers.
 """
 
 from functools import partial
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.operating.heat import (
+from jobs.operating.history import (
     BROKERS_MAX,
     BUNDLES_MAX,
+    EVENTS_MAX,
+    KINDS,
     MOMENTS_MAX,
     OF_BROKERS,
     OF_BUNDLES,
     HeatQuestion,
+    TimelineQuestion,
     read_heat,
+    read_timeline,
 )
-from jobs.operating.timeline import EVENTS_MAX, KINDS, TimelineQuestion, read_timeline
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request

@@ -13,8 +13,8 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, MisuseError
 from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.job_settings import started_with
 from jobs.operating.proposals import proposals_of, way_back
+from jobs.operating.stack_words import started_with
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request

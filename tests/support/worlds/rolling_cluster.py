@@ -6,7 +6,7 @@ Time is a number that goes on with each look. What a fault does to it, a test sa
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lbcore.bridge.rolling import advance, resumed
+from lbcore.bridge.rolling import Advance, advance, halted, resumed
 from lbcore.bridge.rollout import (
     ApproveIt,
     CommandSeen,
@@ -24,7 +24,6 @@ from lbcore.bridge.rollout import (
     RestartStage,
     Rollout,
 )
-from lbcore.bridge.rollout_halt import Advance, halted
 
 TICK_MS = 2_000
 BROKERS = ("a:1", "b:1", "c:1")

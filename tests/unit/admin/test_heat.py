@@ -8,7 +8,7 @@ from deltalake import write_deltalake
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
-from jobs.operating.heat import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
+from jobs.operating.history import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
 from lbcore.model.resources import COUNT
 from lbcore.model.tables import LOAD_HISTORY
 from tests.support.worlds.explained_world import eventful, write_tables

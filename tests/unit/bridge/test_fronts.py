@@ -12,7 +12,7 @@ from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, Unverified
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rollout_look import RestartWatch
+from jobs.bridge.rollout_deeds import RestartWatch
 from jobs.cli import main
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, Message

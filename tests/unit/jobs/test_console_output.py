@@ -22,7 +22,7 @@ from jobs.console import (
     say,
 )
 from jobs.local.terminal import escaped_text
-from jobs.operating.text_table import text_table
+from jobs.operating.text_format import text_table
 
 HOSTILE = {
     "\x1b[2J\x1b[1;1H": r"\x1b[2J\x1b[1;1H",

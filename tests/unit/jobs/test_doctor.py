@@ -15,7 +15,7 @@ from deltalake import DeltaTable, Field, Schema
 
 from jobs.cli import main
 from jobs.operating import doctor
-from jobs.operating.findings import FindingVerdict, fail, ok, warn, worst
+from jobs.operating.doctor import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.table import Column
 from lbcore.model.tables import TABLES
 from tests.support.values.tokens import Authority

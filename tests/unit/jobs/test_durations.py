@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from jobs.operating.durations import (
+from jobs.operating.text_format import (
     format_instant,
     parse_duration_ms,
     parse_instant_ms,

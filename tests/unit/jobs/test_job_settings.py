@@ -12,7 +12,7 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import table_path
 from jobs.cli import main
-from jobs.operating.job_settings import started_with
+from jobs.operating.stack_words import started_with
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.views import TableViews

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.cli import main
-from jobs.operating.tracing import hashed_rows
+from jobs.verbs.trace import hashed_rows
 
 TRACES = Path("conf/traces")
 LONG = "vm,time_s,cpu_percent\na,0,10\nb,0,30\na,300,20\nb,300,40\n"

@@ -28,7 +28,7 @@ from types import SimpleNamespace
 import base64, json, sys
 import numpy as np
 from dashboards.pulsar_page import PULSAR
-from jobs.sql.views import VIEWS
+from jobs.sql.queries import VIEWS
 from jobs.telemetry.job_names import USAGE_NAMES
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.operating.run_progress import RunProgress, progress_words
+from jobs.operating.many_runs import RunProgress, progress_words
 
 
 @pytest.mark.parametrize(

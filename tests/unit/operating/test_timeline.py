@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.operating.timeline import KINDS, TimelineQuestion, read_timeline
+from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World
 

@@ -1,12 +1,11 @@
-"""Times on a command line: 30s, 5m, an instant, or a time before now.
-
-Decides nothing else; `lbcore.model.times.duration` words durations on every screen. Instants are
-ISO 8601.
-"""
+"""Text for people: durations, and tables of words."""
 
 import argparse
 import re
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timezone
+
+from jobs.console import printable
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONGEST_MS = 36_500 * _UNITS_MS["d"]
@@ -54,3 +53,19 @@ def format_instant(at_ms: int) -> str:
     except (OverflowError, ValueError, OSError):  # before year 1 or after 9999
         return f"{at_ms} ms since 1970"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def text_table(
+    cells: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = ""
+) -> Iterator[str]:
+    """A line a row; cells[0] is the head. right: indexes of the columns that end together."""
+    if not cells:
+        return
+    rows = [[printable(cell) for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        parts = (
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield indent + "  ".join(parts).rstrip()
