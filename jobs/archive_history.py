@@ -1,7 +1,7 @@
 """Copies history past its days from the job's tables to archive tables, by Spark, beside the job.
 
 Decides when a copy is due for each row, never what leaves the job's tables: that is the streaming
-job's upkeep, which lets a row go once it finds it here (`history_upkeep`). So there is one writer a
+job's upkeep, which lets a row go once it finds it here (`table_upkeep`). So there is one writer a
 table, and this may be started by hand, by cron or by spark-submit while the job runs, killed at any
 point and started again. Steps of a table, each one commit of Delta or repeatable: make the archive,
 MERGE what it has not, OPTIMIZE the months that this touched in Z-order, VACUUM.

@@ -2,7 +2,7 @@
 
 Decides which table is due and what is old enough to go, never what is true: files are joined, the
 log is cut behind a checkpoint, files that no version within the retention names are removed, and
-rows older than their table keeps are deleted (history by `history_upkeep`). Runs in the job,
+rows older than their table keeps are deleted. Runs in the job,
 because nobody else may write to its tables. A turn that another commit crosses is given up: the
 next one comes. Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
 """

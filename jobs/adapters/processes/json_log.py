@@ -147,7 +147,7 @@ def _bounded(value: Any) -> Any:
 def log_json_lines() -> None:
     """Send this process's log to standard error as JSON lines: ours from INFO, others' warnings.
 
-    Of warnings that are alike only some are written, the others counted: see `sparing_log`.
+    Of warnings that are alike only some are written, the others counted.
     """
     handler = SparingHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
