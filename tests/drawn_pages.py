@@ -135,8 +135,7 @@ def draw_metrics() -> str:
     """The page of the metrics."""
     blocks = [_METRICS_HEAD]
     for title, metrics in METRIC_PAGES.items():
-        rows = ["| metric, type | labels | meaning |", "|---|---|---|"]
-        rows += [_draw_metric(metric) for metric in metrics]
+        rows = [_draw_metric(metric) for metric in metrics]
         blocks += [f"## {title}", "\n".join(rows)]
     closed = ["| metric | label | values |", "|---|---|---|"]
     for metric in ALL_METRICS.values():
@@ -146,7 +145,8 @@ def draw_metrics() -> str:
 
 
 def _draw_metric(metric: DeclaredMetric) -> str:
-    return f"| `{metric.name}` {metric.type.value} | {', '.join(metric.labels)} | {metric.doc} |"
+    labels = f" ({', '.join(metric.labels)})" if metric.labels else ""
+    return f"- `{metric.name}` {metric.type.value}{labels}: {metric.doc}"
 
 
 def draw_tables() -> str:
