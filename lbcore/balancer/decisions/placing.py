@@ -135,7 +135,7 @@ def tell_stranded(work: Work, snapshot: Snapshot) -> None:
     """Raise the same alarm for bundles that have an owner, and that policies let run nowhere."""
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     index = candidate_index(snapshot, usage, work.config.filters)
-    is_closed: Bools = ~index.policy_admits.any(axis=1)
+    is_closed: Bools = index.policy_admits.sum(axis=1) == 0
     rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
     if rows:  # none where their brokers are all about to leave
         tell_unplaced(work, work.config, snapshot, rows, is_due=True)

@@ -54,7 +54,7 @@ def _grouped(draft: Draft) -> Draft:
     group = np.zeros(len(subset.original), dtype=np.int64)
     if draft.snapshot.policies.isolation and len(group) > 1:
         row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]
-        is_closed: Bools = ~admits.any(axis=1)
+        is_closed: Bools = admits.sum(axis=1) == 0
         stranded = int((is_closed[row] & (draft.snapshot.bundles.owner >= 0)).sum())
         draft = draft.note(PHASE, {STRANDED: stranded} if stranded else {})
         group = broker_groups(row, admits)
