@@ -24,14 +24,12 @@ _BASE_HEAD = """\
 _PAGE_HEAD = """\
 # Settings
 
-Every setting, written from its declaration in `lbcore/config/` by
-`ballast config show --markdown`; a test holds this page equal to it.
-[conf/README.md](../conf/README.md) says how overlays work. The last column names Pulsar's key that
-the setting mirrors, and Pulsar 4.0.8's value (in our unit) where ours differs. *Live* settings may
-change while the job runs; the others are read at its start. `ballast config show --tables DIR` says
-what a job decides by, and who set each: an overlay, `--set`, or a command; it has told its table
-[`settings_in_force`](tables.md#settings_in_force)."""
-_PAGE_COLUMNS = ("setting", "default", "unit and range", "live", "meaning", "Pulsar")
+Every setting, written by `ballast config show --markdown`. [conf/README.md](../conf/README.md) says
+how overlays work. The last column names Pulsar's key, and Pulsar 4.0.8's value (in our unit) where
+ours differs. *Live* settings may change while the job runs; the others are read at its start.
+`ballast config show --tables DIR` says what a job decides by, and who set each
+([`settings_in_force`](tables.md#settings_in_force))."""
+_PAGE_COLUMNS = ("setting", "default; unit; range", "meaning", "Pulsar")
 
 
 def render_config(config: Config, head: str = _BASE_HEAD) -> str:
@@ -99,11 +97,10 @@ def _about(entry: Entry) -> str:
 
 def _cells(entry: Entry) -> tuple[str, ...]:
     about = entry.about
+    value, is_live = f"`{render_value(entry, entry.default)}`", "live" if about.dynamic else ""
     cells = (
         f"`{entry.name}`",
-        f"`{render_value(entry, entry.default)}`",
-        "; ".join(fact for fact in (about.unit, entry.range) if fact),
-        "yes" if about.dynamic else "",
+        "; ".join(fact for fact in (value, about.unit, entry.range, is_live) if fact),
         _sentence(about.doc),
         "; ".join(_pulsar_facts(entry)),
     )

@@ -30,7 +30,7 @@ _HEAD = """\
 Pulsar {pulsar} broker a host of its own: a network namespace with a card of 20 Mbit/s, and half a
 core once it is ready. So usages of CPU and bandwidth are each broker's own, and shedders that judge
 by them act, unlike in [the comparison on one
-host](benchmarks.md#pulsars-own-shedders-and-ballast-side-by-side). ZooKeeper, the bookie, Kafka,
+host](benchmarks.md). ZooKeeper, the bookie, Kafka,
 Ballast's job and bridge and the traffic run in a hub beside them.
 
 Each run has the same phases. 24 topics of 4 kB messages, 150 a second in all, each less than the
