@@ -94,7 +94,7 @@ lock: setup-dev ## Choose the newest versions that pyproject.toml allows and wri
 	@$(bin)/python -m pip install --quiet uv
 	@echo 'setuptools>=77' | $(lock_with) --output-file requirements-build.lock -
 	@$(lock_with) --output-file requirements.lock --extra job --extra service pyproject.toml
-	@$(lock_with) --output-file requirements-dev.lock --constraint requirements.lock --extra job --extra service --group dev pyproject.toml
+	@$(lock_with) --output-file requirements-dev.lock --constraint requirements.lock --group dev pyproject.toml
 
 setup: python ## Set up what a run needs: packages and jars (run and test do it by themselves)
 	@$(PYTHON) -m jobs.prepare run --venv "$(VENV)"
