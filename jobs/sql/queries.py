@@ -209,7 +209,8 @@ def _broker_loads(first: int) -> str:
     return f"""
 SELECT cluster, broker, minute_ms, {instant("minute_ms")} AS minute, 100 * score AS score,
   {percents}, {traffic}, COALESCE(100 * usage, GREATEST({usage})) AS usage,
-  traffic[{first}] + traffic[{first + 1}] AS msg_rate, cardinality(bundles) AS bundles
+  traffic[{first}] + traffic[{first + 1}] AS msg_rate, cardinality(bundles) AS bundles,
+  broker_group
 FROM load_history"""
 
 
@@ -231,6 +232,7 @@ BROKER_LOADS = SqlView(
         _column("usage", "double", "weighted maximum of its resources, per cent"),
         _column("msg_rate", "double", "msg/s in and out"),
         _column("bundles", "long", "bundles that it served"),
+        _column("broker_group", "string", "as in load_history", is_nullable=True),
     ),
     datafusion=_broker_loads(1),
     spark=_broker_loads(0),
@@ -508,9 +510,11 @@ ORDER BY msg_per_s DESC, b.cluster, b.bundle, b.broker LIMIT 50""",
         question="How even was the load, by the minute?",
         reading="`imbalance` is max / mean of the brokers' message rates, 1 is even; "
         "`floor_adjusted` divides by the hottest bundle where that is more than the mean: what no "
-        "move could better.",
+        "move could better. Isolation policies make several broker groups, each with its row; one "
+        "without a group is then that of draining brokers.",
         text="""
-SELECT l.cluster, l.minute, COUNT(*) AS brokers, ROUND(AVG(l.msg_rate), 1) AS mean_msg_rate,
+SELECT l.cluster, l.minute, l.broker_group, COUNT(*) AS brokers,
+  ROUND(AVG(l.msg_rate), 1) AS mean_msg_rate,
   ROUND(MAX(l.msg_rate), 1) AS most_msg_rate,
   CASE WHEN AVG(l.msg_rate) > 0 THEN ROUND(MAX(l.msg_rate) / AVG(l.msg_rate), 3) END AS imbalance,
   CASE WHEN AVG(l.msg_rate) > 0 THEN ROUND(MAX(l.msg_rate)
@@ -519,7 +523,8 @@ FROM broker_loads l
 LEFT JOIN (SELECT cluster, broker, minute_ms, MAX(msg_rate) AS hottest
     FROM bundle_loads GROUP BY cluster, broker, minute_ms) h
   ON h.cluster = l.cluster AND h.broker = l.broker AND h.minute_ms = l.minute_ms
-GROUP BY l.cluster, l.minute, l.minute_ms ORDER BY l.cluster, l.minute_ms DESC LIMIT 1440""",
+GROUP BY l.cluster, l.minute, l.minute_ms, l.broker_group
+ORDER BY l.cluster, l.minute_ms DESC, l.broker_group LIMIT 1440""",
     ),
     Query(
         name="why-not",

@@ -26,6 +26,7 @@ from jobs.bridge.attachment import (
     take_over,
 )
 from jobs.console import CommandError, Exit, agree, note, say
+from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.stack import OwnProcesses, Wiring, run_attached
 from jobs.operating.foreseeing import look_ahead
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Attach until it is stopped."""
+    require("attach", "pyspark", "uvicorn")
     admin = admin_at(args.url, args)
     seen = look_at(admin, only_name(admin, args.url, args.pulsar_cluster))
     layout = Layout(root=args.state_dir.absolute())
