@@ -7,7 +7,7 @@ extensible load manager with one writer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from lbcore import packing
@@ -39,8 +39,8 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.balancer.state.work import Work
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.fault_isolation import FaultIsolator, summarize_faults
-from lbcore.machine import IsolationLevel, Step, UnknownStateSchemaError
+from lbcore.fault_isolation import Guard, summarize_faults
+from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, Placed
@@ -60,42 +60,25 @@ class ClusterBalancer:
         self._config_version = digest(config)
 
     def step(
-        self, state: BalancerState | None, events: Sequence[GroupUpdate], now_ms: int
-    ) -> Step[BalancerState, Effect]:
-        """One micro-batch; the order of `events` doesn't matter."""
-        before = state or self.empty()
-        work = self._open(before, events, now_ms)
-        batch = _batch(before, events)
-        run_phases(work, batch)
-        tell_faults(work, batch.faults)
-        return _closed(work, make_report(work))
-
-    def step_isolated(
         self,
         state: BalancerState | None,
         events: Sequence[GroupUpdate],
         now_ms: int,
-        level: IsolationLevel,
-        error: Exception,
+        guard: Guard | None = None,
     ) -> Step[BalancerState, Effect]:
-        """The same micro-batch, without what raises in it."""
+        """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
         work, batch = self._open(before, events, now_ms), _batch(before, events)
-
-        def check(saved: Mapping[str, Any]) -> None:
-            check_transitions(work, since=len(saved["transitions"]))
-            if level is IsolationLevel.PACKED:
-                self._check_packs(work, batch)
-
-        refused = error if level is IsolationLevel.ALL else None
-        work.guard = guard = FaultIsolator(opened=work, check=check, refused=refused)
+        work.guard = guard = guard or Guard()
+        guard.check = lambda: self._check(work, batch)
         run_phases(work, batch)
         tell_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
         guard.faults.clear()
         guard.run("make_report", lambda: reports.append(make_report(work)))
         tell_faults(work, summarize_faults(guard.faults))
-        return _closed(work, reports[0] if reports else bare_report(work))
+        report = Effect(kind=REPORT, rows=[dict(reports[0] if reports else bare_report(work))])
+        return Step(state=work.close(), effects=[*work.effects(), report])
 
     def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
         work = Work.on(before, self._config, self._config_version, now_ms)
@@ -103,15 +86,16 @@ class ClusterBalancer:
         count_updates(work, events)
         return work
 
-    def _check_packs(self, work: Work, batch: Batch) -> None:
-        """Raise when what the work has come to can't be packed."""
-        saved = work.save()
-        work.write_rules(batch.before.rules)
-        write_brokers(work, batch.before.brokers, batch.before.rules.drains)
-        for effect in work.effects():
+    def _check(self, work: Work, batch: Batch) -> None:
+        """Raise when what the work has come to can't be packed, or breaks an invariant."""
+        check_transitions(work)
+        rows = {table: list(of) for table, of in work.rows.items()}
+        trial = replace(work, ledger=work.ledger.copy(), rows=rows)
+        trial.write_rules(batch.before.rules)
+        write_brokers(trial, batch.before.brokers, batch.before.rules.drains)
+        for effect in trial.effects():
             pack_effect(effect)
-        self.pack(work.close())
-        work.restore(saved)
+        self.pack(trial.close())
 
     def empty(self) -> BalancerState:
         """The state of a cluster that nothing is known of."""
@@ -176,11 +160,6 @@ def _batch(before: BalancerState, events: Sequence[GroupUpdate]) -> Batch:
     updates = sorted(events, key=lambda update: update.group)
     placed = sorted((p for update in updates for p in update.placed), key=_order)
     return Batch(before=before, updates=updates, placed=placed)
-
-
-def _closed(work: Work, said: Mapping[str, Any]) -> Step[BalancerState, Effect]:
-    report = Effect(kind=REPORT, rows=[dict(said)])
-    return Step(state=work.close(), effects=[*work.effects(), report])
 
 
 def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:

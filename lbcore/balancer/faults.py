@@ -25,13 +25,9 @@ class BrokenInvariantError(AssertionError):
     """The balancer was about to write records that must never be."""
 
 
-def check_transitions(work: Work, since: int = 0) -> None:
-    """Raise BrokenInvariantError when the batch's transitions break what must always hold.
-
-    since: the number of those that are known to hold.
-    """
-    new = work.transitions[since:]
-    changes = [Change(before=before, after=after) for before, after in new]
+def check_transitions(work: Work) -> None:
+    """Raise BrokenInvariantError when the batch's transitions break what must always hold."""
+    changes = [Change(before=before, after=after) for before, after in work.transitions]
     ledger = work.ledger
     found = violations_of_changes(
         changes, lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace))
@@ -56,14 +52,9 @@ _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
 def put_command_aside(work: Work, item: Placed, fault: Fault) -> str:
-    """The command has failed, or, where not even that can be written, is among the refused."""
-    command = item.message
-    if not isinstance(command, Command):
-        return put_message_aside(work, item, fault)
-    work.guard.first_of(
-        lambda: write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence)),
-        lambda: reject(work, item.position, "", fault),
-    )
+    """The command has failed."""
+    command: Command = item.message
+    write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
     return f"{command.kind} {command.command_id}"
 
 

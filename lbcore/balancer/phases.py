@@ -1,12 +1,13 @@
 """Phases of a batch, in order of execution; newcomers start reading here.
 
 Decides the order, and the handling of an item that is set aside; each phase has a file of its own.
-A phase over independent items is retried item by item when it raises. Any other phase is left out
-as a whole for the batch; see `fault_isolation`. Part of `balancer`.
+An item that raises is left out of the batch; so is a phase that is not over items, as a whole; see
+`fault_isolation`. Part of `balancer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
@@ -80,8 +81,8 @@ class Batch:
 class Whole:
     """A phase that is done, or left out, as a whole.
 
-    is_vital: tables that are without it would say what is not so; when it raises, the step is taken
-    again with more care.
+    is_vital: tables that are without it would say what is not so; when it raises, each part of the
+    repeated step is checked.
     """
 
     do: Callable[[Work, Batch], None]
@@ -93,40 +94,32 @@ class ByItem:
     """A phase over items that don't need each other.
 
     items: those of the batch. do: works on some of them, in their order. aside: notes that one was
-    left out, and says its name.
+    left out, and returns its name; otherwise: the same, where that raises.
     """
 
     items: Callable[[Work, Batch], Sequence[Any]]
     do: Callable[[Work, Sequence[Any]], None]
     aside: Callable[[Work, Any, Fault], str]
+    otherwise: Callable[[Work, Any, Fault], str] | None = None
 
 
 Phase: TypeAlias = Whole | ByItem
 
 
 def run_phases(work: Work, batch: Batch) -> None:
-    """Every phase, in order, each guarded as the step is."""
+    """Every phase, in order; without those, and their items, that the guard leaves out."""
     for name, phase in PHASES.items():
         if isinstance(phase, ByItem):
             _run_by_item(work, batch, name, phase)
+        elif phase.is_vital and work.guard.refused is None:
+            phase.do(work, batch)
         else:
-            _run_whole(work, batch, name, phase)
-
-
-def _run_whole(work: Work, batch: Batch, name: str, phase: Whole) -> None:
-    if phase.is_vital and work.guard.refused is None:
-        phase.do(work, batch)
-    else:
-        work.guard.run(name, lambda: phase.do(work, batch))
+            work.guard.run(name, partial(phase.do, work, batch))
 
 
 def _run_by_item(work: Work, batch: Batch, name: str, phase: ByItem) -> None:
-    work.guard.each(
-        name,
-        phase.items(work, batch),
-        lambda items: phase.do(work, items),
-        lambda item, fault: phase.aside(work, item, fault),
-    )
+    ways = [partial(way, work) for way in (phase.aside, phase.otherwise) if way]
+    work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
 
 
 def _take_commands(work: Work, items: Sequence[Placed]) -> None:
@@ -165,7 +158,10 @@ PHASES: dict[str, Phase] = {
     "end_pins": Whole(do=lambda work, _: end_pins(work)),
     # what operators ask for, in the order of the log
     "take_commands": ByItem(
-        items=lambda _, batch: batch.of(Command), do=_take_commands, aside=put_command_aside
+        items=lambda _, batch: batch.of(Command),
+        do=_take_commands,
+        aside=put_command_aside,
+        otherwise=put_message_aside,
     ),
     # what brokers did about what they were told: opened, closed, split
     "take_answers": ByItem(items=_answers, do=take_answers, aside=put_answer_aside),

@@ -115,12 +115,6 @@ class ClusterRules:
             for name, rule in _by_name(getattr(self, field_name)).items()
         }
 
-    def copy(self) -> "ClusterRules":
-        """The same rules, which changes of one by one don't reach."""
-        kinds = {one.name: getattr(self, one.name) for one in fields(self)}
-        copied: dict[str, Any] = {k: dict(of) for k, of in kinds.items() if isinstance(of, dict)}
-        return replace(self, **copied)
-
     def in_order(self, kinds: Iterable[str]) -> "ClusterRules":
         """The same rules, those of some kinds (fields) put in name order."""
         ordered: dict[str, Any] = {kind: _sorted(getattr(self, kind)) for kind in kinds}

@@ -28,7 +28,7 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
-from lbcore.fault_isolation import Guard, Unguarded
+from lbcore.fault_isolation import Guard
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -54,7 +54,7 @@ class Work:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
-    guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
+    guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
     """
 
@@ -102,7 +102,7 @@ class Work:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
-    guard: Guard = field(default_factory=Unguarded)
+    guard: Guard = field(default_factory=Guard)
 
     @classmethod
     def on(cls, state: BalancerState, config: Config, config_version: str, now_ms: int) -> "Work":
@@ -145,22 +145,6 @@ class Work:
         self.config_version = remembered(self.packed, "version", config, lambda: digest(config))
         if aside != self.rules.set_aside:
             self.change_rules(set_aside=aside)
-
-    def save(self) -> Mapping[str, Any]:
-        """Return a savepoint of the work; mutable parts are copied. O(fields)."""
-        saved = {name: _copied(name, getattr(self, name)) for name in _RESTORED}
-        return {**saved, "ledger": self._set_by()}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Make the work what it was when it was saved; the same can be come back to again."""
-        for name in _RESTORED:
-            setattr(self, name, _copied(name, saved[name]))
-        self.ledger = saved["ledger"].copy()
-
-    def _set_by(self) -> Ledger:
-        """The ledger as it is; the work goes on with a copy."""
-        kept, self.ledger = self.ledger, self.ledger.copy()
-        return kept
 
     def use_settings(self, settings: Mapping[str, Any]) -> None:
         """From now on decide under the files' configuration with these changes.
@@ -350,16 +334,3 @@ class Work:
         if gone:
             rows[TOMBSTONE] = [*rows.get(TOMBSTONE, ()), *gone]
         return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]
-
-
-_NESTED = ("ends", "rows", "usage")
-_RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"}))
-
-
-def _copied(name: str, value: Any) -> Any:
-    """A copy of a field that what is done to it doesn't change; what never changes is shared."""
-    if isinstance(value, ClusterRules | OpenRecords):
-        return value.copy()
-    if name in _NESTED:
-        return {key: inner.copy() for key, inner in value.items()}
-    return value.copy() if isinstance(value, dict | list | set) else value
