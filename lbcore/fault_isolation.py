@@ -215,10 +215,13 @@ class Guard:
         self, phase: str, part: Part, item: Item, ways: Sequence[Callable[[Item, Fault], str]]
     ) -> None:
         fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]
-        names: list[str] = []
-        for number, way in enumerate(ways):
-            if not names and (*part, number) not in self.left_out:
-                self._attempt(
-                    phase, (*part, number), lambda way=way: names.append(way(item, fault))
-                )
-        self.faults.append(replace(fault, item=names[0] if names else ""))
+        name = ""
+
+        def take(way: Callable[[Item, Fault], str]) -> None:
+            nonlocal name
+            name = way(item, fault)
+
+        untried = [(*part, n) for n in range(len(ways)) if (*part, n) not in self.left_out]
+        if untried:
+            self._attempt(phase, untried[0], partial(take, ways[untried[0][-1]]))
+        self.faults.append(replace(fault, item=name))

@@ -45,10 +45,8 @@ from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
-STATE_SCHEMA = 4
-"""1: before there were rules; 2: before brokers had chunks of their own; 3: before silence was
-told. Read and upgraded: a field added later is as empty as it was then.
-"""
+STATE_SCHEMA = 5
+"""Rises with the layout. A state of another schema is refused; it is rebuilt from the tables."""
 
 
 class ClusterBalancer:
@@ -117,42 +115,37 @@ class ClusterBalancer:
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
-            # "watched": the chunk's name in states that are stored; it can't follow the field's.
-            "watched": packing.pack(effects_to_plain(state.pending_effects), {}),
+            "pending_effects": packing.pack(effects_to_plain(state.pending_effects), {}),
             "told": packing.pack({"settings": state.told}, {}),
-            **(
-                {"unread": packing.pack({"faults": list(state.unread)}, {})} if state.unread else {}
-            ),
+            "unread": packing.pack({"faults": list(state.unread)}, {}),
             **state.ledger.pack(),
             **state.topics.pack(),
         }
 
     def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
-        plain, _ = packing.unpack(chunks["clock"])
+        plain = _plain("clock", chunks)
         schema = plain.pop("schema")
-        if not 1 <= schema <= STATE_SCHEMA:
+        if schema != STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
-        plain.pop("rest_ms", None)  # of schemas before 4
         namespaces, commands, settings = unpack_book(chunks)
-        rules = _plain("rules", chunks)
-        waiting = map(waiting_from_plain, _plain("waiting", chunks).get("commands", ()))
+        waiting = map(waiting_from_plain, _plain("waiting", chunks)["commands"])
         return BalancerState(
             ledger=Ledger.unpack(chunks),
-            liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
+            liveness=Liveness.from_plain(_plain("liveness", chunks)),
             plan=unpack_plan(chunks),
             brokers=unpack_brokers(chunks),
             namespaces=namespaces,
             commands=commands,
             settings=settings,
-            rules=ClusterRules.from_plain(rules) if rules else ClusterRules(),
-            records=Records.unpack(chunks["records"]) if "records" in chunks else Records(),
+            rules=ClusterRules.from_plain(_plain("rules", chunks)),
+            records=Records.unpack(chunks["records"]),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
-            pending_effects=effects_from_plain(_plain("watched", chunks)),
-            unread=tuple(_plain("unread", chunks).get("faults", ())),
-            told=_plain("told", chunks).get("settings", ""),
+            pending_effects=effects_from_plain(_plain("pending_effects", chunks)),
+            unread=tuple(_plain("unread", chunks)["faults"]),
+            told=_plain("told", chunks)["settings"],
         )
 
 
@@ -163,8 +156,7 @@ def _batch(before: BalancerState, events: Sequence[GroupUpdate]) -> Batch:
 
 
 def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
-    """The chunk's values; empty in a state from before there was such a chunk."""
-    return packing.unpack(chunks[chunk])[0] if chunk in chunks else {}
+    return packing.unpack(chunks[chunk])[0]
 
 
 def _order(placed: Placed) -> tuple[str, int, int]:

@@ -53,7 +53,9 @@ _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 def put_command_aside(work: Work, item: Placed, fault: Fault) -> str:
     """The command has failed."""
-    command: Command = item.message
+    command = item.message
+    if not isinstance(command, Command):
+        return put_message_aside(work, item, fault)
     write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
     return f"{command.kind} {command.command_id}"
 

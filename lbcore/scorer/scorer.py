@@ -9,6 +9,7 @@ BrokerLoadData.update.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -149,10 +150,11 @@ class BrokerScorer:
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
         elif isinstance(message, Command | AuditEntry | TopicLoad):
-            batch.placed.append(Placed(position=at, message=message))
             batch.counts["accepted"] += 1
             if isinstance(message, TopicLoad):
                 self._reject_rows(batch, event, message)
+                message = replace(message, refused=())
+            batch.placed.append(Placed(position=at, message=message))
         else:
             self._take_report(batch, event, message)
 
@@ -187,7 +189,7 @@ class BrokerScorer:
             track.loads.append((message, event))
             batch.loads[broker] = track
         elif isinstance(message, Acks):
-            batch.placed.append(Placed(position=at, message=message))
+            batch.placed.append(Placed(position=at, message=replace(message, refused=())))
             self._reject_rows(batch, event, message)
 
     def _reject_rows(

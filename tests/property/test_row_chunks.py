@@ -82,13 +82,6 @@ def test_few_rows_are_one_chunk() -> None:
     assert len(write_changes(chunks, columns(80), np.array([3])).blobs) == 1
 
 
-def test_state_from_before_there_were_slices_is_one_chunk() -> None:
-    (blob,) = write_whole("rows", columns(80), slices=SLICES).blobs.values()
-    found, chunks = read("rows", {"rows": blob})
-    assert_equal(found, columns(80))
-    assert chunks.written == (0,)
-
-
 def test_chunk_that_was_cut_is_refused() -> None:
     chunks = write_whole("rows", columns(80), slices=SLICES)
     cut = {name: blob[:-9] for name, blob in chunks.blobs.items()}

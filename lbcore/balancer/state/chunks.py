@@ -103,16 +103,13 @@ def write_changes(chunks: RowChunks, columns: Columns, rows: Rows) -> RowChunks:
 def read(prefix: str, state: Mapping[str, bytes]) -> tuple[Columns, RowChunks]:
     """Return the columns of a packed state, and the chunks to continue from.
 
-    Other chunks are ignored. A state that predates slices has all rows in one chunk, named by the
-    prefix. Raises MalformedBlobError. O(rows).
+    Other chunks are ignored. Raises MalformedBlobError. O(rows).
     """
     starts = (f"{prefix}{_SLICE}", f"{prefix}{_CHANGES}")
     blobs = {name: blob for name, blob in state.items() if name.startswith(starts)}
-    if not blobs:
-        blobs = {f"{prefix}{_SLICE}0": state[prefix]}
     names = sorted(blobs, key=_number)
     slices = [packing.unpack(blobs[name]) for name in names if _SLICE in name]
-    written = tuple(int(plain.get("round", 0)) for plain, _ in slices)
+    written = tuple(plain["round"] for plain, _ in slices)
     columns = {
         name: np.concatenate([arrays[name] for _, arrays in slices]) for name in slices[0][1]
     }
@@ -136,7 +133,7 @@ def _slice(columns: Columns, number: int, slices: int, turn: int) -> bytes:
     length = _length(columns)
     first, end = length * number // slices, length * (number + 1) // slices
     cut = {name: column[first:end] for name, column in columns.items()}
-    return packing.pack({"round": turn} if turn else {}, cut)
+    return packing.pack({"round": turn}, cut)
 
 
 def _length(columns: Columns) -> int:
@@ -194,10 +191,7 @@ def pack_book(
 
 
 def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
-    """The inverse of `pack_brokers`, also for older states. Raises MalformedBlobError."""
-    if _BROKERS not in chunks:
-        entries = packing.unpack(chunks[_BOOK])[0]["brokers"]
-        return {name: broker_from_plain(plain) for name, plain in entries.items()}
+    """The inverse of `pack_brokers`. Raises MalformedBlobError."""
     fixed, _ = packing.unpack(chunks[_BROKERS])
     _, arrays = packing.unpack(chunks[_LOADS])
     loads = zip(*(arrays[field].tolist() for field in _LOAD_FIELDS), strict=True)
@@ -233,11 +227,10 @@ def pack_plan(plan: PlanState, memo: Memo) -> Mapping[str, bytes]:
 
 def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:
     """The inverse of `pack_plan`; other chunks are ignored. Raises MalformedBlobError."""
-    row, arrays = packing.unpack(chunks[_PLAN])
-    parts = [arrays] if "unloaded" in arrays else []  # as one chunk held both
-    parts += [packing.unpack(chunks[name])[1] for name in chunks if name.startswith(_MINUTE)]
-    moved = dict(row.get("unloaded_ms", {}))
-    for part in parts:
+    row, _ = packing.unpack(chunks[_PLAN])
+    moved: dict[str, int] = {}
+    for name in (name for name in chunks if name.startswith(_MINUTE)):
+        _, part = packing.unpack(chunks[name])
         times = part["unloaded_ms"].tolist()
         names = packing.split_names(part["unloaded"], len(times))
         moved |= dict(zip(names, times, strict=True))
