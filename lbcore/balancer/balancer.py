@@ -11,17 +11,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lbcore import packing
-from lbcore.balancer.faults import check_transitions, tell_faults
 from lbcore.balancer.intake.intake import count_updates
-from lbcore.balancer.phases import Batch, run_phases
+from lbcore.balancer.phases import Batch, check_transitions, run_phases, tell_faults
 from lbcore.balancer.report import bare_report, make_report, write_brokers
-from lbcore.balancer.state.balancer_state import (
-    BalancerState,
-    Times,
-    effects_from_plain,
-    effects_to_plain,
-)
-from lbcore.balancer.state.chunks import (
+from lbcore.balancer.state.book import (
     pack_book,
     pack_brokers,
     pack_plan,
@@ -29,14 +22,21 @@ from lbcore.balancer.state.chunks import (
     unpack_book,
     unpack_brokers,
     unpack_plan,
+    waiting_from_plain,
+    waiting_to_plain,
 )
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.work import (
+    BalancerState,
+    Times,
+    Work,
+    effects_from_plain,
+    effects_to_plain,
+)
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import Guard, summarize_faults

@@ -10,49 +10,124 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from lbcore.balancer.commands.bundles import drive_unloads
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
-from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.move_effects import observe_moves
-from lbcore.balancer.faults import (
-    check_transitions,
-    put_answer_aside,
-    put_command_aside,
-    put_message_aside,
-)
-from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
+from lbcore.balancer.decisions.moves import observe_moves
+from lbcore.balancer.intake.brokers import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     count_not_kept,
     follow_starts,
     put_bundles_aside,
     put_load_aside,
     put_refused_aside,
+    reject,
     starts_of,
     take_bundles,
     take_loads,
+    take_topics,
     write_refused,
 )
-from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.report import write_brokers, write_history, write_memory, write_settings
-from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.book import FAILED, Outcome
+from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.balancer.tasks.creations import (
     drive_creations,
     drop_unrecorded,
     keep_pace,
     reserve_bundles,
 )
-from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired
+from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired, forget_what_is_over
 from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
-from lbcore.balancer.tasks.forgetting import forget_what_is_over
-from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
-from lbcore.balancer.transitions.reconcile import reconcile
-from lbcore.balancer.transitions.repairs import repair_ownership
-from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
-from lbcore.fault_isolation import Fault
+from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands, write_outcome
+from lbcore.balancer.transitions import (
+    BrokerAnswer,
+    answers_of,
+    reconcile,
+    repair_ownership,
+    take_answers,
+    take_audit,
+)
+from lbcore.fault_isolation import ALARM, Fault
+from lbcore.ownership.changes import Change
+from lbcore.ownership.invariants import violations_of_changes
 from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
+
+_SHOWN = 3
+
+
+class BrokenInvariantError(AssertionError):
+    """The balancer was about to write records that must never be."""
+
+
+def check_transitions(work: Work) -> None:
+    """Raise BrokenInvariantError when the batch's transitions break what must always hold."""
+    changes = [Change(before=before, after=after) for before, after in work.transitions]
+    ledger = work.ledger
+    found = violations_of_changes(
+        changes, lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace))
+    )
+    if found:
+        sentences = "; ".join(violation.sentence for violation in found[:_SHOWN])
+        message = (
+            f"{len(found)} violations of ownership in one batch, nothing of it was written: "
+            f"{sentences}; this is a bug: keep the state folder and report it"
+        )
+        raise BrokenInvariantError(message)
+
+
+ROWS_EVERY_MS = 60_000
+"""A fault that comes with each batch is written down once in this time; the metric counts all."""
+
+KIND, REASON = "fault", "InternalError"
+"""Of the row in `decisions`."""
+
+_ROWS_MAX = 20
+_WRITTEN = ("number", "phase", "type", "place", "item", "count")
+
+
+def put_command_aside(work: Work, item: Placed, fault: Fault) -> str:
+    """The command has failed."""
+    command = item.message
+    if not isinstance(command, Command):
+        return put_message_aside(work, item, fault)
+    write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
+    return f"{command.kind} {command.command_id}"
+
+
+def put_answer_aside(work: Work, item: BrokerAnswer, fault: Fault) -> str:
+    """The answer is among the refused; its neighbours in the message are not."""
+    reject(work, item.position, repr(item.ack), fault)
+    return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
+
+
+def put_message_aside(work: Work, item: Placed, fault: Fault) -> str:
+    """The message is among the refused."""
+    reject(work, item.position, repr(item.message), fault)
+    at = item.position
+    return f"{at.topic}-{at.partition}@{at.offset}"
+
+
+def tell_faults(work: Work, faults: Sequence[Mapping[str, Any]]) -> None:
+    """Count what was put aside, raise the alarm, and write each cause down now and then.
+
+    faults: as `fault_isolation.summarize_faults` says them.
+    """
+    if not faults:
+        return
+    work.alarms.add(ALARM)
+    work.faults += faults
+    for fault in faults:
+        work.counts[f"fault:{fault['phase']}"] += fault["count"]
+    if work.now_ms - work.times.fault_ms < ROWS_EVERY_MS and work.times.fault_ms:
+        return
+    work.note(fault_ms=work.now_ms)
+    causes = {fault["number"]: fault for fault in reversed(faults)}
+    for number in sorted(causes)[:_ROWS_MAX]:
+        inputs = {name: causes[number][name] for name in _WRITTEN}
+        work.write_decision(work.next_decision(), KIND, REASON, inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lbcore.balancer.state.chunks import RowChunks, read, write_changes, write_whole
+from lbcore.balancer.state.book import RowChunks, read, write_changes, write_whole
 from lbcore.packing import MalformedBlobError
 
 Columns = Mapping[str, NDArray[Any]]

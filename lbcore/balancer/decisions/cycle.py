@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.decisions.approvals import propose
-from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
-from lbcore.balancer.decisions.carrying_out import (
+from lbcore.balancer.decisions.candidate_rows import HELD, OVER, skip_inputs, write_candidates
+from lbcore.balancer.decisions.moves import (
     carry_out,
     reason_not_to_balance,
     reason_to_stand_still,
 )
-from lbcore.balancer.decisions.held_words import HELD, OVER
 from lbcore.balancer.decisions.placing import (
+    is_due,
     make_snapshot,
     place,
     planning_config,
     usable_brokers,
     write_places,
 )
-from lbcore.balancer.decisions.turns import is_due
-from lbcore.balancer.intake.eligible_brokers import is_external
+from lbcore.balancer.intake.brokers import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest

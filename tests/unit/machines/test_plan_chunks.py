@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lbcore.balancer.state.chunks import Memo, pack_plan, unpack_plan
+from lbcore.balancer.state.book import Memo, pack_plan, unpack_plan
 from lbcore.plan.decision import PlanState
 
 MINUTE_MS = 60_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore.balancer.decisions.placing import partitions_of
-from lbcore.balancer.intake.topics import take_topics
+from lbcore.balancer.intake.intake import take_topics
 from lbcore.balancer.state.topic_book import (
     NO_PARTITION,
     BundleTopics,

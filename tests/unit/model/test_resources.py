@@ -39,7 +39,7 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.agent.readings import check_load
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.state.chunks import pack_brokers, unpack_brokers
+from lbcore.balancer.state.book import pack_brokers, unpack_brokers
 from lbcore.model.resources import COUNT, LEAST_COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
