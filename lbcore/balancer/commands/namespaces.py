@@ -198,7 +198,7 @@ def _delete_namespace(work: Work, command: Command, arguments: DeleteNamespace) 
 
 
 def _unload_namespace(work: Work, command: Command, arguments: UnloadNamespace) -> Outcome:
-    """All of it, or the first slice: `unloads` does the rest, from the next batch on."""
+    """All of it, or the first slice: `bundles` does the rest, from the next batch on."""
     problem = reason_not_to_change(work, arguments.namespace)
     problem = problem or reason_not_to_take(work, arguments.destination)
     return refuse(problem) if problem else begin_unload(work, command)

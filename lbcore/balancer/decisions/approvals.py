@@ -117,7 +117,7 @@ class _Load:
         """Count a move, unless it must help and does not; True for what is no move.
 
         It helps when the more loaded of the two brokers is less loaded then, as
-        `move_effects` judges it afterwards.
+        `moves` judges it afterwards.
         """
         row = self.rows.get(step.bundle)
         source, destination = (self.brokers.get(name) for name in (step.source, step.destination))

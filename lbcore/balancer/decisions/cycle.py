@@ -1,7 +1,7 @@
 """Decision cycle: owners for free bundles, and, when it is due, the plan and its execution.
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
-get everything. A plan is made every decision interval, unless a rule forbids it (`carrying_out`).
+get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
 Drains go on between the cycles too. Last deciding phase of `balancer`.
 A broker that has all hits and gives nothing is written down at once, again once a minute, and when
 it is over; of a large cluster the hottest first. `plan.held` finds the rules that hold it.

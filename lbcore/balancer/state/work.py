@@ -81,7 +81,7 @@ def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
 class Times:
     """Times of the balancer's actions.
 
-    clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch by
+    clock_ms: the waiting clock, see `brokers`. decided_ms: time of the last batch by
     `clock`. stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left
     nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun
     at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
@@ -158,7 +158,7 @@ class Work:
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
-    is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
+    is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
     guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
     """
