@@ -55,9 +55,6 @@ class Instances:
 _FEW = 16
 """Names that are fewer than the known ones by this factor are looked for one by one."""
 
-_SLASHES = 2
-"""In the name of a bundle of tenant/namespace."""
-
 
 def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
     """Before which of the known names each new one stands; both in order, none in both.
