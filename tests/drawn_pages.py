@@ -137,10 +137,11 @@ def draw_metrics() -> str:
     for title, metrics in METRIC_PAGES.items():
         rows = [_draw_metric(metric) for metric in metrics]
         blocks += [f"## {title}", "\n".join(rows)]
-    closed = ["| metric | label | values |", "|---|---|---|"]
+    sets: dict[str, list[str]] = {}
     for metric in ALL_METRICS.values():
         for label, values in (metric.values or {}).items():
-            closed.append(f"| `{metric.name}` | {label} | {', '.join(values)} |")
+            sets.setdefault(f"{label}: {', '.join(values)}", []).append(f"`{metric.name}`")
+    closed = [f"- {', '.join(names)}, {values}" for values, names in sets.items()]
     return "\n\n".join([*blocks, "## Labels with a closed set", "\n".join(closed)]) + "\n"
 
 
@@ -151,7 +152,7 @@ def _draw_metric(metric: DeclaredMetric) -> str:
 
 def draw_tables() -> str:
     """The page of the tables."""
-    contents = "\n".join(f"- [{table.name}](#{table.name}): {table.doc}" for table in TABLES)
+    contents = ", ".join(f"[{table.name}](#{table.name})" for table in TABLES)
     archives = map(_draw_archive, ARCHIVES.values())
     return "\n\n".join([_TABLES_HEAD, contents, *map(_draw_table, TABLES), *archives]) + "\n"
 
@@ -181,13 +182,13 @@ def _draw_query(query: Query) -> str:
 
 
 def _draw_view(view: SqlView) -> str:
-    columns = ["| column, type | meaning |", "|---|---|", *map(_draw_column, view.columns)]
+    columns = map(_draw_column, view.columns)
     reads = ", ".join(f"`{name}`" for name in view.reads)
     return "\n\n".join([f"### {view.name}\n\n{view.doc} Reads {reads}.", "\n".join(columns)])
 
 
 def _draw_table(table: Table) -> str:
-    columns = ["| column, type | meaning |", "|---|---|", *map(_draw_column, table.columns)]
+    columns = map(_draw_column, table.columns)
     blocks = [f"## {table.name}\n\n{table.doc}", "\n".join(columns)]
     if table.constraints:
         rules = [f"- `{name}`: `{condition}`" for name, condition in table.constraints]
@@ -197,7 +198,7 @@ def _draw_table(table: Table) -> str:
 
 def _draw_column(column: Column) -> str:
     type_ = column.type + (", may be null" if column.is_nullable else "")
-    return f"| `{column.name}` {type_} | {column.doc} |"
+    return f"- `{column.name}` {type_}: {column.doc}"
 
 
 def draw_strategies() -> str:
@@ -217,7 +218,7 @@ def _with_table(page: str, head: str, rows: Sequence[str]) -> str:
     """The page, with these rows in place of the table whose first line begins so."""
     before, _, after = page.partition(head)
     lines = after.splitlines(keepends=True)[2:]
-    end = next(at for at, line in enumerate(lines) if not line.startswith("|"))
+    end = next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))
     return before + "\n".join(rows) + "\n" + "".join(lines[end:])
 
 

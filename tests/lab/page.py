@@ -39,8 +39,7 @@ one before, lie evenly on three brokers (**even**). The topics of broker 2 carry
 (**killed**), comes back, and the heat goes from broker 2's topics to broker 1's (**changed**).
 
 All contenders decide once a minute, keep a moved bundle for a minute, may move half of a
-difference, and split nothing. Usages are means of the past minute, rates are ten seconds old.
-Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`, with the same thresholds of avg.
+difference, and split nothing. Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`.
 
 Max/mean is the load *offered* to the busiest live broker over the mean, sampled once a second. A
 move is a bundle with traffic seen at another broker; a killed broker's bundles don't count. Around
