@@ -45,8 +45,9 @@ from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
+OLDEST_SCHEMA = 5
 STATE_SCHEMA = 5
-"""Rises with the layout. A state of another schema is refused; it is rebuilt from the tables."""
+"""Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 
 class ClusterBalancer:
@@ -126,7 +127,7 @@ class ClusterBalancer:
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
         plain = _plain("clock", chunks)
         schema = plain.pop("schema")
-        if schema != STATE_SCHEMA:
+        if not OLDEST_SCHEMA <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         namespaces, commands, settings = unpack_book(chunks)
         waiting = map(waiting_from_plain, _plain("waiting", chunks)["commands"])

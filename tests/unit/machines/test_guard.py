@@ -1,6 +1,6 @@
 """A guarded step leaves out what raises, and nothing of what that had changed is left."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -43,7 +43,7 @@ class Adder:
     def pack(self, state: int) -> dict[str, bytes]:
         return {"sum": str(state).encode()}
 
-    def unpack(self, chunks: dict[str, bytes]) -> int:
+    def unpack(self, chunks: Mapping[str, bytes]) -> int:
         return int(chunks["sum"])
 
 

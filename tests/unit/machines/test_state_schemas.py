@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lbcore import packing
-from lbcore.balancer.balancer import STATE_SCHEMA, ClusterBalancer
+from lbcore.balancer.balancer import OLDEST_SCHEMA, STATE_SCHEMA, ClusterBalancer
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.tree import Config
@@ -66,13 +66,23 @@ def test_scorers_are_read_and_go_on() -> None:
     assert sorted(found) == known["brokers"]
 
 
-@pytest.mark.parametrize("schema", [1, STATE_SCHEMA - 1, STATE_SCHEMA + 1])
+@pytest.mark.parametrize("schema", [1, OLDEST_SCHEMA - 1, STATE_SCHEMA + 1])
 def test_state_of_another_schema_is_refused_with_the_command_that_helps(schema: int) -> None:
     known = chunks_of(packed()["balancer"])
     plain, arrays = packing.unpack(known["clock"])
     known["clock"] = packing.pack({**plain, "schema": schema}, arrays)
     with pytest.raises(UnknownStateSchemaError, match="ballast state rebuild"):
         balancer().unpack(known)
+
+
+def test_state_of_today_is_read_by_a_version_with_the_next_schema(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = packed()
+    monkeypatch.setattr("lbcore.balancer.balancer.STATE_SCHEMA", STATE_SCHEMA + 1)
+    machine = balancer()
+    state = machine.unpack(chunks_of(known["balancer"]))
+    assert len(machine.unpack(machine.pack(state)).ledger) == len(known["records"])
 
 
 @pytest.mark.parametrize("chunk", sorted(packed()["balancer"]))
