@@ -461,12 +461,12 @@ def test_full_cluster_names_the_brokers_that_bring_it_to_the_target(
 ) -> None:
     names = [f"b{at}" for at in range(len(usages))]
     brokers = broker_table(names, capacity=np.array(sizes))
-    assert missing_brokers(brokers, np.array(usages))[0] == missing
+    assert missing_brokers(brokers, np.array(usages), np.arange(len(usages)))[0] == missing
 
 
 def test_full_cluster_counts_what_is_asked_and_not_brokers_that_drain() -> None:
     brokers = broker_table(["b1", "b2", "b3"], demand=np.array([3.0, np.nan, np.nan]))
     usage = np.array([1.0, 1.0, 0.0])
-    assert missing_brokers(brokers, usage) == (3, pytest.approx(400 / 3))
+    assert missing_brokers(brokers, usage, np.arange(len(usage))) == (3, pytest.approx(400 / 3))
     drained = replace(brokers, is_draining=np.array([True, False, False]), demand=None)
-    assert missing_brokers(drained, usage) == (0, 50.0)
+    assert missing_brokers(drained, usage, np.arange(len(usage))) == (0, 50.0)
