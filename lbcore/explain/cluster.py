@@ -14,7 +14,7 @@ from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, 
 from lbcore.explain.job_state import gaps
 from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
 from lbcore.model.times import duration, instant
-from lbcore.signals.shown_load import imbalance_of
+from lbcore.signals.shown_load import group_loads, groups_line, imbalance_of
 
 _SHOWN = 10
 
@@ -23,12 +23,13 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
     """The cluster at `rows.at_ms`. O(rows)."""
     cycle = newest_cycle(rows)
     states = Counter(row["state"] for row in rows.records)
+    groups = groups_line(group_loads(rows.loads()))
     return Explanation(
         kind="cluster",
         subject=rows.cluster,
         at_ms=rows.at_ms,
         headline=_headline(rows, cycle),
-        why=tuple(_cycle_words(cycle)),
+        why=tuple(_cycle_words(cycle)) + ((f"broker groups: {groups}",) if groups else ()),
         candidates=tuple(_candidate_words(rows)),
         blocks=tuple(_blocks(rows)),
         changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle)),
@@ -63,15 +64,16 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
 
 def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
     loads = rows.loads()
-    load = {name: one.usage for name, one in loads.items()}
-    words = f"{rows.cluster}: "
+    words, groups = f"{rows.cluster}: ", group_loads(loads)
     uneven = imbalance_of(loads)
-    if load and uneven is not None:
-        mean = sum(load.values()) / len(load)
-        hot = max(sorted(load), key=lambda name: load[name])
+    if uneven is not None:
+        grouped = [name for group in groups for name in group.brokers]
+        hot = max(sorted(grouped), key=lambda name: loads[name].usage)
+        (mean,) = (group.mean for group in groups if hot in group.brokers)
+        worst, of = (", worst group", " of its group") if len(groups) > 1 else ("", "")
         words += (
-            f"imbalance {uneven:.2f} (message rates, max/mean); {hot} has the highest usage, "
-            f"{percent(load[hot])}, the mean is {percent(mean)}; "
+            f"imbalance {uneven:.2f} (message rates, max/mean{worst}); {hot} has the highest"
+            f" usage, {percent(loads[hot].usage)}, the mean{of} is {percent(mean)}; "
         )
     if not cycle:
         return f"{words}no decision cycle is known."

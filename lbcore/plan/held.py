@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.plan.decision import Decision, Kind, Plan, Scope, Skip
+from lbcore.plan.groups import group_means
 from lbcore.plan.lifts import (
     FILTERS,
     HOLDS,
@@ -69,10 +70,10 @@ class HoldingRule:
 class HeldBroker:
     """A hot broker that gives nothing. verdict: the strategy's word; usage, mean: 1.0 = 100 %.
 
-    causes: each of which alone, lifted, lets it give; or, where is_joint, all of which together.
-    None: its bundles can't move whatever is set. bundles: that it has. free: of these, held by no
-    rule. blocked: names of rules, joined by " and " → the bundles that exactly these hold; with
-    `free` they add up to `bundles`.
+    mean: of its group. causes: each of which alone, lifted, lets it give; or, where is_joint, all
+    of which together. None: its bundles can't move whatever is set. bundles: that it has. free: of
+    these, held by no rule. blocked: names of rules, joined by " and " → the bundles that exactly
+    these hold; with `free` they add up to `bundles`.
     """
 
     broker: str
@@ -90,13 +91,14 @@ class HeldBroker:
 class HeldQuestion:
     """The arguments of the plan that is asked about.
 
-    refused: of `refusals`, what its limits said; None = not known.
+    refused: of `refusals`, what its limits said; None = not known. groups: of the state after it.
     """
 
     inputs: Inputs
     now_ms: int
     scope: Scope
     refused: frozenset[str] | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     def plan(self, inputs: Inputs) -> frozenset[str]:
         """The brokers that give something in this cycle under other inputs."""
@@ -171,10 +173,10 @@ def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[Held
     """
     brokers = asked.inputs.snapshot.brokers
     usage = weighted_usage(brokers.percent, asked.inputs.config.signals)
-    mean = float(np.cumsum(usage)[-1]) / len(usage)
+    mean = group_means(brokers.names, asked.groups, usage)
     index = {name: at for at, name in enumerate(brokers.names)}
     hot = sorted((-float(usage[index[name]]), name) for name in verdicts)
-    chosen = [name for negative, name in hot if -negative >= mean][:BROKERS_MAX]
+    chosen = [name for low, name in hot if -low >= mean.get(name, 0.0)][:BROKERS_MAX]
     search, found = _Search(asked), list[HeldBroker]()
     plans_max = _PLANNED_MAX // max(1, len(asked.inputs.snapshot.bundles.names))
     for name in chosen:
@@ -188,7 +190,7 @@ def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[Held
                 broker=name,
                 verdict=verdicts[name],
                 usage=float(usage[index[name]]),
-                mean=mean,
+                mean=mean.get(name, 0.0),
                 bundles=sum(blocked.values()),
                 causes=causes,
                 is_joint=is_joint,

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.decisions.carrying_out import (
@@ -25,6 +23,7 @@ from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,
     planning_config,
+    tell_stranded,
     usable_brokers,
     write_places,
 )
@@ -41,13 +40,14 @@ from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
-from lbcore.plan.filter.index import candidate_index
-from lbcore.plan.groups import broker_groups
+from lbcore.plan.groups import members_by_group
 from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
 from lbcore.plan.lifts import Inputs
+from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
+from lbcore.plan.phases.eligible import STRANDED
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
-from lbcore.plan.readings import PERCENT, ROOM_POINTS, TARGET_POINTS, missing_brokers
+from lbcore.plan.readings import TARGET_POINTS, missing_brokers
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
 from lbcore.plan.shed.own import FAULTS
 from lbcore.plan.snapshot import (
@@ -122,17 +122,14 @@ def watch_full(work: Work, snapshot: Snapshot) -> None:
 
 def _fullest(work: Work, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
     """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
-    names, group = snapshot.brokers.names, np.zeros(len(usage), dtype=np.int64)
-    if snapshot.policies.isolation and (usage * PERCENT >= ROOM_POINTS).any():
-        index = candidate_index(snapshot, usage, work.config.filters)
-        group = broker_groups(index.row, index.policy_admits)
+    names = snapshot.brokers.names
     found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
-    for number in range(int(group.max(initial=-1)) + 1):
-        others = snapshot.brokers.is_draining | (group != number)
-        missing, mean = missing_brokers(replace(snapshot.brokers, is_draining=others), usage)
+    for group, members in members_by_group(names, work.plan.groups).items():
+        missing, mean = missing_brokers(snapshot.brokers, usage, members)
         if missing > found["missing"]:
-            of = [names[at] for at in np.flatnonzero(~others).tolist()]
+            of = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
             found = {"mean": mean, "missing": missing, "brokers": len(of), "of": of[:_NAMED]}
+            found |= {"group": group} if group else {}
     return {**found, "target": TARGET_POINTS}
 
 
@@ -150,6 +147,7 @@ def _held(work: Work, planned: Planned, verdicts: Mapping[str, str]) -> tuple[He
         now_ms=work.now_ms,
         scope=planned.scope,
         refused=refusals(planned.result),
+        groups=work.plan.groups,
     )
     return held_brokers(asked, verdicts)
 
@@ -300,6 +298,8 @@ def _plan(work: Work, scope: Scope) -> None:
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
     watch_full(work, snapshot)
+    if scope is not _ONLY_WISHES and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:
+        tell_stranded(work, snapshot)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if result.skipped.get(SHED) in FAULTS:
         work.alarms.add(ALARM)
