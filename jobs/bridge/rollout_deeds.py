@@ -25,7 +25,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import RECORD, read_status_rows
-from lbcore.balancer.state.outcome import FAILED, REFUSED
+from lbcore.balancer.state.book import FAILED, REFUSED
 from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
 from lbcore.bridge.felt import FeltSums, load_ms, parse_felt, publish_ms, worst_ms
 from lbcore.bridge.rollout import (

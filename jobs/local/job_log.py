@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.noticed import Silence, moved_words, silence_of, silence_words
 
 

@@ -20,7 +20,7 @@ from jobs.operating.outlook import Outlook
 from jobs.operating.stack_words import Whereabouts, whereabouts
 from jobs.operating.status_rows import read_rehearsal_rows
 from jobs.operating.text_format import format_instant
-from lbcore.balancer.state.outcome import DONE
+from lbcore.balancer.state.book import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee

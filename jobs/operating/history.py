@@ -11,7 +11,7 @@ import pyarrow as pa
 from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.sql.engine import SqlEngine
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.noticed import moved_words, silence_words
 from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import LOAD_HISTORY

@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import wall_ms
+from lbcore.balancer.decisions.candidate_rows import HELD
 from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.held_words import HELD
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.explain.job_state import JobSurroundings

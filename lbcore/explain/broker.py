@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.held_words import (
+from lbcore.balancer.decisions.candidate_rows import (
     HELD,
     OVER,
     breakdown_words,

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.carrying_out import OBSERVE_ONLY
-from lbcore.balancer.decisions.held_words import HELD, OVER, held_words
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.decisions.candidate_rows import HELD, OVER, held_words
+from lbcore.balancer.decisions.moves import OBSERVE_ONLY
+from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.noticed import silence_words
 from lbcore.explain.reasons import REPAIRS, skip_words

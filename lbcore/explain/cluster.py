@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.balancer.decisions.held_words import HELD, held_status
+from lbcore.balancer.decisions.candidate_rows import HELD, held_status
 from lbcore.explain.broker import is_refused, newest_cycle
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.balancer.decisions.candidate_rows import OVER
 from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.held_words import OVER
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
-from lbcore.balancer.faults import KIND as FAULT
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.phases import KIND as FAULT
 from lbcore.balancer.state.rules import ISOLATION
 from lbcore.explain.explanation import Row
 from lbcore.model.times import duration, instant

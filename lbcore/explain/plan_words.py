@@ -6,8 +6,7 @@ Part of the status.
 import json
 from collections.abc import Iterable, Iterator
 
-from lbcore.balancer.state.proposals import PlanProposal, Station
-from lbcore.balancer.state.rules import PROPOSAL
+from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, Station
 from lbcore.explain.explanation import Row
 from lbcore.model.times import instant
 

@@ -17,8 +17,8 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
+from lbcore.balancer.decisions.candidate_rows import HELD, HeldStatus, held_status
 from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
 from lbcore.explain.certificates import certificates_ending

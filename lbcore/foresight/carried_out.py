@@ -13,7 +13,7 @@ import numpy as np
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
 from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import Work
-from lbcore.balancer.transitions.replies import BrokerAnswer, take_answers
+from lbcore.balancer.transitions import BrokerAnswer, take_answers
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load

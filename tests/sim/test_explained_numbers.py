@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from lbcore.balancer.decisions.held_words import held_words
+from lbcore.balancer.decisions.candidate_rows import held_words
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.signals.usage import weighted_usage

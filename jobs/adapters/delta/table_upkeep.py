@@ -28,7 +28,7 @@ from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, sca
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.state.outcome import ACCEPTED
+from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.config.pipeline import KEPT as KEEP
 from lbcore.model.archives import ARCHIVES

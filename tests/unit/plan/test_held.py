@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from lbcore.balancer.decisions.held_words import held_words
+from lbcore.balancer.decisions.candidate_rows import held_words
 from lbcore.balancer.state.effects import to_json
 from lbcore.plan import held
 from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, refusals, stuck
