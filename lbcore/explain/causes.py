@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER, count_words
 from lbcore.balancer.decisions.carrying_out import OBSERVE_ONLY
-from lbcore.balancer.decisions.held_words import HELD, OVER, held_words
 from lbcore.balancer.intake.broker_liveness import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.noticed import silence_words
@@ -51,9 +51,9 @@ def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
 def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
     """A decision: what, on which numbers, what was expected and what came of it."""
     inputs = json.loads(decision["inputs"])
-    if decision["kind"] == HELD:
+    if decision["kind"] == BLOCKED:
         yield f"decision {decision['decision_id']}: {_what(decision)}"
-        yield from held_words(decision) if decision["reason"] != OVER else ("it is over",)
+        yield count_words(decision) if decision["reason"] != OVER else "it is over"
         return
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.balancer.decisions.blocked_messages import OVER
 from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.held_words import OVER
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
 from lbcore.balancer.faults import KIND as FAULT

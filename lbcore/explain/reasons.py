@@ -87,7 +87,7 @@ VERDICTS: Mapping[str, str] = {
     "no_other_broker": "no other broker may take it",
     "in_flight": "was changing hands",
     "system_namespace": "belongs to its broker (system namespace)",
-    "held": "balancing is paused for its namespace",
+    "paused": "balancing is paused for its namespace",
     "hit_count": "over a limit, but not for enough reports in a row yet",
     "unowned": "has no owner",
     "single_topic": "cannot be split because it has one topic at most",

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.commands.commands import take_command
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.held_words import HELD, held_status
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
 from lbcore.balancer.decisions.turns import turn_of
 from lbcore.balancer.intake.eligible_brokers import is_draining
@@ -95,10 +95,10 @@ class Foresight:
     finds near. It has the number against each threshold, hits, and how many more are needed (None:
     the number is below it).
 
-    idle: brokers without known load, taken for idle. held: why hot brokers would shed nothing, once
-    they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers that
-    end above the threshold of overload and did not begin there. unseen_moves: recent moves that
-    `before` does not show yet and the cycles count. unknown: what cannot be known here.
+    idle: brokers without known load, taken for idle. blocked: why hot brokers would shed nothing,
+    once they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers
+    that end above the threshold of overload and did not begin there. unseen_moves: recent moves
+    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
     """
 
     strategy: str
@@ -111,7 +111,7 @@ class Foresight:
     skips: tuple[Mapping[str, Any], ...]
     waiting: tuple[Mapping[str, Any], ...]
     idle: tuple[str, ...]
-    held: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
     broken_pins: tuple[str, ...] = ()
     hot: tuple[str, ...] = ()
     unseen_moves: int = 0
@@ -182,7 +182,7 @@ def _run(
     decisions: list[Mapping[str, Any]] = []
     skips: list[Mapping[str, Any]] = []
     waiting: tuple[Mapping[str, Any], ...] = ()
-    held: dict[str, str] = {}
+    blocked: dict[str, str] = {}
     for number in range(CYCLES):
         after_ms = first_ms - now_ms + number * step_ms
         rows, state = _cycle(state, config, now_ms, after_ms, step_ms)
@@ -193,9 +193,9 @@ def _run(
             "latest_ms": first_ms - now_ms + number * longest_ms,
         }
         made = rows.get(DECISIONS.name, [])
-        held = {one.broker: one.words for one in held_status(made, now_ms)} | held
+        blocked = {one.broker: one.words for one in blocked_status(made, now_ms)} | blocked
         for row in made:
-            if row["kind"] == HELD:
+            if row["kind"] == BLOCKED:
                 continue
             chosen = skips if row["kind"] == "skip" else decisions
             chosen.append({**times, **_decision(row)})
@@ -214,7 +214,7 @@ def _run(
         skips=tuple(skips),
         waiting=waiting,
         idle=(),
-        held=tuple(held[broker] for broker in sorted(held)),
+        blocked=tuple(blocked[broker] for broker in sorted(blocked)),
     )
 
 

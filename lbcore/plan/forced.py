@@ -7,7 +7,7 @@ a destination for the drained bundles. Part of the plan's shed phase, before any
 import numpy as np
 
 from lbcore.plan.draft import NOBODY, Draft, Moves
-from lbcore.plan.phases.eligible import held, pins
+from lbcore.plan.phases.eligible import paused, pins
 from lbcore.plan.snapshot import Ints
 
 
@@ -15,7 +15,7 @@ def forced_moves(draft: Draft) -> Moves:
     """Pins first, then drains, in the order of the bundle table; -1 = placement says where."""
     bundles, brokers = draft.reported.bundles, draft.reported.brokers
     pin = pins(draft)[: len(bundles.names)]
-    at_rest = bundles.can_move & (bundles.owner >= 0) & ~held(bundles)
+    at_rest = bundles.can_move & (bundles.owner >= 0) & ~paused(bundles)
     is_strayed = at_rest & (pin >= 0) & (pin != bundles.owner)
     is_strayed &= ~np.append(brokers.is_draining, True)[pin]
     on_draining = at_rest & ~is_strayed & brokers.is_draining[bundles.owner]

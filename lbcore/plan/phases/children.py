@@ -115,7 +115,7 @@ def _with_rows(
         is_awaited=None,
         pin=None,
         is_non_persistent=None,
-        is_held=None,
+        is_paused=None,
         moved_ms=None,
         left=None,
     )
