@@ -20,10 +20,9 @@ from lbcore.config.tree import Config
 from lbcore.explain.broker import blocked_rows, explain_broker
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
-from lbcore.explain.explanation import ExplainRows, Explanation, TableGap
+from lbcore.explain.explanation import ExplainRows, Explanation, TableGap, unknown, with_unknown
 from lbcore.explain.mirrored import with_findings
 from lbcore.explain.noticed import RECENT_MS
-from lbcore.explain.reach import unknown, with_unknown
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,

@@ -9,10 +9,15 @@ from collections.abc import Iterable
 
 from lbcore.balancer.decisions.blocked_messages import blocked_status
 from lbcore.explain.broker import blocked_rows, constraint_words, is_refused, newest_cycle
-from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.job_state import gaps
-from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
+from lbcore.explain.reasons import (
+    decision_words,
+    gauge_words,
+    since_words,
+    skip_words,
+    verdict_words,
+)
 from lbcore.model.times import duration, instant
 from lbcore.signals.shown_load import imbalance_of
 

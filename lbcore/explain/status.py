@@ -21,7 +21,6 @@ from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, b
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
-from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import (
     NEVER_MS,
@@ -35,17 +34,25 @@ from lbcore.explain.job_state import (
     judge_job,
     misses_ticks,
 )
-from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status, troubles_found
+from lbcore.explain.mirrored import (
+    MirrorStatus,
+    certificates_ending,
+    mirror_alarms,
+    mirror_status,
+    troubles_found,
+)
 from lbcore.explain.noticed import (
+    ADVICE,
     Silence,
+    broker_versions,
     decided_alarms,
+    plan_alarms,
     policy_alarms,
     rejected_alarms,
+    several_versions,
     silence_of,
 )
-from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
-from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State

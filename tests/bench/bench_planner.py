@@ -35,9 +35,8 @@ from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.strategy import ShedCycle
-from lbcore.plan.shed.transfer import find_transfers
+from lbcore.plan.shed.transfer import TopLists, find_transfers, transfer_pipeline, transfer_view
 from lbcore.plan.shed.transfer_types import TransferState
-from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.averages import BundleAverages, observe_bundles
 from lbcore.signals.usage import weighted_usage

@@ -22,7 +22,7 @@ from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import transfer
 from lbcore.ownership.records import Cause, OwnershipRecord
-from lbcore.plan.phases.children import topic_shares
+from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.signals.arrays import with_rows
 from lbcore.signals.averages import BundleAverages, inherited_averages

@@ -13,9 +13,9 @@ from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
 from lbcore.plan.phases.eligible import paused
 from lbcore.plan.snapshot import Bools, Snapshot
+from lbcore.plan.split.boundaries import divide_too_big
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import REASONS, VERDICTS, SplitTrace
-from lbcore.plan.split.fair_share import divide_too_big
 from lbcore.plan.trace import Columns
 
 PHASE = "split"
