@@ -51,8 +51,7 @@ _TABLES_HEAD = """\
 
 Only the streaming job writes these Delta tables; any engine that reads Delta may read them.
 `ownership_events` is the truth: the other tables of ownership can be made from it. Instants are
-milliseconds since 1970, UTC. No column is null unless it says so. `python -m tests.drawn_pages`
-writes this page from `lbcore/model/tables.py`.
+milliseconds since 1970, UTC. No column is null unless it says so.
 
 | rows of | stay |
 |---|---|
@@ -64,32 +63,26 @@ writes this page from `lbcore/model/tables.py`.
 | all others | for ever |
 
 **History.** `pipeline.history` says what becomes of old rows: `archive` (default) lets a row go
-once its archive has it, `drop` lets it go, `keep` keeps all. `python -m jobs.archive_history
---tables DIR` (by hand, cron or spark-submit, with the job's `--conf` and `--set`) copies due rows
-into the archives beside the job; if it is killed, start it again. Without it nothing goes. With
-`drop`, questions about an older time find nothing. The newest event of each living bundle stays,
-and so do unfinished commands and the 2,000 newest of a cluster. Once rows go, `ownership_events` is
-not append-only for Delta: streaming from it with Spark needs `skipChangeCommits`.
+once its archive has it, `drop` lets it go, `keep` keeps all. [The archive's
+job](operate.md#history) copies due rows; without it nothing goes. The newest event of each living
+bundle stays, and so do unfinished commands and the 2,000 newest of a cluster. Once rows go,
+streaming from `ownership_events` with Spark needs `skipChangeCommits`.
 
-**Upkeep.** Between two batches, every 30 s, the job joins the small files
-of one table, writes a checkpoint, and removes what is past its time. A version can be read for half
-an hour. A replaced data file stays for a day, in `bundle_ownership` for an hour, and up to a sixth
-longer. Any other file in a table's folder is removed after as long. Followers that are away for
-longer load everything again.
+**Upkeep.** Every 30 s the job joins the small files of one table and removes what is past its time.
+A version can be read for half an hour. A replaced data file stays for a day, in `bundle_ownership`
+for an hour. Any other file in a table's folder is removed after as long.
 
 **Size.** 1,000 brokers with 100,000 bundles write 49 MB of decision log a day at rest, and 106 MB
 when every cycle waits for hits. A cycle with 1,000 moves, the most that
 `shedding.max_moves_per_cycle` allows, adds 0.12 MB (`python -m tests.bench decision_log`).
 
 **Settings in force.** The job decides by `settings_in_force`; verbs and the lookup service answer
-by it. Kafka's address, access rights and agents' settings are each process's own. What holds now:
+by it. What holds now:
 `SELECT setting, value, origin FROM settings_in_force WHERE cluster = 'local' AND at_ms = (SELECT
 MAX(at_ms) FROM settings_in_force WHERE cluster = 'local')`.
 
-**Durability.** The job syncs a batch's data files, commits and folders to the disk before brokers
-are told. For damaged files see [damaged tables](operate.md#damaged-tables). Copy
-`ownership_events/_batches` with the tables: it has the rows that the newest batches owe the other
-tables."""
+For damaged files see [damaged tables](operate.md#damaged-tables). Copy `ownership_events/_batches`
+with the tables: it has the rows that the newest batches owe the other tables."""
 
 _SQL_HEAD = """\
 # SQL
@@ -114,16 +107,15 @@ spark-sql --packages io.delta:delta-spark_4.2_2.13:4.4.0 \\
   -i views.sql
 ```
 
-A test compares both engines' answers. `python -m tests.drawn_pages` writes this page."""
+A test compares both engines' answers."""
 
 _METRICS_HEAD = """\
 # Metrics
 
-Each process serves these at `/metrics` for Prometheus. `python -m tests.drawn_pages` writes this
-page from `jobs/telemetry`; dashboards and alert rules in `dashboards/` query nothing else. Names
-and labels that begin with `pulsar_` or `brk_` are Pulsar 4.0.8's. In Pulsar each broker reports
-them of itself, here the job reports them of each broker. Where in Pulsar the leader counts, the
-label `broker` is `balancer`.
+Each process serves these at `/metrics` for Prometheus; dashboards and alert rules in `dashboards/`
+query nothing else. Names that begin with `pulsar_` or `brk_` are Pulsar 4.0.8's. In Pulsar each
+broker reports them of itself, here the job reports them of each broker; where in Pulsar the leader
+counts, the label `broker` is `balancer`.
 
 - **The job**: `balance_cluster --metrics-port 9400` (0 takes a free port, `--metrics-port-file`
   says which), at `telemetry.host`. Only the job that holds the tables serves them, and a started
@@ -134,35 +126,33 @@ label `broker` is `balancer`.
 - **The bridge**: `ballast bridge pulsar --metrics-port 9402`.
 
 Each has Prometheus's own `process_*` and `python_gc_*` beside these. A histogram has the series
-`_bucket`, `_sum` and `_count`. Brokers are labels; a forgotten broker takes its series with it.
-Bundles are labels only with `telemetry.bundle_metrics` (five series a bundle), topics and clients
-never. The job has 31 to 70 series a broker and 600 more: 30,000 to 70,000 at 1,000 brokers.
-
-`python -m tests.integration.eventful_run FOLDER` plays a run with faults under a real Prometheus,
-and draws every dashboard as a PNG file into FOLDER."""
+`_bucket`, `_sum` and `_count`. Brokers are labels; bundles only with `telemetry.bundle_metrics`
+(five series a bundle), topics and clients never. The job has 31 to 70 series a broker and 600 more:
+30,000 to 70,000 at 1,000 brokers."""
 
 
 def draw_metrics() -> str:
     """The page of the metrics."""
     blocks = [_METRICS_HEAD]
     for title, metrics in METRIC_PAGES.items():
-        rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-        rows += [_draw_metric(metric) for metric in metrics]
+        rows = [_draw_metric(metric) for metric in metrics]
         blocks += [f"## {title}", "\n".join(rows)]
-    closed = ["| metric | label | values |", "|---|---|---|"]
+    sets: dict[str, list[str]] = {}
     for metric in ALL_METRICS.values():
         for label, values in (metric.values or {}).items():
-            closed.append(f"| `{metric.name}` | {label} | {', '.join(values)} |")
+            sets.setdefault(f"{label}: {', '.join(values)}", []).append(f"`{metric.name}`")
+    closed = [f"- {', '.join(names)}, {values}" for values, names in sets.items()]
     return "\n\n".join([*blocks, "## Labels with a closed set", "\n".join(closed)]) + "\n"
 
 
 def _draw_metric(metric: DeclaredMetric) -> str:
-    return f"| `{metric.name}` | {metric.type.value} | {', '.join(metric.labels)} | {metric.doc} |"
+    labels = f" ({', '.join(metric.labels)})" if metric.labels else ""
+    return f"- `{metric.name}` {metric.type.value}{labels}: {metric.doc}"
 
 
 def draw_tables() -> str:
     """The page of the tables."""
-    contents = "\n".join(f"- [{table.name}](#{table.name}): {table.doc}" for table in TABLES)
+    contents = ", ".join(f"[{table.name}](#{table.name})" for table in TABLES)
     archives = map(_draw_archive, ARCHIVES.values())
     return "\n\n".join([_TABLES_HEAD, contents, *map(_draw_table, TABLES), *archives]) + "\n"
 
@@ -192,13 +182,13 @@ def _draw_query(query: Query) -> str:
 
 
 def _draw_view(view: SqlView) -> str:
-    columns = ["| column | type | meaning |", "|---|---|---|", *map(_draw_column, view.columns)]
+    columns = map(_draw_column, view.columns)
     reads = ", ".join(f"`{name}`" for name in view.reads)
     return "\n\n".join([f"### {view.name}\n\n{view.doc} Reads {reads}.", "\n".join(columns)])
 
 
 def _draw_table(table: Table) -> str:
-    columns = ["| column | type | meaning |", "|---|---|---|", *map(_draw_column, table.columns)]
+    columns = map(_draw_column, table.columns)
     blocks = [f"## {table.name}\n\n{table.doc}", "\n".join(columns)]
     if table.constraints:
         rules = [f"- `{name}`: `{condition}`" for name, condition in table.constraints]
@@ -208,7 +198,7 @@ def _draw_table(table: Table) -> str:
 
 def _draw_column(column: Column) -> str:
     type_ = column.type + (", may be null" if column.is_nullable else "")
-    return f"| `{column.name}` | {type_} | {column.doc} |"
+    return f"- `{column.name}` {type_}: {column.doc}"
 
 
 def draw_strategies() -> str:

@@ -24,14 +24,12 @@ _BASE_HEAD = """\
 _PAGE_HEAD = """\
 # Settings
 
-Every setting, written from its declaration in `lbcore/config/` by
-`ballast config show --markdown`; a test holds this page equal to it.
-[conf/README.md](../conf/README.md) says how overlays work. The last column names Pulsar's key that
-the setting mirrors, and Pulsar 4.0.8's value (in our unit) where ours differs. *Live* settings may
-change while the job runs; the others are read at its start. `ballast config show --tables DIR` says
-what a job decides by, and who set each: an overlay, `--set`, or a command; it has told its table
-[`settings_in_force`](tables.md#settings_in_force)."""
-_PAGE_COLUMNS = ("setting", "default", "unit and range", "live", "meaning", "Pulsar")
+Every setting, written by `ballast config show --markdown`. [conf/README.md](../conf/README.md) says
+how overlays work. In brackets: the default, unit and range. At the end: Pulsar's key, and Pulsar
+4.0.8's value (in our unit) where ours differs. *Live* settings may change while the job runs; the
+others are read at its start.
+`ballast config show --tables DIR` says what a job decides by, and who set each
+([`settings_in_force`](tables.md#settings_in_force))."""
 
 
 def render_config(config: Config, head: str = _BASE_HEAD) -> str:
@@ -49,14 +47,12 @@ def render_config(config: Config, head: str = _BASE_HEAD) -> str:
 
 
 def render_page() -> str:
-    """The reference of all settings as Markdown, a table a section."""
+    """The reference of all settings as Markdown, a list a section."""
     blocks = [_PAGE_HEAD]
     for section, declaring in SECTIONS.items():
         about = (getdoc(declaring) or "").splitlines()[0]
-        members = (entry for entry in SETTINGS.values() if entry.section == section)
-        rows = [_PAGE_COLUMNS, ("---",) * len(_PAGE_COLUMNS), *map(_cells, members)]
-        lines = ("| " + " | ".join(row) + " |" for row in rows)
-        blocks.append(f"## {section}\n\n{about}\n\n" + "\n".join(lines))
+        items = (_item(entry) for entry in SETTINGS.values() if entry.section == section)
+        blocks.append(f"## {section}\n\n{about}\n\n" + "\n".join(items))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -97,17 +93,13 @@ def _about(entry: Entry) -> str:
     return "\n".join([_comment(_sentence(entry.about.doc)), *map(_comment, _facts(entry))])
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _item(entry: Entry) -> str:
     about = entry.about
-    cells = (
-        f"`{entry.name}`",
-        f"`{render_value(entry, entry.default)}`",
-        "; ".join(fact for fact in (about.unit, entry.range) if fact),
-        "yes" if about.dynamic else "",
-        _sentence(about.doc),
-        "; ".join(_pulsar_facts(entry)),
-    )
-    return tuple(cell.replace("|", "\\|") for cell in cells)
+    value, is_live = f"`{render_value(entry, entry.default)}`", "live" if about.dynamic else ""
+    facts = "; ".join(fact for fact in (value, about.unit, entry.range, is_live) if fact)
+    pulsar = "; ".join(_pulsar_facts(entry))
+    told = f" Pulsar: {pulsar}." if pulsar else ""
+    return f"- **`{entry.name}`** ({facts}): {_sentence(about.doc)}{told}"
 
 
 def _pulsar_facts(entry: Entry) -> Iterator[str]:

@@ -137,7 +137,7 @@ def test_commands_of_the_tours_page_work_on_a_run(start: Callable[..., _Run]) ->
     run = start(*_SIZE)
     run.wait_for("all bundles open", _is_open)
     blocks = re.findall(
-        r"^```bash\n(.*?)^```$", (ROOT / "docs" / "tour.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```bash\n(.*?)^```$", (ROOT / "docs" / "local.md").read_text(), re.MULTILINE | re.DOTALL
     )
     lines = [line for block in blocks for line in block.splitlines()]
     assert len(lines) > 15

@@ -30,7 +30,7 @@ _HEAD = """\
 Pulsar {pulsar} broker a host of its own: a network namespace with a card of 20 Mbit/s, and half a
 core once it is ready. So usages of CPU and bandwidth are each broker's own, and shedders that judge
 by them act, unlike in [the comparison on one
-host](benchmarks.md#pulsars-own-shedders-and-ballast-side-by-side). ZooKeeper, the bookie, Kafka,
+host](benchmarks.md). ZooKeeper, the bookie, Kafka,
 Ballast's job and bridge and the traffic run in a hub beside them.
 
 Each run has the same phases. 24 topics of 4 kB messages, 150 a second in all, each less than the
@@ -39,8 +39,7 @@ one before, lie evenly on three brokers (**even**). The topics of broker 2 carry
 (**killed**), comes back, and the heat goes from broker 2's topics to broker 1's (**changed**).
 
 All contenders decide once a minute, keep a moved bundle for a minute, may move half of a
-difference, and split nothing. Usages are means of the past minute, rates are ten seconds old.
-Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`, with the same thresholds of avg.
+difference, and split nothing. Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`.
 
 Max/mean is the load *offered* to the busiest live broker over the mean, sampled once a second. A
 move is a bundle with traffic seen at another broker; a killed broker's bundles don't count. Around
@@ -55,7 +54,6 @@ prints the bars. With `--pulsar 4.2.4` brokers are of that version, and the reco
 
 _COLUMNS: Mapping[str, Callable[[Record], float]] = {
     "min above 1.25": lambda one: one.above_s() / 60.0,
-    "of them in skew": lambda one: one.above_s(SKEW) / 60.0,
     "mean max/mean": lambda one: one.mean_ratio(),
     "at the end of skew": lambda one: one.last_ratio(SKEW),
     "and of added": lambda one: one.last_ratio(ADDED),
@@ -67,10 +65,7 @@ _COLUMNS: Mapping[str, Callable[[Record], float]] = {
 _PRICES: Mapping[str, Callable[[Record], float]] = {
     "publish p99 around moves (ms)": lambda one: one.latencies.publish_moves,
     "else": lambda one: one.latencies.publish_else,
-    "end to end p99 around moves (ms)": lambda one: one.latencies.end_to_end_moves,
-    "else ": lambda one: one.latencies.end_to_end_else,
     "s with a bundle unowned": lambda one: one.unowned_s,
-    "acknowledged": lambda one: float(one.acknowledged),
     "lost": lambda one: float(one.lost),
     "errors": lambda one: float(one.errors),
     "load average": lambda one: one.load[1],
@@ -119,7 +114,6 @@ def page(records: Sequence[Record]) -> str:
         _bars(bars(records)),
         "## What clients noticed",
         _table(runs, _PRICES),
-        *_notes(records),
         *section(kept_planned()),
         "## Run it",
         _TAIL,
@@ -138,8 +132,8 @@ def _measured(records: Sequence[Record]) -> str:
         f"Measured from {began[0]} to {began[-1]} UTC on {' or '.join(map(str, cores))} cores, with"
         f" other work beside (load average {loads[0]:g} to {loads[-1]:g}),"
         f" {seconds[0] / 60:.1f} minutes a run, **{told} run{'' if counts[-1] == 1 else 's'} of"
-        " each**. Of several runs the median stands first, and the least and the most in brackets;"
-        ' of one run there is no spread, and what one run shows may be luck. "-": not seen.'
+        " each**. Of several runs the median stands first, and the least and the most in brackets,"
+        ' where they differ. "-": not seen.'
     )
 
 
@@ -170,15 +164,6 @@ def _bars(found: Sequence[Bar]) -> str:
         for bar in found
     ]
     return "\n".join(lines)
-
-
-def _notes(records: Sequence[Record]) -> list[str]:
-    lines = [
-        f"- {CONTENDERS[one.contender].title}, run {one.run}: {', '.join(one.notes)}"
-        for one in records
-        if one.notes
-    ]
-    return ["\n".join(lines)] if lines else []
 
 
 if __name__ == "__main__":

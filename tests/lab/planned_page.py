@@ -36,8 +36,6 @@ _COLUMNS: Mapping[str, Callable[[PlannedRecord], float]] = {
     "most": lambda one: one.publish_most,
     "p99 around moves": lambda one: one.publish_p99_moves,
     "end to end p99 (ms)": lambda one: one.end_to_end_p99,
-    "most ": lambda one: one.end_to_end_most,
-    "sent": lambda one: float(one.sent),
     "slow": lambda one: float(one.slow),
     "errors": lambda one: float(one.errors),
     "lost": lambda one: float(one.lost),
@@ -47,7 +45,6 @@ _COLUMNS: Mapping[str, Callable[[PlannedRecord], float]] = {
     "max/mean before": lambda one: one.before,
     "after": lambda one: one.after,
     "duration (s)": lambda one: one.seconds,
-    "load average": lambda one: one.load[1],
 }
 
 
@@ -96,13 +93,9 @@ def section(records: Sequence[PlannedRecord]) -> list[str]:
         f"| {claim} | **{'met' if is_met else 'missed'}** | {figures} |"
         for claim, is_met, figures in planned_bars(records)
     ]
-    notes = [
-        f"- {WAYS[one.way]}, run {one.run}: {', '.join(one.notes)}" for one in records if one.notes
-    ]
     return [
         _HEAD,
         measured,
         "\n".join(lines),
         "\n".join(bars),
-        *(["\n".join(notes)] if notes else []),
     ]

@@ -254,12 +254,3 @@ def test_pages_make_a_site_whose_links_all_lead_somewhere(tmp_path: Path) -> Non
     assert made.returncode == 0, made.stderr
     absent = {path.stem for path in DOCS.glob("*.md")} - {"index"}
     assert [name for name in sorted(absent) if not (tmp_path / "site" / name).is_dir()] == []
-
-
-def test_index_of_decisions_lists_each_with_its_day() -> None:
-    design = ROOT / "lbcore" / "DESIGN.md"
-    listed = [
-        (day, *re.findall(r"\[(.+)\]", link)) for day, link in rows_of(design, "since | decision")
-    ]
-    assert [title for _, title in listed] == re.findall(r"^## (.+)$", text_of(design), re.MULTILINE)
-    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", day) for day, _ in listed)

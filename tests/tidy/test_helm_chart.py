@@ -273,7 +273,7 @@ def test_autoscaling_goes_by_a_metric_of_the_lookup_service() -> None:
     (metric,) = scaler["spec"]["metrics"]
     of_service = (ROOT / "docs" / "metrics.md").read_text().split("## The lookup service")[1]
     name = f"`{metric['pods']['metric']['name']}_total`"  # as prometheus-adapter names a rate
-    assert f"| {name} | counter |" in of_service.split("\n## ")[0]
+    assert f"- {name} counter" in of_service.split("\n## ")[0]
     (lookup,) = (one for name, one in of_kind(EVERYTHING, "Deployment").items()
                  if name == scaler["spec"]["scaleTargetRef"]["name"])  # fmt: skip
     assert "replicas" not in lookup["spec"]  # an upgrade would put them back

@@ -1,19 +1,18 @@
-"""The service that docs/agent.md shows: its code as files, and the store that its brokers share."""
+"""The service that docs/agent.md shows: its two files, and the store that its brokers share."""
 
-import re
+import shutil
 import sqlite3
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "agent.md"
+EXAMPLES = ROOT / "docs" / "examples"
 MODULES = ("word_store.py", "word_broker.py")
 
 
 def write_service(folder: Path) -> None:
-    """Write the page's blocks of code as the modules that the page calls them, in their order."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    for name, block in zip(MODULES, blocks, strict=True):
-        (folder / name).write_text(block, encoding="utf-8")
+    """Copy the example's modules into the folder."""
+    for name in MODULES:
+        shutil.copyfile(EXAMPLES / name, folder / name)
 
 
 class StoreFile:
