@@ -93,7 +93,7 @@ package: setup ## Make the wheel, and what a Spark cluster needs of Ballast with
 lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files
 	@$(bin)/python -m pip install --quiet uv
 	@echo 'setuptools>=77' | $(lock_with) --output-file requirements-build.lock -
-	@$(lock_with) --output-file requirements.lock pyproject.toml
+	@$(lock_with) --output-file requirements.lock --extra job --extra service pyproject.toml
 	@$(lock_with) --output-file requirements-dev.lock --constraint requirements.lock --group dev pyproject.toml
 
 setup: python ## Set up what a run needs: packages and jars (run and test do it by themselves)

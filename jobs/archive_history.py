@@ -101,7 +101,7 @@ def _arguments() -> argparse.ArgumentParser:
 def _session(args: argparse.Namespace, folder: Path) -> SparkSession:
     settings = dict(args.spark)
     return spark_session(
-        have_jars("spark"),
+        jars=have_jars("spark"),
         master=args.master,
         local_dir=folder,
         settings={"spark.app.name": "ballast archive_history", **_DELTA, **settings},

@@ -32,7 +32,6 @@ from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import ClockSteps, wall_ms
-from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
@@ -85,7 +84,7 @@ from jobs.adapters.spark.stream import (
     spark_session,
     start_query,
 )
-from jobs.console import CommandError, Exit, json_line, note
+from jobs.console import CommandError, Exit, complain, json_line, note
 from jobs.parser import Parser, add_settings_words, add_spark_word
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
@@ -104,8 +103,41 @@ _STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
 def main(
     argv: Sequence[str] | None = None, *, passed: Callable[[str], None] = lambda _: None
 ) -> int:
-    """Run the job until it is told to stop. passed: is told of each point of a batch (tests)."""
-    args = _arguments().parse_args(argv)
+    """As the verb `run-job`. passed: is told of each point of a batch (tests)."""
+    parser = Parser(prog="balance_cluster", description=__doc__)
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    try:
+        return run(args, passed=passed)
+    except CommandError as error:
+        complain(error, as_json=False)
+        return error.exit_code
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the job."""
+    parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
+    parser.add_argument("--state-dir", type=usable_folder, required=True, help="its checkpoint")
+    parser.add_argument(
+        "--tables",
+        type=table_place,
+        required=True,
+        help="folder of the Delta tables, or s3://bucket/prefix",
+    )
+    add_settings_words(parser)
+    parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
+    exposition.add_arguments(parser)
+    add_spark_word(parser)
+    parser.add_argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="prepare, wait until the job that holds the state folder ends, then go on from it",
+    )
+
+
+def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: None) -> int:
+    """Run the job until a signal stops it; raises CommandError."""
     log_json_lines()
     pass_rarely()
     last = None
@@ -134,31 +166,10 @@ def main(
             with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
+        if not end.is_done:
+            raise
         note(*error.lines())
-        return Exit.DONE if end.is_done else Exit.FAILED
-
-
-def _arguments() -> argparse.ArgumentParser:
-    parser = Parser(prog="balance_cluster", description=__doc__)
-    parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-    parser.add_argument("--state-dir", type=usable_folder, required=True, help="its checkpoint")
-    parser.add_argument(
-        "--tables",
-        type=table_place,
-        required=True,
-        help="folder of the Delta tables, or s3://bucket/prefix",
-    )
-    add_settings_words(parser)
-    parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
-    exposition.add_arguments(parser)
-    add_spark_word(parser)
-    parser.add_argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)")
-    parser.add_argument(
-        "--standby",
-        action="store_true",
-        help="prepare, wait until the job that holds the state folder ends, then go on from it",
-    )
-    return parser
+        return Exit.DONE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -322,7 +333,6 @@ class _Told:
 def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
     use_java_home()
     return spark_session(
-        have_jars("spark"),
         master=args.master,
         local_dir=args.state_dir / "spark",
         settings={**dict(args.spark), PARTITIONS: str(partitions)},

@@ -24,6 +24,7 @@ from jobs.console import (
     note,
     say,
 )
+from jobs.extras import missing_extra
 from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
 
@@ -42,7 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = VERBS.get(words[0]) if words else None
     if verb is None:
         return _without_verb(words)
-    return _carry_out(words[0], verb, words[1:])
+    name, words = words[0], words[1:]
+    try:
+        args = verb_parser(name, verb).parse_args(words)
+    except SystemExit as end:
+        return int(end.code or Exit.DONE)
+    except CommandError as error:
+        complain(error, as_json=_JSON in words)
+        return error.exit_code
+    args.words = words
+    return _carry_out(verb, args)
 
 
 def _verb_first(words: list[str]) -> list[str]:
@@ -93,8 +103,11 @@ def _write_traceback(*error: Any) -> None:
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:
-    """Build the parser of a verb's arguments."""
-    module = importlib.import_module(verb.module)
+    """Build the parser of a verb's arguments; CommandError where an extra is not installed."""
+    try:
+        module = importlib.import_module(verb.module)
+    except ModuleNotFoundError as error:
+        raise missing_extra(name, error.name or "") or error from None
     parser = Parser(prog=f"ballast {name}", description=module.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
@@ -102,11 +115,7 @@ def verb_parser(name: str, verb: Verb) -> Parser:
     return parser
 
 
-def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
-    try:
-        args = verb_parser(name, verb).parse_args(words)
-    except SystemExit as end:
-        return int(end.code or Exit.DONE)
+def _carry_out(verb: Verb, args: argparse.Namespace) -> int:
     try:
         return int(importlib.import_module(verb.module).run(args))
     except CommandError as error:

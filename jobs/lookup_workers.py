@@ -53,7 +53,7 @@ def _spec(words: Sequence[str], worker: int, port: int) -> ProcessSpec:
     own = ("--worker", str(worker), "--port", str(port))
     return ProcessSpec(
         name=f"serve_lookup-{worker}",
-        command=(sys.executable, "-m", "jobs.serve_lookup", *words, *own),
+        command=(sys.executable, "-m", "jobs.cli", "serve", *words, *own),
         log_path=Path("/dev/stderr"),
         environment={"PYTHONPATH": str(_ROOT)},
         grace_ms=_GRACE_MS,

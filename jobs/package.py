@@ -22,6 +22,7 @@ from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.stream import STACK_SIZE
 from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError, Exit, complain, note
+from jobs.extras import DISTRIBUTION
 from jobs.parser import Parser
 from jobs.prepare import LOCKS, ROOT
 
@@ -32,7 +33,7 @@ _SUBMIT = """\
 # Submit the job to a Spark cluster:
 #   {folder}/submit --master spark://HOST:7077 [more words of spark-submit] -- [words of the job]
 # The driver runs here, in {python}; executors need python3 of its minor
-# version (PYSPARK_PYTHON names another one) and get packages, code and jars from this folder.
+# version (PYSPARK_PYTHON names another one) and get packages and code from this folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 spark=()
@@ -43,7 +44,6 @@ export PYSPARK_DRIVER_PYTHON=${{PYSPARK_DRIVER_PYTHON:-{python}}}
 export PYSPARK_PYTHON=${{PYSPARK_PYTHON:-python3}}
 export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}
 exec "$SPARK_HOME/bin/spark-submit" \\
-  --jars "$(printf '%s,' "$here"/jars/*.jar | sed 's/,$//')" \\
   --archives "$here/python.tar.gz#ballast" \\
   --conf "spark.executorEnv.PYTHONPATH=ballast:$here/python" \\
   --conf "spark.executor.extraJavaOptions={stack_size}" \\
@@ -78,7 +78,7 @@ def make_wheel(folder: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two at once would trip over each other's files
         shutil.rmtree(build / "lib", ignore_errors=True)  # has what was there before, too
         _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
-    return folder / f"ballast-{VERSION}-py3-none-any.whl"
+    return folder / f"{DISTRIBUTION.replace('-', '_')}-{VERSION}-py3-none-any.whl"
 
 
 def make_package(output: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.console import Exit, MisuseError, note
+from jobs.extras import require
 from jobs.local.layout import Layout, Size
 from jobs.local.options import Kill, RunOptions
 from jobs.local.run import LocalRun
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until the time is over or somebody stops it; 1 when a lookup's answer was wrong."""
+    require("run-local", "pyspark", "uvicorn")
     options = options_from(args)
     layout = Layout(root=args.state_dir.absolute())
     with layout.alone():

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
+def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; raises MisuseError, CommandError before it listens."""
     config = _config(args)
     lookup = config.lookup
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     check_address(lookup.host, is_open=is_open)
     log_json_lines()
     if lookup.workers > 1 and args.worker is None:
-        return _run_workers(args, lookup, words)
+        return _run_workers(args, lookup)
     return _serve(args, config)
 
 
@@ -100,7 +100,7 @@ def _config(args: argparse.Namespace) -> Config:
     return changed(config, {key: value for key, value in given.items() if value is not None})
 
 
-def _run_workers(args: argparse.Namespace, lookup: LookupConfig, words: Sequence[str]) -> int:
+def _run_workers(args: argparse.Namespace, lookup: LookupConfig) -> int:
     try:
         holder = reserve_port(lookup.host, lookup.port)
     except OSError as error:
@@ -110,7 +110,7 @@ def _run_workers(args: argparse.Namespace, lookup: LookupConfig, words: Sequence
         _write_port(args.port_file, port)
         _log("serving", host=lookup.host, port=port, workers=lookup.workers)
         try:
-            run_workers(words, lookup.workers, port)
+            run_workers(args.words, lookup.workers, port)
         finally:
             if args.port_file:
                 args.port_file.unlink(missing_ok=True)
@@ -290,14 +290,15 @@ def _log(event: str, **fields: object) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one command line; returns the exit code."""
+    """As the verb `serve`."""
     parser = Parser(prog="serve_lookup", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_arguments(parser)
     words = list(sys.argv[1:] if argv is None else argv)
     args = parser.parse_args(words)
+    args.words = words
     try:
-        return run(args, words)
+        return run(args)
     except CommandError as error:
         complain(error, as_json=False)
         return error.exit_code

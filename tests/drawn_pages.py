@@ -218,7 +218,7 @@ def _with_table(page: str, head: str, rows: Sequence[str]) -> str:
     """The page, with these rows in place of the table whose first line begins so."""
     before, _, after = page.partition(head)
     lines = after.splitlines(keepends=True)[2:]
-    end = next(at for at, line in enumerate(lines) if not line.startswith("|"))
+    end = next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))
     return before + "\n".join(rows) + "\n" + "".join(lines[end:])
 
 

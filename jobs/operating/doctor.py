@@ -60,7 +60,7 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "pandas": ("2.2", "3"),
     "protobuf": ("6.33", "7"),
     "pyarrow": ("19", ""),
-    "pyspark": ("4.2.1", "4.3"),
+    "pyspark": ("4.0.2", "4.4"),
 }
 """Package → the first version that works, and the first that does not any more ("" = none)."""
 

@@ -1,8 +1,8 @@
 """Draws simulated runs: load per broker, imbalance, moves by reason, load over the hash space.
 
 Decides what a picture shows and how it says what it shows: title, axes with units, a legend, what
-happened at the top. Needs matplotlib (`pip install 'ballast[plots]'`); `simulate --plot` imports
-this module only then. Load over the hash space in time is PD's key visualizer.
+happened at the top. Needs matplotlib, of the extra `plots`; `simulate --plot` imports this module
+only then. Load over the hash space in time is PD's key visualizer.
 """
 
 import math

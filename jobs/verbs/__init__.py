@@ -77,8 +77,12 @@ VERBS = {
     "run-agent": Verb(
         module="jobs.run_agent", summary="run a broker's agent around a service in Python"
     ),
+    "run-job": Verb(module="jobs.balance_cluster", summary="run the streaming job that decides"),
     "run-local": Verb(
         module="jobs.run_local", summary="run everything on this machine and watch it"
+    ),
+    "serve": Verb(
+        module="jobs.serve_lookup", summary="serve lookups, the console and the admin API"
     ),
     "simulate": Verb(
         module="jobs.verbs.simulate", summary="rehearse scenarios in virtual time, and judge them"

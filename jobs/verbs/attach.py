@@ -18,6 +18,7 @@ from jobs.assess.watch import only_name
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.attachment import FirstLook, known_attachment, look_at, settle, take_over
 from jobs.console import CommandError, Exit, agree, note, say
+from jobs.extras import require
 from jobs.local.attached import run_attached
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.own_processes import OwnProcesses
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Attach until it is stopped."""
+    require("attach", "pyspark", "uvicorn")
     admin = admin_at(args.url, args)
     seen = look_at(admin, only_name(admin, args.url, args.pulsar_cluster))
     layout = Layout(root=args.state_dir.absolute())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.console import CommandError, Exit, MisuseError, answer, note
+from jobs.extras import missing_extra
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import (
     RECOMMENDED,
@@ -236,11 +237,7 @@ def _drawing(plot: Path) -> Iterator[types.ModuleType]:
     try:
         yield importlib.import_module("jobs.operating.drawing")  # needs matplotlib
     except ModuleNotFoundError as cause:
-        raise CommandError(
-            "pictures can't be drawn",
-            why=f"{cause.name} is not installed",
-            next_step="install it: pip install 'ballast[plots]' (`make setup-dev` does, too)",
-        ) from None
+        raise missing_extra("simulate --plot", cause.name or "") or cause from None
     except OSError as cause:
         raise CommandError(
             f"pictures can't be written to {plot}",

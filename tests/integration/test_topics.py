@@ -104,7 +104,7 @@ def test_ensure_repairs_configuration_but_never_partitions(
     address: KafkaAddress, config: Config
 ) -> None:
     ensure_topics(address, wanted_topics(config))
-    kept_longer = changed(config, request_retention_ms=7_200_000)
+    kept_longer = changed(config, report_retention_ms=7_200_000)
     assert statuses(address, kept_longer, repair=True, dry_run=True) == {
         TopicStatus.FINE,
         TopicStatus.WOULD_REPAIR,
@@ -112,7 +112,7 @@ def test_ensure_repairs_configuration_but_never_partitions(
     assert TopicStatus.DIFFERS in statuses(address, kept_longer)
     assert statuses(address, kept_longer, repair=True) == {TopicStatus.FINE, TopicStatus.REPAIRED}
     wait_for_difference(address, kept_longer, set())
-    both = changed(kept_longer, report_partitions=5, report_retention_ms=7_200_000)
+    both = changed(kept_longer, report_partitions=5, report_retention_ms=10_800_000)
     assert TopicStatus.DIFFERS in statuses(address, both, repair=True)
     wait_for_difference(address, both, {"partitions"})
 

@@ -15,7 +15,11 @@ else:
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 _LOCKS = {
-    "requirements.lock": _PROJECT["project"]["dependencies"],
+    "requirements.lock": [
+        *_PROJECT["project"]["dependencies"],
+        *_PROJECT["project"]["optional-dependencies"]["job"],
+        *_PROJECT["project"]["optional-dependencies"]["service"],
+    ],
     "requirements-dev.lock": [
         *_PROJECT["project"]["dependencies"],
         *_PROJECT["dependency-groups"]["dev"],

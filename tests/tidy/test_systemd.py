@@ -1,13 +1,13 @@
 """The systemd units: systemd takes them, and the processes take the words they are started with."""
 
 import configparser
-import importlib
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from jobs.cli import main
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 
@@ -29,10 +29,10 @@ def service_of(path: Path) -> configparser.SectionProxy:
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 @pytest.mark.usefixtures("only_parsing")
 def test_process_takes_the_words_of_its_unit(unit: Path) -> None:
-    python, dash_m, module, *words = service_of(unit)["ExecStart"].split()
-    assert (python, dash_m) == ("/opt/ballast/bin/python", "-m")
+    command, *words = service_of(unit)["ExecStart"].split()
+    assert command == "/opt/ballast/bin/ballast"
     with pytest.raises(ParsedError):
-        importlib.import_module(module).main(words)
+        main(words)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
@@ -47,7 +47,7 @@ def test_unit_gives_the_process_the_time_to_end_and_no_rights_beyond_its_folder(
 @pytest.mark.skipif(SYSTEMD is None, reason="there is no systemd-analyze here")
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
-    text = unit.read_text(encoding="utf-8").replace("/opt/ballast/bin/python", "/bin/true")
+    text = unit.read_text(encoding="utf-8").replace("/opt/ballast/bin/ballast", "/bin/true")
     here = tmp_path / unit.name
     here.write_text(text.replace("User=ballast", "User=root"), encoding="utf-8")
     ended = subprocess.run(

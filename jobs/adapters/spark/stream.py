@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark import __version__ as spark_version
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -58,8 +59,10 @@ _DRIVER_OPTIONS = (
 )
 _LOCAL_DIR = "spark.local.dir"
 _BMP_MAX = "\uffff"
-_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
-_STATE = "org.apache.spark.sql.execution.streaming.state"
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+# Spark 4.1 moved it
+_CHECKPOINTING = _STREAMING if spark_version.startswith("4.0.") else f"{_STREAMING}.checkpointing"
+_STATE = f"{_STREAMING}.state"
 _ALWAYS: Mapping[str, str] = {
     # of the balancer's query `partitioning` says more: one task an operator, in one Python worker,
     # always still holds the state; of two, reading 100,000 bundles again costs 0.3 s a batch
@@ -89,10 +92,11 @@ STATE_SCHEMA = "cluster string, name string, blob binary"
 
 
 def spark_session(
-    jars: Sequence[Path], *, master: str, local_dir: Path, settings: Mapping[str, str]
+    *, master: str, local_dir: Path, settings: Mapping[str, str], jars: Sequence[Path] = ()
 ) -> SparkSession:
     """A session for the query. settings: they win.
 
+    jars: Delta's, for who reads or writes tables through Spark; the streaming query needs none.
     local_dir: what Spark can lose is kept in a folder there that goes with this process, or in one
     where `spark.local.dir` says. Where spark-submit started this process, its settings win over
     ours, and master, jars, memory and the workers' Python are its alone.
