@@ -65,7 +65,8 @@ class PlanInputs:
         if getattr(before, name) == value or not is_read:
             return self
         changed: Any = {section: replace(before, **{name: value})}
-        return replace(self, config=replace(self.config, **changed))
+        config: Any = self.config
+        return replace(self, config=replace(config, **changed))
 
     def with_state(self, **values: Any) -> "PlanInputs":
         """Another memory."""
@@ -320,6 +321,19 @@ _OF_STRATEGIES = frozenset(
 """Settings that only some strategies read."""
 
 
+_ONE_HIT: Mapping[str, Mapping[str, int]] = {
+    "shedding": {
+        "avg_low_hits": 1,
+        "avg_high_hits": 1,
+        "multi_hit_low_hits": 1,
+        "multi_hit_high_hits": 1,
+    },
+    "fair_level": {"low_hits": 1, "high_hits": 1},
+    "transfer": {"hit_count_threshold": 0},
+}
+"""Settings under which a strategy acts on the first observation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """A constraint that keeps the broker from giving.
@@ -350,16 +364,23 @@ class BindingSet:
 
 
 def plan_inputs(config: Config, cluster: str, rows: RehearsalRows, now_ms: int) -> PlanInputs:
-    """The inputs of the cycle at now_ms, as the tables have them. O(rows log rows).
+    """The inputs of a cycle at now_ms, as the tables have them. O(rows log rows).
 
-    config: of the cluster, as the job was started.
+    config: of the cluster, as the job was started. One hit is enough: a blocked broker had all of
+    them, and some strategies count from 0 again after that.
     """
     state = with_recalled_plan(state_of(cluster, rows, now_ms), rows.decisions, config, now_ms)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
     work = Work.on(replace(state, settings={}), config, digest(config), now_ms)
     count_moves(work, rows.load, rows.decisions)
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    return PlanInputs(snapshot=snapshot, state=work.plan, config=planning_config(work))
+    planned = planning_config(work)
+    sections = {name: replace(getattr(planned, name), **hits) for name, hits in _ONE_HIT.items()}
+    return PlanInputs(
+        snapshot=snapshot,
+        state=replace(work.plan, judged={}),
+        config=replace(planned, **sections),
+    )
 
 
 class ConstraintSearch:
