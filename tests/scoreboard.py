@@ -5,6 +5,7 @@
 are left out, and a folder's section appears with its first table.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from lbcore.sim.scenario.parse import parse_scenario
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scoreboard.md"
+BARS = ROOT / "tests" / "golden" / "bars.json"
 _BY_REPORT = re.compile(r"by report (\d+) moves and ([\d.]+) minutes")
 
 
@@ -121,6 +123,10 @@ in ranges of all loads, summed. *above*: minutes with an imbalance (highest over
 *p95*: of the imbalance. *failed*: expectations of the scenario that do not hold.
 `pulsar-threshold` is ThresholdShedder under Pulsar 4.0.8's defaults, `none` sheds nothing.
 """
+_HEAD_BARS = """\
+Over all scenarios with a table: no failed expectation, time above 1.2 at most half of the next
+best strategy's, returns at most 1 % of the moves, moves at most 1.5 times those *by report* where
+that is known, and no scenario with more time above 1.2 than `none`."""
 _HEAD_ASIM = """\
 CockroachDB's simulator publishes what its allocator comes to. The same clusters in Ballast, 1
 vCPU as 12.5 points. The published thrash is the CPU's, summed over stores."""
@@ -179,7 +185,7 @@ def _expected(line: str) -> tuple[str, Mapping[str, str]]:
 
 def page(found: Sequence[Compared]) -> str:
     """Return the page, Markdown."""
-    lines = [_HEAD, *_sums(found), *_asim(found)]
+    lines = [_HEAD, *_sums(found), *_bars(), *_asim(found)]
     for folder, (title, about) in SECTIONS.items():
         own = [one for one in found if one.folder == folder]
         if own:
@@ -197,6 +203,14 @@ def _sums(found: Sequence[Compared]) -> Iterator[str]:
         above = sum(row.minutes_above for row in rows)
         failed = sum(row.failed > 0 for row in rows)
         yield _line(f"`{strategy}`", moves, returns, f"{above:.0f} min", failed)
+
+
+def _bars() -> Iterator[str]:
+    """Yield the bars of the default strategy, and each known miss with its reason."""
+    yield f"\n## Bars of the default\n\n{_HEAD_BARS}\n"
+    known = json.loads(BARS.read_text(encoding="utf-8"))
+    yield "Misses:\n" if known else "The default misses none."
+    yield from (f"- {bar}: {reason}" for bar, reason in known.items())
 
 
 def _asim(found: Sequence[Compared]) -> Iterator[str]:

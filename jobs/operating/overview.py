@@ -47,8 +47,9 @@ def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:
     """
     engine = SqlEngine(reader.root, (LOAD_HISTORY.name,))
     found = engine.query(
-        "SELECT minute_ms, COUNT(*) AS brokers, AVG(msg_rate) AS mean, MAX(msg_rate) AS most"  # noqa: S608 (a number and a quoted name)
+        "SELECT minute_ms, COALESCE(broker_group, '') AS broker_group, COUNT(*) AS brokers,"  # noqa: S608 (a number and a quoted name)
+        " AVG(msg_rate) AS mean, MAX(msg_rate) AS most"
         f" FROM broker_loads WHERE cluster = {literal(reader.cluster)}"
-        f" AND minute_ms >= {now_ms - HOUR_MS} GROUP BY minute_ms"
+        f" AND minute_ms >= {now_ms - HOUR_MS} GROUP BY minute_ms, broker_group"
     )
     return moments(zip(*(column.to_pylist() for column in found.columns), strict=True))

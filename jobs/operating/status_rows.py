@@ -18,7 +18,10 @@ from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import SHOWN_MS
 
-_LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "traffic")
+_LOAD = (
+    *("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "traffic"),
+    "broker_group",
+)
 
 RECORD = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
 """What is read of a bundle's record."""

@@ -173,9 +173,11 @@ ORDER BY msg_per_s DESC, b.cluster, b.bundle, b.broker LIMIT 50""",
         question="How even was the load, by the minute?",
         reading="`imbalance` is max / mean of the brokers' message rates, 1 is even; "
         "`floor_adjusted` divides by the hottest bundle where that is more than the mean: what no "
-        "move could better.",
+        "move could better. Isolation policies make several broker groups, each with its row; one "
+        "without a group is then that of draining brokers.",
         text="""
-SELECT l.cluster, l.minute, COUNT(*) AS brokers, ROUND(AVG(l.msg_rate), 1) AS mean_msg_rate,
+SELECT l.cluster, l.minute, l.broker_group, COUNT(*) AS brokers,
+  ROUND(AVG(l.msg_rate), 1) AS mean_msg_rate,
   ROUND(MAX(l.msg_rate), 1) AS most_msg_rate,
   CASE WHEN AVG(l.msg_rate) > 0 THEN ROUND(MAX(l.msg_rate) / AVG(l.msg_rate), 3) END AS imbalance,
   CASE WHEN AVG(l.msg_rate) > 0 THEN ROUND(MAX(l.msg_rate)
@@ -184,7 +186,8 @@ FROM broker_loads l
 LEFT JOIN (SELECT cluster, broker, minute_ms, MAX(msg_rate) AS hottest
     FROM bundle_loads GROUP BY cluster, broker, minute_ms) h
   ON h.cluster = l.cluster AND h.broker = l.broker AND h.minute_ms = l.minute_ms
-GROUP BY l.cluster, l.minute, l.minute_ms ORDER BY l.cluster, l.minute_ms DESC LIMIT 1440""",
+GROUP BY l.cluster, l.minute, l.minute_ms, l.broker_group
+ORDER BY l.cluster, l.minute_ms DESC, l.broker_group LIMIT 1440""",
     ),
     Query(
         name="why-not",

@@ -211,7 +211,8 @@ def _broker_loads(first: int) -> str:
     return f"""
 SELECT cluster, broker, minute_ms, {instant("minute_ms")} AS minute, 100 * score AS score,
   {percents}, {traffic}, COALESCE(100 * usage, GREATEST({usage})) AS usage,
-  traffic[{first}] + traffic[{first + 1}] AS msg_rate, cardinality(bundles) AS bundles
+  traffic[{first}] + traffic[{first + 1}] AS msg_rate, cardinality(bundles) AS bundles,
+  broker_group
 FROM load_history"""
 
 
@@ -233,6 +234,7 @@ BROKER_LOADS = SqlView(
         _column("usage", "double", "weighted maximum of its resources, per cent"),
         _column("msg_rate", "double", "msg/s in and out"),
         _column("bundles", "long", "bundles that it served"),
+        _column("broker_group", "string", "as in load_history", is_nullable=True),
     ),
     datafusion=_broker_loads(1),
     spark=_broker_loads(0),

@@ -22,6 +22,7 @@ from jobs.operating.status_rows import read_status_rows
 from lbcore.config.tree import Config
 from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
 from lbcore.model.times import duration
+from lbcore.signals.shown_load import groups_line
 
 _SHOWN, _GAPS_SHOWN = 10, 3
 _EVERY_MS = 2_000
@@ -98,8 +99,11 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield f"  brokers {_counts(status.brokers)}"
     yield f"  bundles {_counts(status.bundles)}"
     if status.imbalance is not None:
-        uneven = f"{status.imbalance:.2f} (message rates of live brokers, highest over mean)"
+        worst = ", worst group" if status.groups else ""
+        uneven = f"{status.imbalance:.2f} (message rates of live brokers, highest over mean{worst})"
         yield f"  imbalance {uneven}"
+    if status.groups:
+        yield f"  groups  {groups_line(status.groups)}"
     yield from _mirror(status)
     yield from _rules(status)
     yield from _broker_table(status)

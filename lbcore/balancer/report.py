@@ -30,6 +30,7 @@ from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Hot, PlanState
+from lbcore.plan.groups import members_by_group
 from lbcore.plan.hourly import hourly_from_json
 from lbcore.plan.pending import Unseen
 from lbcore.plan.place.request import PlacementState
@@ -206,6 +207,7 @@ def _history_row(work: Work, name: str, start_ms: int, rows: Ints) -> dict[str, 
         "sessions": ledger.sessions[rows].astype(float).tolist(),
         "reported_ms": entry.reported_ms,
         "usage": usage_of(entry.percent, work.config.signals),
+        "broker_group": work.plan.groups.get(name, ""),
     }
 
 
@@ -275,22 +277,36 @@ def _ages(work: Work, state: State) -> dict[str, int]:
 
 
 def _balance(work: Work) -> dict[str, float | None]:
-    """Return the balance of live brokers' message rates and scores; None = no load."""
+    """Return the balance of live brokers' message rates and scores; None = no load.
+
+    Each number is that of the broker group where it is highest.
+    """
     live = [
-        entry
-        for _, entry in sorted(work.brokers.items())
+        name
+        for name, entry in sorted(work.brokers.items())
         if entry.reported_ms and not entry.is_silent
     ]
+    hottest = _hottest(work)
+    found = [
+        _balance_of([work.brokers[live[at]] for at in some.tolist()], hottest.get(group, 0.0))
+        for group, some in members_by_group(live, work.plan.groups).items()
+    ]
+    names = ("imbalance", "floor_adjusted", "score_mean", "score_std")
+    columns = zip(*found, strict=True) if found else [()] * len(names)
+    return {
+        name: max((value for value in column if value is not None), default=None)
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
+def _balance_of(live: Sequence[BrokerEntry], hottest: float) -> tuple[float | None, ...]:
+    """The four numbers of `_balance` of one group. hottest: of `_hottest`."""
     rates = [entry.traffic[0] + entry.traffic[1] for entry in live]
     scores = [entry.weighted_max_ema for entry in live]
-    hottest = min(_hottest(work), max(rates, default=0.0))  # averages may lag behind brokers
-    mean = math.fsum(scores) / len(scores) if scores else None
-    return {
-        "imbalance": imbalance(rates),
-        "floor_adjusted": floor_adjusted_imbalance(rates, hottest),
-        "score_mean": mean,
-        "score_std": None if mean is None else _deviation(scores, mean),
-    }
+    hottest = min(hottest, max(rates))  # averages may lag behind brokers
+    mean = math.fsum(scores) / len(scores)
+    uneven = imbalance(rates), floor_adjusted_imbalance(rates, hottest)
+    return *uneven, mean, _deviation(scores, mean)
 
 
 def _deviation(values: list[float], mean: float) -> float:
@@ -298,12 +314,21 @@ def _deviation(values: list[float], mean: float) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _hottest(work: Work) -> float:
-    """msg/s in plus out of the busiest bundle that somebody has and has reported."""
-    ledger = work.ledger
-    is_known = (ledger.short_count > 0) & (ledger.holders() != NOBODY)
+def _hottest(work: Work) -> dict[str, float]:
+    """Broker group → msg/s in plus out of the busiest bundle that its brokers have and report."""
+    ledger, groups = work.ledger, work.plan.groups
+    holders = ledger.holders()
+    is_known = (ledger.short_count > 0) & (holders != NOBODY)
     rates = np.where(is_known, ledger.short[:, 0] + ledger.short[:, 1], 0.0)
-    return float(rates.max(initial=0.0))
+    if not groups:
+        return {"": float(rates.max(initial=0.0))}
+    by_holder = np.zeros(int(holders.max(initial=NOBODY)) + 1)
+    np.maximum.at(by_holder, holders[is_known], rates[is_known])
+    found: dict[str, float] = {}
+    for instance in np.flatnonzero(by_holder).tolist():
+        group = groups.get(ledger.instances.of(instance)[0], "")
+        found[group] = max(found.get(group, 0.0), float(by_holder[instance]))
+    return found
 
 
 def _hits_needed(work: Work) -> dict[str, int]:

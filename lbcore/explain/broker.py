@@ -30,7 +30,7 @@ from lbcore.explain.reasons import (
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
-from lbcore.signals.shown_load import ShownLoad
+from lbcore.signals.shown_load import ShownLoad, group_loads
 
 _STANDSTILLS = frozenset(
     {
@@ -182,14 +182,17 @@ def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
     name, loads = row["broker"], rows.loads()
-    load = {one: shown.usage for one, shown in loads.items()}
     words = f"{name} is {row['state']} and serves {count_of(owned, 'bundle')}"
-    if name not in load:
+    if name not in loads:
         return f"{words}; its load is not known."
-    order = sorted(load, key=lambda one: -load[one])
-    mean = sum(load.values()) / len(load)
+    words, groups = f"{words}; its usage is {percent(loads[name].usage)}", group_loads(loads)
+    group = next((one for one in groups if name in one.brokers), None)
+    if group is None:
+        return f"{words}, and it is in no broker group (reported {_said(rows, loads[name])})."
+    order = sorted(group.brokers, key=lambda one: -loads[one].usage)
+    of = " of its group" if len(groups) > 1 else ""
     return (
-        f"{words}; its usage is {percent(load[name])}, the mean {percent(mean)}: number "
+        f"{words}, the mean{of} {percent(group.mean)}: number "
         f"{order.index(name) + 1} of {len(order)} (reported {_said(rows, loads[name])})."
     )
 

@@ -19,7 +19,7 @@ from lbcore.explain.reasons import (
     verdict_words,
 )
 from lbcore.model.times import duration, instant
-from lbcore.signals.shown_load import imbalance_of
+from lbcore.signals.shown_load import group_loads, groups_line, imbalance_of
 
 _SHOWN = 10
 _PLANNED_AGAIN = 3
@@ -30,12 +30,13 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
     """The cluster at `rows.at_ms`. O(rows)."""
     cycle = newest_cycle(rows)
     states = Counter(row["state"] for row in rows.records)
+    groups = groups_line(group_loads(rows.loads()))
     return Explanation(
         kind="cluster",
         subject=rows.cluster,
         at_ms=rows.at_ms,
         headline=_headline(rows, cycle),
-        why=tuple(_cycle_words(cycle)),
+        why=tuple(_cycle_words(cycle)) + ((f"broker groups: {groups}",) if groups else ()),
         candidates=tuple(_candidate_words(rows)),
         blocks=tuple(_blocks(rows)),
         changes=tuple(_changes(rows, cycle)),
@@ -70,15 +71,16 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
 
 def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
     loads = rows.loads()
-    load = {name: one.usage for name, one in loads.items()}
-    words = f"{rows.cluster}: "
+    words, groups = f"{rows.cluster}: ", group_loads(loads)
     uneven = imbalance_of(loads)
-    if load and uneven is not None:
-        mean = sum(load.values()) / len(load)
-        hot = max(sorted(load), key=lambda name: load[name])
+    if uneven is not None:
+        grouped = [name for group in groups for name in group.brokers]
+        hot = max(sorted(grouped), key=lambda name: loads[name].usage)
+        (mean,) = (group.mean for group in groups if hot in group.brokers)
+        worst, of = (", worst group", " of its group") if len(groups) > 1 else ("", "")
         words += (
-            f"imbalance {uneven:.2f} (message rates, max/mean); {hot} has the highest usage, "
-            f"{percent(load[hot])}, the mean is {percent(mean)}; "
+            f"imbalance {uneven:.2f} (message rates, max/mean{worst}); {hot} has the highest"
+            f" usage, {percent(loads[hot].usage)}, the mean{of} is {percent(mean)}; "
         )
     if not cycle:
         return f"{words}no decision cycle is known."

@@ -153,10 +153,11 @@ def full_words(row: Row) -> str:
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
     brokers = f"{missing} broker{'' if missing == 1 else 's'}"
+    whole = f"the broker group of {inputs['group']}" if "group" in inputs else "the cluster"
     of = ", ".join(inputs["of"])
     of += ", ..." if inputs["brokers"] > len(inputs["of"]) else ""
     return (
-        f"the cluster is full: the mean usage of {inputs['brokers']} brokers ({of}) is"
+        f"{whole} is full: the mean usage of {inputs['brokers']} brokers ({of}) is"
         f" {inputs['mean']:.0f} %, and moves can't help; start at least {brokers} of the mean"
         f" capacity, which brings it to {target:.0f} %; section BallastClusterFull of"
         " docs/runbook.md"

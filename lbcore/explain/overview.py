@@ -118,9 +118,18 @@ def _told(rows: ExplainRows, decision: Row) -> ToldDecision:
     )
 
 
-def moments(rows: Iterable[tuple[float, ...]]) -> tuple[Moment, ...]:
-    """From (at_ms, brokers, mean, most) of each time, in any order."""
+def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
+    """From (at_ms, group, brokers, mean, most) of each time and broker group, in any order.
+
+    Of several groups the worst counts; what is in none ("") counts only where there are no others.
+    """
+    found: dict[int, dict[str, Moment]] = {}
+    for at_ms, group, brokers, mean, most in sorted(rows):
+        moment = Moment(at_ms=int(at_ms), brokers=int(brokers), mean=mean, most=most)
+        found.setdefault(int(at_ms), {})[group] = moment
+    for groups in found.values():
+        if len(groups) > 1:
+            groups.pop("", None)
     return tuple(
-        Moment(at_ms=int(at_ms), brokers=int(brokers), mean=mean, most=most)
-        for at_ms, brokers, mean, most in sorted(rows)
+        max(groups.values(), key=lambda one: one.imbalance or 0) for groups in found.values()
     )

@@ -57,7 +57,14 @@ from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
-from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
+from lbcore.signals.shown_load import (
+    GroupLoad,
+    ShownLoad,
+    group_loads,
+    groups_line,
+    imbalance_of,
+    shown_loads,
+)
 
 HISTORY_MS = 3_600_000
 """Period in which times without cycles are reported."""
@@ -113,7 +120,7 @@ class BrokerStatus:
 
     usage: the weighted maximum over its resources, score: the same smoothed, 1.0 = 100 %; msg_rate:
     msg/s in and out; load_age_ms: since the broker said so. None, and -1: it is silent, or no row
-    is recent.
+    is recent. group: as in `ShownLoad`.
     """
 
     broker: str
@@ -123,6 +130,7 @@ class BrokerStatus:
     score: float | None = None
     msg_rate: float | None = None
     load_age_ms: int = NEVER_MS
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +154,8 @@ class ClusterStatus:
     set_aside: changed settings that don't suit the files, by "section.name" → reason. versions:
     number of active brokers that run each, of those that report it. job: one judgement, and its
     words. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
-    rates of the live brokers, None without load. blocked: hot brokers that shed nothing, and why.
+    rates of the live brokers, of the worst group; None without load. groups: by isolation policies,
+    empty where all brokers are one. blocked: hot brokers that shed nothing, and why.
     alarms: what somebody should do now. warnings: what can wait for days.
     """
 
@@ -173,6 +182,7 @@ class ClusterStatus:
     job_words: str
     gaps: tuple[CycleGap, ...]
     imbalance: float | None
+    groups: tuple[GroupLoad, ...]
     blocked: tuple[BlockedStatus, ...]
     alarms: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -183,6 +193,7 @@ class ClusterStatus:
         """JSON-able values."""
         plain = asdict(self)
         plain["job"]["word"] = self.job.word.value
+        plain["group_words"] = groups_line(self.groups)
         plain["gap_words"] = [gap.words() for gap in self.gaps]
         return {**plain, "phase": self.phase.value}
 
@@ -195,7 +206,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     policies = _policies(rows.policies)
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
-    broker_rows = _broker_rows(rows, loads, now_ms)
+    broker_rows, groups = _broker_rows(rows, loads, now_ms), group_loads(loads)
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
     hears_ticks = not misses_ticks(rows.decisions)
@@ -226,6 +237,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         job_words=job.words(),
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
         imbalance=imbalance_of(loads),
+        groups=groups if len(groups) > 1 else (),
         blocked=blocked_status(rows.blocked, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
@@ -294,7 +306,7 @@ def _broker_rows(
 def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
     if load is None:
         return {}
-    names = ("usage", "score", "msg_rate")
+    names = ("usage", "score", "msg_rate", "group")
     age_ms = max(0, now_ms - load.reported_ms)
     return {**{name: getattr(load, name) for name in names}, "load_age_ms": age_ms}
 

@@ -290,6 +290,12 @@ LOAD_HISTORY = Table(
             "weighted maximum of its resources, 1.0 = 100 %; null: not kept then",
             is_nullable=True,
         ),
+        _column(
+            "broker_group",
+            "string",
+            "first broker of its group by isolation policies; '': all are one, or it is in none",
+            is_nullable=True,
+        ),
     ),
 )
 

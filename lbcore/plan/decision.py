@@ -205,7 +205,8 @@ class PlanState:
     load that was decided and that its reports don't show. unloaded_ms: bundle → time it was last
     shed, within the grace period. gave_ms, took_ms: broker → time bundles were last shed from it,
     or to it. hot: broker → time since which it is beyond a threshold and gives nothing. own: state
-    of a strategy that is not Ballast's, plain JSON. hourly: moves shed within an hour.
+    of a strategy that is not Ballast's, plain JSON. hourly: moves shed within an hour. groups: of
+    `plan.groups`, broker → the first broker of its group; empty: all are one.
     """
 
     strategy: str = ""
@@ -223,6 +224,7 @@ class PlanState:
     hot: Mapping[str, Hot] = field(default_factory=dict)
     own: Mapping[str, Any] = field(default_factory=dict)
     hourly: Hourly = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, *, brokers: Collection[str], bundles: Collection[str]) -> "PlanState":
         """The state without what is remembered by these names, which are no more."""
@@ -257,6 +259,7 @@ class PlanState:
             gave_ms=of_brokers(self.gave_ms),
             took_ms=of_brokers(self.took_ms),
             hot=of_brokers(self.hot),
+            groups=of_brokers(self.groups),
         )
 
     def brought_back(self, now_ms: int) -> "PlanState":
@@ -307,6 +310,7 @@ class PlanState:
             **(hot if self.hot else {}),
             **({"own": dict(self.own)} if self.own else {}),
             **({"hourly": _sorted(self.hourly)} if self.hourly else {}),
+            **({"groups": _sorted(self.groups)} if self.groups else {}),
             "schema": STATE_SCHEMA,
             "strategy": self.strategy,
             "shed": {name: _sorted(value) for name, value in packing.fields_of(self.shed).items()},
@@ -344,6 +348,7 @@ class PlanState:
             hot={name: Hot(**plain) for name, plain in row.get("hot", {}).items()},
             own=row.get("own", {}),
             hourly=hourly_from_json(row.get("hourly", {})),
+            groups=row.get("groups", {}),
         )
 
 

@@ -54,10 +54,10 @@ class Draft:
     reported: what came in. snapshot: the same with moves counted that reports don't show yet.
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage of `snapshot`'s
     brokers. is_due: bool[n], whose hits and averages may advance. index: what the filters say of
-    brokers and policies. selections: who shall give what; sheddings: their moves; too_big: what is
-    to be divided. forced: what operators want moved (drains, pins). assignments: bundles without an
-    owner. children: child → broker, of splits whose children are placed at once. skipped: phase →
-    why it decided nothing.
+    brokers and policies. groups: int64[open], of each broker that does not drain. selections: who
+    shall give what; sheddings: their moves; too_big: what is to be divided. forced: what operators
+    want moved (drains, pins). assignments: bundles without an owner. children: child → broker, of
+    splits whose children are placed at once. skipped: phase → why it decided nothing.
     """
 
     reported: Snapshot
@@ -70,6 +70,7 @@ class Draft:
     usage: Floats
     is_due: Bools
     index: CandidateIndex | None = None
+    groups: Ints | None = None
     selections: tuple[Selection, ...] = ()
     sheddings: Moves = field(default_factory=no_moves)
     too_big: TooBig | None = None
@@ -87,6 +88,13 @@ class Draft:
         if self.index is None:
             raise ValueError("index must be made by the eligible phase first, got None")
         return self.index
+
+    @property
+    def group(self) -> Ints:
+        """The group of each broker that does not drain, int64[open]; of the eligible phase."""
+        if self.groups is None:
+            raise ValueError("groups must be made by the eligible phase first, got None")
+        return self.groups
 
     def skip(self, phase: str, reason: str) -> "Draft":
         """The draft after a phase that decided nothing."""

@@ -8,9 +8,11 @@ Worked: policy `stores` admits b7 and b8, every other namespace b1 to b6: two gr
 `stores` fails over to the secondary b6, that broker joins both, and all eight are one group.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-from lbcore.plan.snapshot import Bools, BundleTable, Ints
+from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints
 
 
 def broker_groups(row: Ints, admits: Bools) -> Ints:
@@ -24,6 +26,37 @@ def broker_groups(row: Ints, admits: Bools) -> Ints:
     for members in np.unique(admits[in_use], axis=0):
         _join(group, members)
     return _numbered(group)
+
+
+def named_groups(names: Sequence[str], group: Ints) -> dict[str, str]:
+    """Broker → the first broker of its group; empty where all are one group."""
+    first = np.unique(group, return_index=True)[1].tolist()
+    if len(first) <= 1:
+        return {}
+    return {name: names[first[number]] for name, number in zip(names, group.tolist(), strict=True)}
+
+
+def members_by_group(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, Ints]:
+    """Group → its brokers' indices, ascending; brokers of no group are left out.
+
+    groups: of `named_groups`; an empty one stands for one group of all, named "".
+    """
+    found: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        if not groups or name in groups:
+            found.setdefault(groups.get(name, ""), []).append(at)
+    return {group: np.array(found[group], dtype=np.int64) for group in sorted(found)}
+
+
+def group_means(
+    names: Sequence[str], groups: Mapping[str, str], values: Floats
+) -> dict[str, float]:
+    """Broker → the mean of its group's values. values: float64[n]. O(brokers)."""
+    found: dict[str, float] = {}
+    for members in members_by_group(names, groups).values():
+        mean = float(np.cumsum(values[members])[-1]) / len(members)
+        found |= {names[at]: mean for at in members.tolist()}
+    return found
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:

@@ -134,18 +134,18 @@ def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
     )
 
 
-def missing_brokers(brokers: BrokerTable, usage: Floats) -> tuple[int, float]:
+def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int, float]:
     """Brokers of the mean capacity that bring the mean usage to the target, and the mean in points.
 
-    0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n], 1.0 = 100 %. Brokers that
-    drain don't count. Worked: six brokers at 100 %: 6 x (100 / 75 - 1) = 2.
+    0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n], 1.0 = 100 %. of: int64[k],
+    the group; what drains of it doesn't count. Worked: six at 100 %: 6 x (100 / 75 - 1) = 2.
     """
-    times = np.ones(len(usage)) if brokers.demand is None else np.nan_to_num(brokers.demand, nan=1)
-    size = np.where(brokers.is_draining, 0.0, brokers.capacity)
+    times = np.ones(len(of)) if brokers.demand is None else np.nan_to_num(brokers.demand[of], nan=1)
+    size = np.where(brokers.is_draining[of], 0.0, brokers.capacity[of])
     total = float(np.cumsum(size)[-1]) if len(size) else 0.0
     if not total > 0.0:
         return 0, 0.0
-    mean = float(np.cumsum(PERCENT * usage * times * size)[-1]) / total
+    mean = float(np.cumsum(PERCENT * usage[of] * times * size)[-1]) / total
     if mean < ROOM_POINTS:
         return 0, mean
     return math.ceil(int(np.count_nonzero(size)) * (mean / TARGET_POINTS - 1.0) - 1e-9), mean

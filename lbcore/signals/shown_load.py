@@ -2,8 +2,8 @@
 
 Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
 usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
-highest over the mean of the live brokers' message rates. The job writes usage by `usage_of`, so
-that the metrics, the tables and SQL have the same number.
+highest over the mean of the live brokers' message rates, of several broker groups in the worst. The
+job writes usage by `usage_of` and the groups, so that metrics, tables and SQL have the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +21,7 @@ Row = Mapping[str, Any]
 
 SHOWN_MS = 600_000
 """Time a row is shown, ms; a broker that is heard has one row a minute."""
+GROUPS_SHOWN = 10
 _NOT_HEARD = frozenset({"silent", "forgotten"})
 
 
@@ -29,7 +30,8 @@ class ShownLoad:
     """A live broker's load. usage, score: 1.0 = 100 %; msg_rate: msg/s in and out.
 
     reported_ms: when the broker said so; of a row of an older version, the interval's start.
-    row: of `load_history`.
+    group: the first broker of its group; "": all are one group, or it is in none. row: of
+    `load_history`.
     """
 
     broker: str
@@ -37,7 +39,21 @@ class ShownLoad:
     score: float
     msg_rate: float
     reported_ms: int
+    group: str
     row: Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLoad:
+    """A broker group. group: its first broker, "" for all. brokers: live ones, in name order.
+
+    mean: of their usages, 1.0 = 100 %. imbalance: of their message rates, None without load.
+    """
+
+    group: str
+    brokers: tuple[str, ...]
+    mean: float
+    imbalance: float | None
 
 
 def shown_loads(
@@ -65,6 +81,7 @@ def _shown(broker: str, row: Row, signals: SignalsConfig) -> ShownLoad:
         score=float(row["score"]),
         msg_rate=float(sum(row["traffic"][:2])),
         reported_ms=int(row["minute_ms"] if reported_ms is None else reported_ms),
+        group=row.get("broker_group") or "",
         row=row,
     )
 
@@ -83,6 +100,39 @@ def usages_of(percents: Sequence[Sequence[float]], signals: SignalsConfig) -> li
     return usages
 
 
+def group_loads(loads: Mapping[str, ShownLoad]) -> tuple[GroupLoad, ...]:
+    """The broker groups, by their first brokers; one of all where there are no others."""
+    found: dict[str, list[ShownLoad]] = {}
+    for load in loads.values():
+        found.setdefault(load.group, []).append(load)
+    if len(found) > 1:
+        found.pop("", None)
+    return tuple(
+        GroupLoad(
+            group=group,
+            brokers=tuple(one.broker for one in found[group]),
+            mean=sum(one.usage for one in found[group]) / len(found[group]),
+            imbalance=imbalance(one.msg_rate for one in found[group]),
+        )
+        for group in sorted(found)
+    )
+
+
 def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
-    """The imbalance that is shown; None without load."""
-    return imbalance(load.msg_rate for load in loads.values())
+    """The imbalance that is shown, of the worst group; None without load."""
+    uneven = (one.imbalance for one in group_loads(loads))
+    return max((value for value in uneven if value is not None), default=None)
+
+
+def groups_line(groups: Sequence[GroupLoad]) -> str:
+    """The number of broker groups and each one's mean usage, in a sentence; "" of one."""
+    if len(groups) <= 1:
+        return ""
+    words = [
+        one.brokers[0]
+        + (f" and {len(one.brokers) - 1} more" if len(one.brokers) > 1 else "")
+        + f" mean {100 * one.mean:.0f} %"
+        for one in groups[:GROUPS_SHOWN]
+    ]
+    words += [f"and {len(groups) - GROUPS_SHOWN} more"] * (len(groups) > GROUPS_SHOWN)
+    return f"{len(groups)} by isolation policies: {', '.join(words)}"

@@ -5,13 +5,12 @@ each with its reason.
 """
 
 import json
-from pathlib import Path
 
-from tests.scoreboard import Compared, recorded
+from tests.scoreboard import BARS, Compared, recorded
 
 OURS, IDLE = "ballast", "none"
 ABOVE_TIMES, LEAST_TIMES, THRASH_MAX = 0.5, 1.5, 0.01
-KNOWN = json.loads(Path(__file__).with_name("bars.json").read_text())
+KNOWN = json.loads(BARS.read_text(encoding="utf-8"))
 
 
 def missed(found: list[Compared]) -> set[str]:

@@ -9,7 +9,15 @@ from lbcore.balancer.decisions.blocked_messages import VALID_MS
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
-from tests.support.worlds.agreeing_world import Said, everything_said, happen, random_world
+from lbcore.signals.shown_load import groups_line
+from tests.support.worlds.agreeing_world import (
+    Said,
+    everything_said,
+    happen,
+    random_world,
+    reserved_world,
+)
+from tests.support.worlds.ruled_world import owners
 
 SEEDS = (8, 26, 36)
 BLOCKED_SEED = 8
@@ -79,6 +87,25 @@ def agree_on_the_imbalance(said: Said) -> None:
     assert f"imbalance {uneven:.2f} (message rates" in said.lines
 
 
+def agree_on_groups(said: Said) -> None:
+    """What is said of a broker and of the cluster is of each broker's own group."""
+    groups = said.status.groups
+    rows = {row.broker: row for row in said.status.broker_rows}
+    for group in groups:
+        usages = [rows[name].usage or 0.0 for name in group.brokers]
+        assert group.mean == pytest.approx(sum(usages) / len(usages), rel=EXACT)
+        for name in group.brokers:
+            headline = said.brokers[name].headline
+            assert f"the mean of its group {percent(group.mean)}" in headline
+            assert f" of {len(group.brokers)} (reported" in headline
+    text = groups_line(groups)
+    assert [f"broker groups: {text}"] * bool(groups) == [
+        line for line in said.cluster.why if line.startswith("broker groups")
+    ]
+    assert (f"  groups  {text}" in said.lines.splitlines()) == bool(groups)
+    assert said.page["status"]["groups"] == json.loads(json.dumps(said.status.to_json()))["groups"]
+
+
 def agree_on_who_is_blocked(said: Said) -> None:
     blocked = said.status.blocked
     seconds = {(one.broker, one.reason): (said.now_ms - one.since_ms) / 1_000 for one in blocked}
@@ -116,6 +143,7 @@ def agree(said: Said) -> None:
     agree_on_the_state(said)
     agree_on_load(said)
     agree_on_the_imbalance(said)
+    agree_on_groups(said)
     agree_on_who_is_blocked(said)
     agree_on_bundles(said)
 
@@ -135,7 +163,46 @@ def test_status_page_explain_and_metrics_agree() -> None:
     assert not missing, f"these worlds have nothing of it: {missing}"
 
 
-def test_broker_that_was_held_long_before_a_pause_is_blocked_by_no_word() -> None:
+def test_idle_brokers_that_a_policy_reserves_raise_no_alarm() -> None:
+    """Six brokers balanced within a few per cent, beside two with a hundredth of the load."""
+    world = reserved_world()
+    said = everything_said(world)
+    agree(said)
+    assert said.status.alarms == ()
+    assert [len(group.brokers) for group in said.status.groups] == [6, 2]
+    assert said.status.imbalance is not None
+    assert said.status.imbalance < 1.1
+    assert said.by("ballast_floor_adjusted_imbalance")[()] < 1.1
+    assert "2 by isolation policies: broker-0:8080 and 5 more mean" in said.lines
+    world.command("drain_broker", broker="broker-7:8080")
+    world.run(60_000)
+    said = everything_said(world)
+    agree(said)
+    assert "it is in no broker group" in said.brokers["broker-7:8080"].headline
+    world.command("delete_isolation_policy", policy="stores")
+    world.run(20_000)
+    said = everything_said(world)
+    agree(said)
+    assert said.status.groups == ()
+    assert "group" not in said.lines
+
+
+def test_hot_broker_of_an_idle_group_is_judged_by_the_mean_of_its_own_group() -> None:
+    """It is far below the mean of the whole cluster, and five times that of its neighbour."""
+    world = reserved_world(stores=(850.0, 20.0))
+    for bundle, owner in sorted(owners(world).items()):
+        if owner == "broker-6:8080":
+            world.command("pin_bundle", bundle=bundle, broker=owner)
+    world.run(240_000)
+    said = everything_said(world)
+    agree(said)
+    (blocked,) = said.status.blocked
+    idle = said.status.groups[1]
+    assert blocked.broker == "broker-6:8080"
+    assert f"mean {100 * idle.mean:.0f} %" in blocked.words
+
+
+def test_broker_that_was_blocked_long_before_a_pause_is_blocked_by_no_word() -> None:
     world, dice = random_world(BLOCKED_SEED)
     while not everything_said(world).status.blocked:
         happen(world, dice)

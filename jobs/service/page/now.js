@@ -17,7 +17,7 @@ export function refresh({ status, balance, decisions }) {
   drawActions(status);
   drawWords(at("alarms"), status.alarms);
   drawWords(at("warnings"), status.warnings);
-  drawBrokers(status.broker_rows);
+  drawBrokers(status);
   drawBalance(balance, status);
   drawGaps(status.gap_words);
   drawMoves(status);
@@ -45,8 +45,14 @@ function loadBar(usage, top) {
   return box;
 }
 
-function drawBrokers(brokers) {
-  const order = [...brokers].sort((a, b) => (b.usage ?? -1) - (a.usage ?? -1));
+function drawBrokers({ broker_rows: brokers, groups, group_words: words }) {
+  const line = at("broker-groups");
+  line.hidden = groups.length === 0;
+  line.textContent = `Broker groups: ${words}`;
+  const means = new Map(groups.flatMap((one) => one.brokers.map((name) => [name, one.mean])));
+  const mean = ({ broker }) => means.get(broker) ?? -1;
+  const order = [...brokers].sort((a, b) => mean(b) - mean(a)
+    || a.group.localeCompare(b.group) || (b.usage ?? -1) - (a.usage ?? -1));
   const top = Math.max(1, ...brokers.map((broker) => broker.usage ?? 0));
   replace(at("brokers"), order.slice(0, BROKERS_SHOWN).map((broker) => row(
     explainButton("broker", broker.broker),

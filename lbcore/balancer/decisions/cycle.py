@@ -23,6 +23,7 @@ from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,
     planning_config,
+    tell_stranded,
     usable_brokers,
     write_places,
 )
@@ -39,11 +40,12 @@ from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, near, stuck
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
-from lbcore.plan.filter.index import candidate_index
-from lbcore.plan.groups import broker_groups
+from lbcore.plan.groups import group_means, members_by_group
+from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
+from lbcore.plan.phases.eligible import STRANDED
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
-from lbcore.plan.readings import PERCENT, ROOM_POINTS, TARGET_POINTS, missing_brokers
+from lbcore.plan.readings import TARGET_POINTS, missing_brokers
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
 from lbcore.plan.shed.own import FAULTS
 from lbcore.plan.snapshot import (
@@ -107,8 +109,9 @@ def _blocked(
     if not verdicts:
         return ()
     usage = weighted_usage(planned.snapshot.brokers.percent, work.config.signals)
-    group = _groups(work, planned.snapshot, usage)
-    mean = (np.bincount(group, weights=usage) / np.bincount(group))[group]
+    names = planned.snapshot.brokers.names
+    means = group_means(names, work.plan.groups, usage)
+    mean = np.array([means.get(name, 0.0) for name in names])
     return blocked_brokers(planned.result.trace, verdicts, usage, mean)
 
 
@@ -136,25 +139,15 @@ def watch_full(work: Work, snapshot: Snapshot) -> None:
 
 def _fullest(work: Work, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
     """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
-    names, group = snapshot.brokers.names, np.zeros(len(usage), dtype=np.int64)
-    if (usage * PERCENT >= ROOM_POINTS).any():
-        group = _groups(work, snapshot, usage)
+    names = snapshot.brokers.names
     found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
-    for number in range(int(group.max(initial=-1)) + 1):
-        others = snapshot.brokers.is_draining | (group != number)
-        missing, mean = missing_brokers(replace(snapshot.brokers, is_draining=others), usage)
+    for group, members in members_by_group(names, work.plan.groups).items():
+        missing, mean = missing_brokers(snapshot.brokers, usage, members)
         if missing > found["missing"]:
-            of = [names[at] for at in np.flatnonzero(~others).tolist()]
+            of = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
             found = {"mean": mean, "missing": missing, "brokers": len(of), "of": of[:_NAMED]}
+            found |= {"group": group} if group else {}
     return {**found, "target": TARGET_POINTS}
-
-
-def _groups(work: Work, snapshot: Snapshot, usage: Floats) -> Ints:
-    """The group of brokers that isolation policies put each broker in, int64[n]."""
-    if not snapshot.policies.isolation:
-        return np.zeros(len(usage), dtype=np.int64)
-    index = candidate_index(snapshot, usage, work.config.filters)
-    return broker_groups(index.row, index.policy_admits)
 
 
 ALARM = "strategy"
@@ -299,6 +292,8 @@ def _plan(work: Work, scope: Scope) -> None:
     made = Planned(snapshot=snapshot, before=before, scope=scope, result=result)
     watch_hot(work, made)
     watch_full(work, snapshot)
+    if scope is not _ONLY_WISHES and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:
+        tell_stranded(work, snapshot)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if result.skipped.get(SHED) in FAULTS:
         work.alarms.add(ALARM)

@@ -97,8 +97,10 @@ def tell_unplaced(
     config: Config,
     snapshot: Snapshot,
     rows: Sequence[int],
+    *,
+    is_due: bool,
 ) -> None:
-    """Raise the alarm for bundles that got no broker, and write it down once a cycle.
+    """Raise the alarm for bundles that no broker may take; is_due: write it down, too.
 
     rows: of the snapshot's bundles; its column `avoid` says where each may not go. Silence is
     named where a silent broker may have the bundle but for that: it is waited for.
@@ -121,12 +123,22 @@ def tell_unplaced(
         setting = max(sorted(named), key=named.__getitem__)
         work.alarms.add(f"{ALARM}:{setting}")
         work.without_candidate[setting] += len(group)
-        if work.now_ms >= cycle_due_ms(work):
+        if is_due:
             brokers = {verdict.label: count for verdict, count in refused.items()}
             inputs = {"bundles": len(group), "brokers": dict(sorted(brokers.items()))}
             inputs |= {"pipeline": config.filters.pipeline, **_isolated(snapshot, at, group)}
             name = snapshot.bundles.names[group[0]]
             work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)
+
+
+def tell_stranded(work: Work, snapshot: Snapshot) -> None:
+    """Raise the same alarm for bundles that have an owner, and that policies let run nowhere."""
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    index = candidate_index(snapshot, usage, work.config.filters)
+    is_closed: Bools = index.policy_admits.sum(axis=1) == 0
+    rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
+    if rows:  # none where their brokers are all about to leave
+        tell_unplaced(work, work.config, snapshot, rows, is_due=True)
 
 
 def _refusals_of(
@@ -205,7 +217,8 @@ def place(
     places = _asked(work, (snapshot, kept), ())
     left = [row for row in at.tolist() if bundles.names[row] not in places.found]
     if left:
-        tell_unplaced(work, planning_config(work), snapshot, left)
+        is_due = work.now_ms >= cycle_due_ms(work)
+        tell_unplaced(work, planning_config(work), snapshot, left, is_due=is_due)
     return places
 
 

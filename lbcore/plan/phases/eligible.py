@@ -13,12 +13,17 @@ from lbcore.plan.draft import NOBODY, Draft
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
-from lbcore.plan.registry import resting_ms
+from lbcore.plan.groups import broker_groups, named_groups, with_strays
+from lbcore.plan.registry import find_shedding, resting_ms
 from lbcore.plan.shed.common import throughput
+from lbcore.plan.shed.strategy import Grouping
+from lbcore.plan.shed.subset import without_brokers
 from lbcore.plan.snapshot import Bools, BundleTable, Ints
 from lbcore.plan.trace import Columns
 
 PHASE = "eligible"
+STRANDED = "stranded"
+"""Number of the cycle: bundles with an owner that policies let run nowhere; not noted at 0."""
 LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 
@@ -38,8 +43,27 @@ def eligible(draft: Draft) -> Draft:
     )
     can_move = (verdicts == FilterVerdict.OK) & (bundles.owner >= 0)
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
-    draft = replace(draft, snapshot=snapshot)
+    draft = _grouped(replace(draft, snapshot=snapshot))
     return _show(draft, verdicts) if draft.scope.is_traced else draft
+
+
+def _grouped(draft: Draft) -> Draft:
+    """The draft with the broker groups, which its state names for all that show them."""
+    brokers = draft.snapshot.brokers
+    subset = without_brokers(draft.snapshot, brokers.is_draining)
+    group = np.zeros(len(subset.original), dtype=np.int64)
+    if draft.snapshot.policies.isolation and len(group) > 1:
+        row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]
+        is_closed: Bools = admits.sum(axis=1) == 0
+        stranded = int((is_closed[row] & (draft.snapshot.bundles.owner >= 0)).sum())
+        draft = draft.note(PHASE, {STRANDED: stranded} if stranded else {})
+        group = broker_groups(row, admits)
+        strategy = find_shedding(draft.config)
+        if strategy is not None and strategy.grouping == Grouping.ALWAYS:
+            # its search finds a way back for bundles that strayed
+            group = with_strays(group, subset.snapshot.bundles, row, admits)
+    named = named_groups([brokers.names[at] for at in subset.original.tolist()], group)
+    return replace(draft, groups=group, state=replace(draft.state, groups=named))
 
 
 def index(draft: Draft) -> Draft:

@@ -14,7 +14,6 @@ import numpy as np
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.groups import broker_groups, with_strays
 from lbcore.plan.phases.eligible import LABELS, paused, pins
 from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.shed.by_group import GroupedShed, observe_by_group, shed_by_group
@@ -76,7 +75,7 @@ def shed(draft: Draft) -> Draft:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
     view = _view(draft, subset)
-    group = _groups(draft, view, subset)
+    group = _groups(draft)
     if observer(draft.config, draft.scope) is not None:
         state = observe_by_group(shedding_strategy(draft.config), _own_cycle(draft, view), group)
         return replace(draft, state=state).skip(PHASE, NOT_YET)
@@ -106,19 +105,11 @@ def _refusal(draft: Draft) -> str:
     return "NoBrokers" if open_brokers <= 1 else ""
 
 
-def _groups(draft: Draft, view: ShedView, subset: Subset) -> Ints:
+def _groups(draft: Draft) -> Ints:
     """The group of each broker that takes part, int64[n]; 0 for all where none is judged by it."""
     grouping = shedding_strategy(draft.config).grouping
-    nobody_apart = np.zeros(len(view.usage), dtype=np.int64)
-    if not draft.snapshot.policies.isolation or grouping == Grouping.NEVER:
-        return nobody_apart
-    if grouping == Grouping.IF_SET and not draft.config.shedding.by_group:
-        return nobody_apart
-    row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]
-    group = broker_groups(row, admits)
-    if grouping == Grouping.ALWAYS:  # its search finds a way back for bundles that strayed
-        group = with_strays(group, view.snapshot.bundles, row, admits)
-    return group
+    is_if_set = grouping == Grouping.IF_SET and draft.config.shedding.by_group
+    return draft.group if is_if_set or grouping == Grouping.ALWAYS else np.zeros_like(draft.group)
 
 
 def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:

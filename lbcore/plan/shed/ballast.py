@@ -277,12 +277,15 @@ class _Full:
         return stuck
 
     def too_big(self) -> Ints:
-        """Bundles to be divided: too large, the largest of who is stuck, too many partitions."""
+        """Bundles to be divided: too large, the largest of who stays hot, too many partitions."""
         rows = [*self.cycle.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
         rows += self.lumps()
         load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
         if self.found.stopped == "done":
-            for broker in self._stuck()[self._is_sure()[self._stuck()]].tolist():
+            after = self.found.load.max(axis=1)
+            stuck = self._stuck()
+            is_hot = self._is_sure()[stuck] & (after[stuck] > self.cycle.hot_limit)
+            for broker in stuck[is_hot].tolist():
                 most = limit * self.cycle.readings.capacity[broker]
                 rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)

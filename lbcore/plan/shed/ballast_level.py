@@ -14,18 +14,27 @@ from lbcore.plan.snapshot import Bools, Floats
 ROUNDS_MAX = 16
 
 
-def fair_level(view: ShedView, readings: Readings) -> float:
+def ideal_load(readings: Readings) -> float:
+    """Return the mean load if all of it were infinitely divisible, points."""
+    size = readings.capacity
+    return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
+
+
+def fair_level(view: ShedView, readings: Readings, hot_limit: float = 0.0) -> float:
     """The level of the brokers that can reach one, points. O(bundles + brokers).
 
+    hot_limit: points; a broker that can't get below it keeps what it has. The others share all.
+
     Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
-    with the last one at 70 % usage: 30, not 20.7.
+    with the last one at 70 % usage: 30, not 20.7. Three bundles of 20 points on four brokers, the
+    limit 23: 15, not 13.3.
     """
     floor = _floor(view, readings)
     size = readings.capacity
-    level = _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
+    level = ideal_load(readings)
     stuck, shut = floor < 0, floor < 0
     for _ in range(ROUNDS_MAX):
-        now_stuck = stuck | (floor > level)
+        now_stuck = stuck | (floor > max(level, hot_limit))
         now_shut = shut | ((readings.usage > level) & (readings.traffic < level) & ~now_stuck)
         is_open = ~(now_stuck | now_shut)
         if not is_open.any() or ((now_stuck == stuck).all() and (now_shut == shut).all()):

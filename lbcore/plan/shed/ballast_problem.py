@@ -16,7 +16,7 @@ from lbcore.config.splitting import Splitting
 from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
-from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.ballast_level import fair_level, ideal_load
 from lbcore.plan.shed.ballast_objective import SearchProblem
 from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
@@ -40,6 +40,7 @@ class BallastRound:
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
     costs: as fitted, None = not known. state: includes what was learnt. can_divide: bool[m].
+    hot_limit: points; a broker below it is hot by no bundle, so none of its bundles is divided.
     """
 
     view: ShedView
@@ -54,11 +55,15 @@ class BallastRound:
     size: Floats
     weight: Floats
     can_divide: Bools
+    hot_limit: float
 
     def whole_rows(self, is_full: Bools) -> Ints:
-        """Bundles that no broker could carry and that can be divided, of brokers that are full."""
+        """Return the bundles that no broker could carry and a split can divide, int64[k].
+
+        Only those of brokers that are full. A bundle that some broker can carry moves whole.
+        """
         bundles = self.view.snapshot.bundles
-        share = self.level * float(self.readings.capacity.max())
+        share = self.hot_limit * float(self.readings.capacity.max())
         is_whole = bundles.can_move & (self.readings.bundle > share) & self.can_divide
         rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
         return rows[is_full[bundles.owner[rows]]]
@@ -189,7 +194,8 @@ def round_of(
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)
-    level = max(fair_level(view, readings), 1e-9)
+    hot_limit = ideal_load(readings) + config.high_points
+    level = max(fair_level(view, readings, hot_limit), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
     mean = sequential_sum(readings.capacity) / len(readings.capacity)
@@ -210,4 +216,5 @@ def round_of(
         size=size,
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,
         can_divide=view.snapshot.bundles.topics > 1 if can_divide is None else can_divide,
+        hot_limit=max(level, hot_limit),
     )

@@ -5,6 +5,7 @@ The world is virtual, its Machines, sink, tables, readers and words are producti
 
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,6 +88,31 @@ def random_world(seed: int) -> tuple[AgreeingWorld, random.Random]:
     world.run(40_000)
     world.rates = {name: dice.uniform(100, 1_500) for name in sorted(owners(world))}
     return world, dice
+
+
+def reserved_world(stores: tuple[float, float] = (10.0, 10.0)) -> AgreeingWorld:
+    """Eight brokers at rest, two of them reserved by a policy for a namespace with little load.
+
+    stores: msg/s of each bundle of the reserved brokers.
+    """
+    config = Config()
+    names = ("decision_interval_ms", "shed_interval_ms", "load_history_interval_ms")
+    pipeline = replace(config.pipeline, **dict.fromkeys(names, INTERVAL_MS))
+    world = AgreeingWorld(replace(config, pipeline=pipeline), 8, seed=3)
+    world.run(2_000)
+    own = ["broker-[67].*"]
+    world.command("set_isolation_policy", policy="stores", namespaces=["t/stores"], primary=own)
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/stores", bundles=8)
+    world.command("create_namespace", namespace="t/n", bundles=48)
+    world.run(40_000)
+    of = dict(zip(("broker-6:8080", "broker-7:8080"), stores, strict=True))
+    count = Counter(owners(world).values())
+    world.rates = {
+        name: of.get(owner, 4_000.0 / count[owner]) for name, owner in sorted(owners(world).items())
+    }
+    world.run(60_000)
+    return world
 
 
 def happen(world: AgreeingWorld, dice: random.Random) -> None:

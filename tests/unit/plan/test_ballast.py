@@ -96,6 +96,14 @@ def test_largest_bundles_go_first_and_few_moves_suffice() -> None:
     assert one.is_taken.tolist() == [True, False, False, False, False]
 
 
+def divided_into_four(points: dict[str, list[float]]) -> ShedView:
+    """As `seen`, each bundle of four topics."""
+    view = seen(points)
+    bundles = view.snapshot.bundles
+    bundles = replace(bundles, topics=np.full(len(bundles.names), 4))
+    return replace(view, snapshot=replace(view.snapshot, bundles=bundles))
+
+
 def test_bundle_larger_than_a_share_moves_where_nothing_can_divide_it() -> None:
     view = seen({"b1": [30.0, 30.0], "b2": [], "b3": []})
     bundles = replace(view.snapshot.bundles, topics=np.array([2, 2]))
@@ -104,6 +112,26 @@ def test_bundle_larger_than_a_share_moves_where_nothing_can_divide_it() -> None:
     whole = divisible(view.snapshot, Splitting(enabled=False), {})
     (one,) = shed_ballast(view, ShedState(), FAST, whole).selections
     assert int(one.is_taken.sum()) == 1
+
+
+def test_large_bundles_move_whole_where_that_leaves_no_broker_hot() -> None:
+    view = divided_into_four({"b1": [20.0, 20.0, 20.0], "b2": [], "b3": [], "b4": []})
+    answer = shed_ballast(view, ShedState(), FAST)
+    assert sum(len(one.rows) for one in answer.selections) == 2
+    assert len({one.destination for one in answer.selections}) == 2
+    assert answer.too_big is not None
+    assert answer.too_big.rows.tolist() == []
+
+
+@pytest.mark.parametrize(("points", "divided"), [(20.0, 0), (40.0, 3)])
+def test_lone_bundle_is_divided_only_where_it_makes_its_broker_hot(
+    points: float, divided: int
+) -> None:
+    view = divided_into_four({"b1": [points], "b2": [points], "b3": [points], "b4": []})
+    answer = shed_ballast(view, ShedState(), FAST)
+    assert answer.selections == ()
+    assert answer.too_big is not None
+    assert len(answer.too_big.rows) == divided
 
 
 @pytest.mark.parametrize(
@@ -433,12 +461,12 @@ def test_full_cluster_names_the_brokers_that_bring_it_to_the_target(
 ) -> None:
     names = [f"b{at}" for at in range(len(usages))]
     brokers = broker_table(names, capacity=np.array(sizes))
-    assert missing_brokers(brokers, np.array(usages))[0] == missing
+    assert missing_brokers(brokers, np.array(usages), np.arange(len(usages)))[0] == missing
 
 
 def test_full_cluster_counts_what_is_asked_and_not_brokers_that_drain() -> None:
     brokers = broker_table(["b1", "b2", "b3"], demand=np.array([3.0, np.nan, np.nan]))
     usage = np.array([1.0, 1.0, 0.0])
-    assert missing_brokers(brokers, usage) == (3, pytest.approx(400 / 3))
+    assert missing_brokers(brokers, usage, np.arange(len(usage))) == (3, pytest.approx(400 / 3))
     drained = replace(brokers, is_draining=np.array([True, False, False]), demand=None)
-    assert missing_brokers(drained, usage) == (0, 50.0)
+    assert missing_brokers(drained, usage, np.arange(len(usage))) == (0, 50.0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,3 +224,124 @@ def test_policies_change_nothing_where_all_brokers_are_one_group() -> None:
         without = plan(free, PlanState(), config, NOW_MS, Scope(is_traced=True))
         assert decided(with_policy[0]) == decided(without[0])
         assert with_policy[1] == without[1]
+
+
+HOT_AND_COLD = {"a1": [6_000.0] * 10, "a2": [500.0] * 10}
+EVEN = {"b1": [2_000.0] * 10, "b2": [2_000.0] * 10}
+
+
+def with_policies(cluster: Snapshot, *policies: tuple[str, str]) -> Snapshot:
+    """The cluster under policies, each for a pattern of namespaces and one of brokers."""
+    isolation = tuple(
+        IsolationPolicy(name=f"p{at}", namespaces=(namespaces,), primary=(brokers,))
+        for at, (namespaces, brokers) in enumerate(policies)
+    )
+    return replace(cluster, policies=Policies(isolation=isolation))
+
+
+def with_brokers(cluster: Snapshot, **columns: object) -> Snapshot:
+    arrays = {name: np.array(column) for name, column in columns.items()}
+    return replace(cluster, brokers=replace(cluster.brokers, **arrays))
+
+
+def planned(strategy: str, cluster: Snapshot) -> tuple[list[tuple[str, str, str]], PlanState]:
+    """What a strategy decides in three cycles; a division by zero raises."""
+    state, found = PlanState(), []
+    with np.errstate(divide="raise", invalid="raise"):
+        for cycle in range(3):
+            now_ms = NOW_MS + cycle * 10_000
+            due = np.full(len(cluster.brokers.names), now_ms)
+            fresh = replace(cluster, brokers=replace(cluster.brokers, updated_at_ms=due))
+            answer, state = plan(fresh, state, at_once(strategy), now_ms, Scope(is_traced=True))
+            found += decided(answer)
+    return found, state
+
+
+@pytest.mark.parametrize("strategy", GROUPED)
+@pytest.mark.parametrize(
+    ("policies", "still"),
+    [
+        ([("t/g0", "nobody.*")], "t/g0"),
+        ([("t/g0", "nobody.*"), ("t/g1", "nobody.*")], "t/g"),
+        ([("t/g0", "a1"), ("t/g1", ".*")], "t/g0"),
+        ([("t/g1", ".*")], "t/g0"),
+        ([("none/.*", ".*")], "t/g"),
+        ([("none/.*", "nobody.*"), ("t/g0", "a1"), ("t/g1", "b.*")], "t/g"),
+    ],
+    ids=[
+        "no broker",
+        "no broker for any",
+        "one broker beside all",
+        "all brokers, the others have none",
+        "all brokers for nobody",
+        "neither namespaces nor brokers",
+    ],
+)
+def test_bundles_that_a_policy_leaves_no_choice_stay(
+    strategy: str, policies: Sequence[tuple[str, str]], still: str
+) -> None:
+    found, _ = planned(strategy, with_policies(divided(HOT_AND_COLD, EVEN), *policies))
+    assert [move for move in found if move[0].startswith(still)] == []
+
+
+@pytest.mark.parametrize("strategy", GROUPED)
+def test_groups_of_one_broker_exchange_nothing(strategy: str) -> None:
+    found, state = planned(strategy, divided({"a": [9_000.0] * 10}, {"b": [10.0]}, {"c": [0.0]}))
+    assert found == []
+    assert dict(state.groups) == {"a": "a", "b": "b", "c": "c"}
+
+
+@pytest.mark.parametrize("strategy", GROUPED)
+@pytest.mark.parametrize("is_draining", [True, False], ids=["draining", "dead"])
+def test_group_without_a_broker_waits_and_the_others_go_on(
+    strategy: str,
+    is_draining: bool,  # noqa: FBT001 a case of the table
+) -> None:
+    """Two brokers that policy p0 admits are gone; its bundles have no owner, or leave for none."""
+    whole = divided(HOT_AND_COLD, BUSY | EVEN) if not is_draining else divided(HOT_AND_COLD, EVEN)
+    busy = divided({"c1": [6_000.0] * 10, "c2": [2_000.0] * 10})
+    if is_draining:
+        cluster = with_brokers(whole, is_draining=[True, True, False, False])
+        left = "a"
+    else:
+        owner = np.full(len(busy.bundles.names), -1)
+        lost = replace(busy, bundles=replace(busy.bundles, owner=owner, needs_owner=owner < 0))
+        cluster, left = with_policies(lost, ("t/g0", "dead.*")), "c"
+    found, _ = planned(strategy, cluster)
+    assert [move for move in found if left in (move[1][:1], move[2][:1])] == []
+
+
+ALL = [f"b{at}" for at in range(1, 9)]
+
+
+def reserving(name: str, primary: str, **more: Any) -> IsolationPolicy:
+    return IsolationPolicy(name=name, namespaces=(f"t/{name}",), primary=(primary,), **more)
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ([], [ALL]),
+        ([reserving("stores", "b[78]")], [ALL[:6], ALL[6:]]),
+        ([reserving("stores", "b[78]", secondary=("b6",), min_limit=3)], [ALL]),
+        ([reserving("a", "b[1-4]"), reserving("b", "b[4-8]")], [ALL]),
+        ([reserving("x", "nobody")], [ALL]),
+        ([reserving("stores", "b[78]"), reserving("x", "nobody")], [ALL[:6], ALL[6:]]),
+        ([reserving("y", ".*")], [ALL]),
+    ],
+    ids=["none", "reserved", "failed over", "overlap", "no broker", "beside it", "all brokers"],
+)
+def test_groups_are_those_of_the_worked_example(
+    policies: Sequence[IsolationPolicy], expected: list[list[str]]
+) -> None:
+    """The table of docs/strategies.md; each namespace has bundles, so have those without policy."""
+    namespaces = ("t/shared", *(one.namespaces[0] for one in policies))
+    names = [f"{namespace}/{row:08x}" for namespace in namespaces for row in range(8)]
+    owner = np.full(len(names), -1)
+    cluster = snapshot(broker_table(ALL), bundle_table(names, owner=owner))
+    cluster = replace(cluster, policies=Policies(isolation=tuple(policies)))
+    _, state = plan(cluster, PlanState(), at_once("ballast"), NOW_MS)
+    found: dict[str, list[str]] = {}
+    for name in ALL:
+        found.setdefault(state.groups.get(name, ""), []).append(name)
+    assert list(found.values()) == expected
