@@ -1,12 +1,9 @@
-"""Putting aside: one item or phase that raises ends neither its batch nor the job.
+"""Fault isolation: an item or phase that raises ends neither its batch nor the job.
 
-Decides what is left out of a batch that raised as a whole, and how it is told. A Machine's step is
-first run unguarded, which costs nothing; only when that raised it is run again, from the same
-state, with a savepoint before each attempt. Of the items of a phase those that raise are found by
-halves; then the phase runs once more, from its beginning, over the others together, so that they
-come to what they would have come to without them. Which items those are follows from the state and
-the batch alone, so that a repeated batch leaves out the same. Used by `balancer` and `scorer`. The
-search by halves is Dorfman's group testing (Ann. Math. Stat. 14, 1943).
+A Machine's step is pure: a step that raised is thrown away and repeated from the same state without
+the item that raised. So nothing half done is left, whatever the item had changed, and a repeated
+batch leaves out the same. Items that are left out go to the dead-letter table with the reason, and
+are counted. A step in which nothing raises runs once, at no extra price.
 """
 
 import re
@@ -14,12 +11,16 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from lbcore.packing import fields_of
 
 Item = TypeVar("Item")
+
+Part = tuple[int, ...]
+"""The number of a call of the guard, of an item in it, and of a way to set that item aside."""
 
 ALARM = "faults"
 """The alarm that is on while something is put aside."""
@@ -28,6 +29,17 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ERROR_CHARS = 500
 _TRACE_CHARS = 8_000
 _NUMBER_SIZE = 4
+
+_ATTEMPTS_MAX = 64
+"""After so many attempts nothing of the batch is tried any more."""
+
+_TOGETHER = -1
+"""In place of an item's number: several of a call raised, and each alone may not."""
+
+_FEW = 8
+"""More items that raise in one phase are left out at once, though some may have raised only because
+of what the first had changed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,164 +96,132 @@ def summarize_faults(faults: Sequence[Fault]) -> list[dict[str, Any]]:
     return [{**fields_of(first[number]), "count": counts[number]} for number in sorted(first)]
 
 
-class OpenedState(Protocol):
-    """A state opened for change, which can be put back to how it was at a savepoint."""
+@dataclass(slots=True)
+class Guard:
+    """One attempt at a step: runs its parts, without those that raised in earlier attempts.
 
-    def save(self) -> Mapping[str, Any]:
-        """Return the present state."""
-        ...
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Make it what it was; `saved` can be used again."""
-        ...
-
-
-class Guard(Protocol):
-    """Runs the parts of a step, each with what becomes of it when it raises.
-
-    refused: why nothing is tried at all; None = it is.
+    left_out: part → what it raised. searched: the call whose items are worked on one by one, to
+    find those that raise; 0 = none. is_checked: `check` follows each part; the step sets it, to
+    raise when what was done can't stay. refused: nothing is tried, and everything is set aside for
+    this reason. faults: what was left out of this attempt.
     """
 
-    faults: list[Fault]
-    refused: Exception | None
-
-    def first_of(self, *ways: Callable[[], None]) -> None:
-        """The first of these ways that can be gone."""
-        ...
-
-    def run(self, phase: str, do: Callable[[], None]) -> None:
-        """One phase as a whole."""
-        ...
-
-    def each(
-        self,
-        phase: str,
-        items: Sequence[Item],
-        do: Callable[[Sequence[Item]], None],
-        aside: Callable[[Item, Fault], str],
-    ) -> None:
-        """A phase over items that don't need each other.
-
-        do: works on some of them, in their order. aside: notes that one was left out, and says its
-        name.
-        """
-        ...
-
-
-@dataclass(slots=True)
-class Unguarded:
-    """Puts nothing aside: what raises ends the step. Costs nothing."""
-
-    faults: list[Fault] = field(default_factory=list)
+    left_out: dict[Part, Fault] = field(default_factory=dict)
+    searched: int = 0
+    is_checked: bool = False
     refused: Exception | None = None
-
-    def first_of(self, *ways: Callable[[], None]) -> None:
-        """The first one."""
-        ways[0]()
-
-    def run(self, phase: str, do: Callable[[], None]) -> None:
-        """Do it."""
-        del phase
-        do()
-
-    def each(
-        self,
-        phase: str,
-        items: Sequence[Item],
-        do: Callable[[Sequence[Item]], None],
-        aside: Callable[[Item, Fault], str],
-    ) -> None:
-        """Work on all of them."""
-        del phase, aside
-        do(items)
-
-
-@dataclass(slots=True)
-class FaultIsolator:
-    """Puts aside what raises, or leaves behind what `check` refuses.
-
-    check: raises when what was done since the savepoint may not stay. refused: with it nothing is
-    tried at all, and everything is put aside for this reason: when not even guarded parts come to
-    a state that can be kept.
-    """
-
-    opened: OpenedState
-    check: Callable[[Mapping[str, Any]], None]
-    refused: Exception | None = None
+    attempts: int = 1
+    check: Callable[[], None] = field(default=lambda: None)
     faults: list[Fault] = field(default_factory=list)
-
-    def first_of(self, *ways: Callable[[], None]) -> None:
-        """The first one that neither raises nor is refused; none, when all do."""
-        for way in ways:
-            if self._attempt(way, is_told=True) is None:
-                return
+    _calls: int = 0
+    _raised: dict[Part, Fault] = field(default_factory=dict)
 
     def run(self, phase: str, do: Callable[[], None]) -> None:
-        """Do it; undone as a whole when it raises."""
-        error = self._attempt(do)
-        if error is not None:
-            self.faults.append(fault_of(error, phase))
+        """Do one phase as a whole, or leave it out."""
+        self._calls += 1
+        part = (self._calls,)
+        if self.refused is not None:
+            self.faults.append(fault_of(self.refused, phase))
+        elif part in self.left_out:
+            self.faults.append(self.left_out[part])
+        else:
+            self._attempt(phase, part, do)
 
     def each(
         self,
         phase: str,
         items: Sequence[Item],
         do: Callable[[Sequence[Item]], None],
-        aside: Callable[[Item, Fault], str],
+        *ways: Callable[[Item, Fault], str],
     ) -> None:
-        """Work on all that don't raise; the others are undone and put aside.
+        """Do a phase over items that don't need each other, without those that are left out.
 
-        O((1 + k log n) attempts) for k of n items that raise.
+        do: works on some of them, in their order. ways: note that one was left out, and return its
+        name; the first that doesn't raise counts.
         """
-        start = self.opened.save()
-        found = self._search(items, 0, do)
-        if not found:
-            return
-        left = [item for at, item in enumerate(items) if at not in found]
-        self.opened.restore(start)
-        error = self._attempt(lambda: do(left)) if left else None
-        if error is not None:  # only together they raise: then as far as they came one by one
-            self.faults.append(fault_of(error, phase))
-            found |= self._search(left, 0, do, [i for i in range(len(items)) if i not in found])
-        for at in sorted(found):
-            self._put_aside(items[at], fault_of(found[at], phase), aside)
+        self._calls += 1
+        call = self._calls
+        out = [at for at in range(len(items)) if self.refused or (call, at) in self.left_out]
+        left = sorted(set(range(len(items))).difference(out))
+        together = self.left_out.get((call, _TOGETHER))
+        if together is not None and self.searched == call:
+            self._search(phase, {(call, at): items[at] for at in left}, do, together)
+        elif together is not None:
+            self.faults.append(together)
+            for at in left:
+                self._attempt(phase, (call, at), partial(do, [items[at]]))
+        elif left:
+            at = left[0] if len(left) == 1 else _TOGETHER
+            self._attempt(phase, (call, at), partial(do, [items[at] for at in left]))
+        for at in out:
+            self._set_aside(phase, (call, at), items[at], ways)
 
-    def _put_aside(self, item: Item, fault: Fault, aside: Callable[[Item, Fault], str]) -> None:
-        names: list[str] = []
-        error = self._attempt(lambda: names.append(aside(item, fault)), is_told=True)
-        named = names[-1] if names and error is None else ""
-        self.faults.append(replace(fault, item=named))
+    def next_attempt(self, error: Exception) -> "Guard":
+        """Return the guard of the repeated step; raises the error when nothing is left to try."""
+        # without a part: met when the step was packed, or by the last check of it
+        is_refused = self.refused is not None
+        if self.attempts == 2 * _ATTEMPTS_MAX or (is_refused and not self._raised):
+            raise error
+        again = Guard(attempts=self.attempts + 1, is_checked=self.is_checked, refused=self.refused)
+        if self.attempts == _ATTEMPTS_MAX or (self.is_checked and not self._raised):
+            again.refused = error
+        elif not self._raised:
+            again.is_checked, again.left_out = True, self.left_out
+        else:
+            call, *_ = min(self._raised)
+            together = (call, _TOGETHER)
+            again.searched = call if together in self._raised and self.searched != call else 0
+            # what was left out after this call may have another number in the repeated step
+            kept = {part: of for part, of in self.left_out.items() if part[0] <= call}
+            kept.pop(together, None)
+            again.left_out = kept | self._raised
+        return again
+
+    def _attempt(self, phase: str, part: Part, do: Callable[[], None]) -> None:
+        try:
+            do()
+            if self.is_checked:
+                self.check()
+        except MemoryError:
+            raise  # the machine's state, not the item's: another attempt may do
+        except Exception as error:
+            if not self._raised:  # else a part within this one is known to be the cause
+                self._raised = {part: fault_of(error, phase)}
+            raise
 
     def _search(
         self,
-        items: Sequence[Item],
-        first: int,
+        phase: str,
+        items: Mapping[Part, Item],
         do: Callable[[Sequence[Item]], None],
-        numbers: Sequence[int] = (),
-    ) -> dict[int, Exception]:
-        """The numbers of the items that raise, and what; all others have been worked on."""
-        if not items:
-            return {}
-        error = self._attempt(lambda: do(items))
-        if error is None:
-            return {}
-        if len(items) == 1:
-            return {numbers[first] if numbers else first: error}
-        half = len(items) // 2
-        found = self._search(items[:half], first, do, numbers)
-        return found | self._search(items[half:], first + half, do, numbers)
+        together: Fault,
+    ) -> NoReturn:
+        """Find the items that raise, and end the attempt, which they may have spoilt."""
+        found: dict[Part, Fault] = {}
+        for part, item in items.items():
+            try:
+                self._attempt(phase, part, partial(do, [item]))
+            except MemoryError:  # noqa: PERF203 one item's error is no other's
+                raise
+            except Exception as error:  # noqa: BLE001 (of this item)
+                found[part] = fault_of(error, phase)
+                if self.is_checked:
+                    break  # the check refuses what follows, too
+        first = dict([*found.items()][:1]) or {(min(items)[0], _TOGETHER): together}
+        self._raised = found if len(found) > _FEW else first
+        raise AssertionError(together.sentence)
 
-    def _attempt(self, do: Callable[[], None], *, is_told: bool = False) -> Exception | None:
-        """Do it and check it; undone, with what was raised, when it may not stay."""
-        if self.refused is not None and not is_told:
-            return self.refused
-        saved = self.opened.save()
-        try:
-            do()
-            self.check(saved)
-        except MemoryError:
-            raise  # the machine's state, not the item's: another attempt may do
-        except Exception as error:  # noqa: BLE001 whatever it is, it is this item's alone
-            self.opened.restore(saved)
-            return error
-        return None
+    def _set_aside(
+        self, phase: str, part: Part, item: Item, ways: Sequence[Callable[[Item, Fault], str]]
+    ) -> None:
+        fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]
+        name = ""
+
+        def take(way: Callable[[Item, Fault], str]) -> None:
+            nonlocal name
+            name = way(item, fault)
+
+        untried = [(*part, n) for n in range(len(ways)) if (*part, n) not in self.left_out]
+        if untried:
+            self._attempt(phase, untried[0], partial(take, ways[untried[0][-1]]))
+        self.faults.append(replace(fault, item=name))

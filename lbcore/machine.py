@@ -7,27 +7,14 @@ object. After Dicer's state machines and bytewax's keyed logic.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from functools import partial
 from typing import Generic, Protocol, TypeVar
+
+from lbcore.fault_isolation import Guard
 
 S = TypeVar("S")
 E = TypeVar("E", contravariant=True)
 F = TypeVar("F", covariant=True)
 Encoded = TypeVar("Encoded")
-
-
-class IsolationLevel(Enum):
-    """Guard of a step against exceptions in it, from the cheapest on.
-
-    NONE: whatever raises ends the step. ITEMS: the item is left out, see `fault_isolation`.
-    PACKED: so is what can't be packed. ALL: nothing is tried, everything is put aside.
-    """
-
-    NONE = "none"
-    ITEMS = "items"
-    PACKED = "packed"
-    ALL = "all"
 
 
 class UnknownStateSchemaError(Exception):
@@ -55,19 +42,13 @@ class Step(Generic[S, F]):
 class Machine(Protocol[S, E, F]):
     """A keyed operator without I/O, clock or randomness."""
 
-    def step(self, state: S | None, events: Sequence[E], now_ms: int) -> Step[S, F]:
-        """Apply the events of one micro-batch; equal arguments always give equal results."""
-        ...
-
-    def step_isolated(
-        self,
-        state: S | None,
-        events: Sequence[E],
-        now_ms: int,
-        level: IsolationLevel,
-        error: Exception,
+    def step(
+        self, state: S | None, events: Sequence[E], now_ms: int, guard: Guard | None = None
     ) -> Step[S, F]:
-        """The same step, without what raises; level: any but NONE. error: why it is taken."""
+        """Apply the events of one micro-batch; equal arguments always give equal results.
+
+        guard: leaves parts of the batch out; None = nothing.
+        """
         ...
 
     def pack(self, state: S) -> Mapping[str, bytes]:
@@ -88,31 +69,15 @@ def step_safely(
 ) -> tuple[Step[S, F], Encoded]:
     """A step that no item of the batch can end, and what `encode` makes of it.
 
-    encode: packs state and effects; what it raises is an item's fault
-    too. First as it is, at no extra price; then with ever more care. Raises what even the last
-    attempt raised, and MemoryError at once: both are no item's fault.
+    encode: packs state and effects; what it raises is an item's fault, too. Raises MemoryError at
+    once, and what is raised although nothing of the batch is tried: both are no item's fault.
     """
-    why: Exception | None = None
-    for level in IsolationLevel:
-        if why is None:
-            tried = _tried(lambda: machine.step(state, events, now_ms), encode)
-        else:
-            tried = _tried(
-                partial(machine.step_isolated, state, events, now_ms, level, why), encode
-            )
-        if not isinstance(tried, Exception):
-            return tried
-        why = tried
-    raise why or AssertionError("level must have a member, got none")
-
-
-def _tried(
-    take: Callable[[], Step[S, F]], encode: Callable[[Step[S, F]], Encoded]
-) -> tuple[Step[S, F], Encoded] | Exception:
-    try:
-        step = take()
-        return step, encode(step)
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 whatever it is, the batch goes on without it
-        return error
+    guard = Guard()
+    while True:
+        try:
+            step = machine.step(state, events, now_ms, guard)
+            return step, encode(step)
+        except MemoryError:  # noqa: PERF203 (each turn leaves something out)
+            raise
+        except Exception as error:  # noqa: BLE001 the batch goes on without what raised it
+            guard = guard.next_attempt(error)

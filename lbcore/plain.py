@@ -5,6 +5,7 @@ sorted), keys of mappings texts. The way is looked up once for each type, so tha
 record is declared where the record is, and nowhere else.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -36,6 +37,8 @@ def plain_of(hint: Any) -> Plain:
     """The way of a type. Raises TypeError for one that JSON has nothing for."""
     if hint is Any or hint in _SCALARS:
         return _AS_IT_IS
+    if hint is bytes:
+        return Plain(lambda value: b64encode(value).decode(), b64decode)
     if isinstance(hint, type) and is_dataclass(hint):
         return _record(hint)
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -112,10 +112,11 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
 _HEAD = """\
 # The scoreboard
 
-What each strategy comes to on every shipped scenario and trace, in virtual time on the production
-balancer. `python -m tests.scoreboard` draws this page from the tables that the scenarios have
-recorded below `---- compared`; a test holds it equal. A table is recorded by `ballast simulate
-FILE --compare A,B --rewrite` and is the same on every machine.
+What each strategy comes to on the shipped scenarios and traces, in virtual time on the production
+balancer. Only those with a recorded table are shown. `python -m tests.scoreboard` draws this page
+from the tables that the scenarios have recorded below `---- compared`; a test holds it equal. A
+table is recorded by `ballast simulate FILE --compare A,B --rewrite`. It is the same on every
+machine.
 
 *returns*: moves back to an owner left less than an hour ago. *variation*: CockroachDB's measure
 of thrash (asim, `history/thrashing.go`): the variation of each broker's load against its trend,

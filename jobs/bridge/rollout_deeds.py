@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.progress import last_lines
-from lbcore.balancer.state.outcome import FAILED, REFUSED
+from lbcore.balancer.state.book import FAILED, REFUSED
 from lbcore.bridge.rollout import (
     ApproveIt,
     CommandSeen,

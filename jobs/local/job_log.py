@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.noticed import Silence, moved_words, silence_of, silence_words
 
 _MOVES_SHOWN = 50

@@ -20,7 +20,7 @@ from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.stack_words import Whereabouts, whereabouts
 from jobs.operating.status_rows import read_rehearsal_rows
-from lbcore.balancer.state.outcome import DONE
+from lbcore.balancer.state.book import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee

@@ -13,8 +13,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.known_names import require_known
 from jobs.operating.text_table import text_table
-from lbcore.balancer.state.proposals import PlanProposal, ProposedStep, Station
-from lbcore.balancer.state.rules import PROPOSAL
+from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, ProposedStep, Station
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.adapters.delta.table_reader import TableReader
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.noticed import moved_words, silence_words
 
 KINDS: Mapping[str, tuple[str, ...]] = {

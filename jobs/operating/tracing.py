@@ -163,6 +163,7 @@ def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str,
             **row,
             "cluster": hidden("cluster", str(row["cluster"])),
             "broker": hidden("broker", str(row["broker"])),
+            "broker_group": hidden("broker", name) if (name := row.get("broker_group")) else "",
             "bundles": [bundle(name) for name in row["bundles"]],
         }
         for row in rows

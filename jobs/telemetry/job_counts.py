@@ -16,8 +16,7 @@ from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, eve
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.intake.intake import NOT_KEPT
-from lbcore.balancer.intake.topics import TAKEN_OR_NOT, TOPICS_COUNTED
+from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
 from lbcore.model.tables import (
     AUDIT,

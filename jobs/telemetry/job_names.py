@@ -12,7 +12,7 @@ from jobs.telemetry.declared import (
     gauge,
     histogram,
 )
-from lbcore.balancer.intake.topics import TAKEN_OR_NOT
+from lbcore.balancer.intake.intake import TAKEN_OR_NOT
 from lbcore.balancer.phases import INNER_PHASES, PHASES, REBUILD
 from lbcore.balancer.report import HIGH, LOW
 from lbcore.model.resources import RESOURCES

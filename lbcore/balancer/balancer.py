@@ -7,21 +7,14 @@ extensible load manager with one writer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from lbcore import packing
-from lbcore.balancer.faults import check_transitions, tell_faults
 from lbcore.balancer.intake.intake import count_updates
-from lbcore.balancer.phases import Batch, run_phases
+from lbcore.balancer.phases import Batch, check_transitions, run_phases, tell_faults
 from lbcore.balancer.report import bare_report, make_report, write_brokers
-from lbcore.balancer.state.balancer_state import (
-    BalancerState,
-    Times,
-    effects_from_plain,
-    effects_to_plain,
-)
-from lbcore.balancer.state.chunks import (
+from lbcore.balancer.state.book import (
     pack_book,
     pack_brokers,
     pack_plan,
@@ -29,26 +22,32 @@ from lbcore.balancer.state.chunks import (
     unpack_book,
     unpack_brokers,
     unpack_plan,
+    waiting_from_plain,
+    waiting_to_plain,
 )
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.work import (
+    BalancerState,
+    Times,
+    Work,
+    effects_from_plain,
+    effects_to_plain,
+)
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.fault_isolation import FaultIsolator, summarize_faults
-from lbcore.machine import IsolationLevel, Step, UnknownStateSchemaError
+from lbcore.fault_isolation import Guard, summarize_faults
+from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
-STATE_SCHEMA = 4
-"""1: before there were rules; 2: before brokers had chunks of their own; 3: before silence was
-told. Read and upgraded: a field added later is as empty as it was then.
-"""
+OLDEST_SCHEMA = 5
+STATE_SCHEMA = 5
+"""Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 
 class ClusterBalancer:
@@ -60,42 +59,25 @@ class ClusterBalancer:
         self._config_version = digest(config)
 
     def step(
-        self, state: BalancerState | None, events: Sequence[GroupUpdate], now_ms: int
-    ) -> Step[BalancerState, Effect]:
-        """One micro-batch; the order of `events` doesn't matter."""
-        before = state or self.empty()
-        work = self._open(before, events, now_ms)
-        batch = _batch(before, events)
-        run_phases(work, batch)
-        tell_faults(work, batch.faults)
-        return _closed(work, make_report(work))
-
-    def step_isolated(
         self,
         state: BalancerState | None,
         events: Sequence[GroupUpdate],
         now_ms: int,
-        level: IsolationLevel,
-        error: Exception,
+        guard: Guard | None = None,
     ) -> Step[BalancerState, Effect]:
-        """The same micro-batch, without what raises in it."""
+        """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
         work, batch = self._open(before, events, now_ms), _batch(before, events)
-
-        def check(saved: Mapping[str, Any]) -> None:
-            check_transitions(work, since=len(saved["transitions"]))
-            if level is IsolationLevel.PACKED:
-                self._check_packs(work, batch)
-
-        refused = error if level is IsolationLevel.ALL else None
-        work.guard = guard = FaultIsolator(opened=work, check=check, refused=refused)
+        work.guard = guard = guard or Guard()
+        guard.check = lambda: self._check(work, batch)
         run_phases(work, batch)
         tell_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
         guard.faults.clear()
         guard.run("make_report", lambda: reports.append(make_report(work)))
         tell_faults(work, summarize_faults(guard.faults))
-        return _closed(work, reports[0] if reports else bare_report(work))
+        report = Effect(kind=REPORT, rows=[dict(reports[0] if reports else bare_report(work))])
+        return Step(state=work.close(), effects=[*work.effects(), report])
 
     def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
         work = Work.on(before, self._config, self._config_version, now_ms)
@@ -103,15 +85,16 @@ class ClusterBalancer:
         count_updates(work, events)
         return work
 
-    def _check_packs(self, work: Work, batch: Batch) -> None:
-        """Raise when what the work has come to can't be packed."""
-        saved = work.save()
-        work.write_rules(batch.before.rules)
-        write_brokers(work, batch.before.brokers, batch.before.rules.drains)
-        for effect in work.effects():
+    def _check(self, work: Work, batch: Batch) -> None:
+        """Raise when what the work has come to can't be packed, or breaks an invariant."""
+        check_transitions(work)
+        rows = {table: list(of) for table, of in work.rows.items()}
+        trial = replace(work, ledger=work.ledger.copy(), rows=rows)
+        trial.write_rules(batch.before.rules)
+        write_brokers(trial, batch.before.brokers, batch.before.rules.drains)
+        for effect in trial.effects():
             pack_effect(effect)
-        self.pack(work.close())
-        work.restore(saved)
+        self.pack(trial.close())
 
     def empty(self) -> BalancerState:
         """The state of a cluster that nothing is known of."""
@@ -133,42 +116,37 @@ class ClusterBalancer:
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
-            # "watched": the chunk's name in states that are stored; it can't follow the field's.
-            "watched": packing.pack(effects_to_plain(state.pending_effects), {}),
+            "pending_effects": packing.pack(effects_to_plain(state.pending_effects), {}),
             "told": packing.pack({"settings": state.told}, {}),
-            **(
-                {"unread": packing.pack({"faults": list(state.unread)}, {})} if state.unread else {}
-            ),
+            "unread": packing.pack({"faults": list(state.unread)}, {}),
             **state.ledger.pack(),
             **state.topics.pack(),
         }
 
     def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
-        plain, _ = packing.unpack(chunks["clock"])
+        plain = _plain("clock", chunks)
         schema = plain.pop("schema")
-        if not 1 <= schema <= STATE_SCHEMA:
+        if not OLDEST_SCHEMA <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
-        plain.pop("rest_ms", None)  # of schemas before 4
         namespaces, commands, settings = unpack_book(chunks)
-        rules = _plain("rules", chunks)
-        waiting = map(waiting_from_plain, _plain("waiting", chunks).get("commands", ()))
+        waiting = map(waiting_from_plain, _plain("waiting", chunks)["commands"])
         return BalancerState(
             ledger=Ledger.unpack(chunks),
-            liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
+            liveness=Liveness.from_plain(_plain("liveness", chunks)),
             plan=unpack_plan(chunks),
             brokers=unpack_brokers(chunks),
             namespaces=namespaces,
             commands=commands,
             settings=settings,
-            rules=ClusterRules.from_plain(rules) if rules else ClusterRules(),
-            records=Records.unpack(chunks["records"]) if "records" in chunks else Records(),
+            rules=ClusterRules.from_plain(_plain("rules", chunks)),
+            records=Records.unpack(chunks["records"]),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
-            pending_effects=effects_from_plain(_plain("watched", chunks)),
-            unread=tuple(_plain("unread", chunks).get("faults", ())),
-            told=_plain("told", chunks).get("settings", ""),
+            pending_effects=effects_from_plain(_plain("pending_effects", chunks)),
+            unread=tuple(_plain("unread", chunks)["faults"]),
+            told=_plain("told", chunks)["settings"],
         )
 
 
@@ -178,14 +156,8 @@ def _batch(before: BalancerState, events: Sequence[GroupUpdate]) -> Batch:
     return Batch(before=before, updates=updates, placed=placed)
 
 
-def _closed(work: Work, said: Mapping[str, Any]) -> Step[BalancerState, Effect]:
-    report = Effect(kind=REPORT, rows=[dict(said)])
-    return Step(state=work.close(), effects=[*work.effects(), report])
-
-
 def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
-    """The chunk's values; empty in a state from before there was such a chunk."""
-    return packing.unpack(chunks[chunk])[0] if chunk in chunks else {}
+    return packing.unpack(chunks[chunk])[0]
 
 
 def _order(placed: Placed) -> tuple[str, int, int]:

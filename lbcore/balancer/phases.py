@@ -1,57 +1,133 @@
 """Phases of a batch, in order of execution; newcomers start reading here.
 
 Decides the order, and the handling of an item that is set aside; each phase has a file of its own.
-A phase over independent items is retried item by item when it raises. Any other phase is left out
-as a whole for the batch; see `fault_isolation`. Part of `balancer`.
+An item that raises is left out of the batch; so is a phase that is not over items, as a whole; see
+`fault_isolation`. Part of `balancer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
+from lbcore.balancer.commands.bundles import drive_unloads
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
-from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.move_effects import observe_moves
-from lbcore.balancer.faults import (
-    check_transitions,
-    put_answer_aside,
-    put_command_aside,
-    put_message_aside,
-)
-from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
+from lbcore.balancer.decisions.moves import observe_moves
+from lbcore.balancer.intake.brokers import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     count_not_kept,
     follow_starts,
     put_bundles_aside,
     put_load_aside,
     put_refused_aside,
+    reject,
     starts_of,
     take_bundles,
     take_loads,
+    take_topics,
     write_refused,
 )
-from lbcore.balancer.intake.topics import take_topics
 from lbcore.balancer.report import write_brokers, write_history, write_memory, write_settings
-from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.book import FAILED, Outcome
+from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.balancer.tasks.creations import (
     drive_creations,
     drop_unrecorded,
     keep_pace,
     reserve_bundles,
 )
-from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired
+from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired, forget_what_is_over
 from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
-from lbcore.balancer.tasks.forgetting import forget_what_is_over
-from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
-from lbcore.balancer.transitions.reconcile import reconcile
-from lbcore.balancer.transitions.repairs import repair_ownership
-from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
-from lbcore.fault_isolation import Fault
+from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands, write_outcome
+from lbcore.balancer.transitions import (
+    BrokerAnswer,
+    answers_of,
+    reconcile,
+    repair_ownership,
+    take_answers,
+    take_audit,
+)
+from lbcore.fault_isolation import ALARM, Fault
+from lbcore.ownership.changes import Change
+from lbcore.ownership.invariants import violations_of_changes
 from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
+
+_SHOWN = 3
+
+
+class BrokenInvariantError(AssertionError):
+    """The balancer was about to write records that must never be."""
+
+
+def check_transitions(work: Work) -> None:
+    """Raise BrokenInvariantError when the batch's transitions break what must always hold."""
+    changes = [Change(before=before, after=after) for before, after in work.transitions]
+    ledger = work.ledger
+    found = violations_of_changes(
+        changes, lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace))
+    )
+    if found:
+        sentences = "; ".join(violation.sentence for violation in found[:_SHOWN])
+        message = (
+            f"{len(found)} violations of ownership in one batch, nothing of it was written: "
+            f"{sentences}; this is a bug: keep the state folder and report it"
+        )
+        raise BrokenInvariantError(message)
+
+
+ROWS_EVERY_MS = 60_000
+"""A fault that comes with each batch is written down once in this time; the metric counts all."""
+
+KIND, REASON = "fault", "InternalError"
+"""Of the row in `decisions`."""
+
+_ROWS_MAX = 20
+_WRITTEN = ("number", "phase", "type", "place", "item", "count")
+
+
+def put_command_aside(work: Work, item: Placed, fault: Fault) -> str:
+    """The command has failed."""
+    command = item.message
+    if not isinstance(command, Command):
+        return put_message_aside(work, item, fault)
+    write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
+    return f"{command.kind} {command.command_id}"
+
+
+def put_answer_aside(work: Work, item: BrokerAnswer, fault: Fault) -> str:
+    """The answer is among the refused; its neighbours in the message are not."""
+    reject(work, item.position, repr(item.ack), fault)
+    return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
+
+
+def put_message_aside(work: Work, item: Placed, fault: Fault) -> str:
+    """The message is among the refused."""
+    reject(work, item.position, repr(item.message), fault)
+    at = item.position
+    return f"{at.topic}-{at.partition}@{at.offset}"
+
+
+def tell_faults(work: Work, faults: Sequence[Mapping[str, Any]]) -> None:
+    """Count what was put aside, raise the alarm, and write each cause down now and then.
+
+    faults: as `fault_isolation.summarize_faults` says them.
+    """
+    if not faults:
+        return
+    work.alarms.add(ALARM)
+    work.faults += faults
+    for fault in faults:
+        work.counts[f"fault:{fault['phase']}"] += fault["count"]
+    if work.now_ms - work.times.fault_ms < ROWS_EVERY_MS and work.times.fault_ms:
+        return
+    work.note(fault_ms=work.now_ms)
+    causes = {fault["number"]: fault for fault in reversed(faults)}
+    for number in sorted(causes)[:_ROWS_MAX]:
+        inputs = {name: causes[number][name] for name in _WRITTEN}
+        work.write_decision(work.next_decision(), KIND, REASON, inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +156,8 @@ class Batch:
 class Whole:
     """A phase that is done, or left out, as a whole.
 
-    is_vital: tables that are without it would say what is not so; when it raises, the step is taken
-    again with more care.
+    is_vital: tables that are without it would say what is not so; when it raises, each part of the
+    repeated step is checked.
     """
 
     do: Callable[[Work, Batch], None]
@@ -93,40 +169,32 @@ class ByItem:
     """A phase over items that don't need each other.
 
     items: those of the batch. do: works on some of them, in their order. aside: notes that one was
-    left out, and says its name.
+    left out, and returns its name; otherwise: the same, where that raises.
     """
 
     items: Callable[[Work, Batch], Sequence[Any]]
     do: Callable[[Work, Sequence[Any]], None]
     aside: Callable[[Work, Any, Fault], str]
+    otherwise: Callable[[Work, Any, Fault], str] | None = None
 
 
 Phase: TypeAlias = Whole | ByItem
 
 
 def run_phases(work: Work, batch: Batch) -> None:
-    """Every phase, in order, each guarded as the step is."""
+    """Every phase, in order; without those, and their items, that the guard leaves out."""
     for name, phase in PHASES.items():
         if isinstance(phase, ByItem):
             _run_by_item(work, batch, name, phase)
+        elif phase.is_vital and work.guard.refused is None:
+            phase.do(work, batch)
         else:
-            _run_whole(work, batch, name, phase)
-
-
-def _run_whole(work: Work, batch: Batch, name: str, phase: Whole) -> None:
-    if phase.is_vital and work.guard.refused is None:
-        phase.do(work, batch)
-    else:
-        work.guard.run(name, lambda: phase.do(work, batch))
+            work.guard.run(name, partial(phase.do, work, batch))
 
 
 def _run_by_item(work: Work, batch: Batch, name: str, phase: ByItem) -> None:
-    work.guard.each(
-        name,
-        phase.items(work, batch),
-        lambda items: phase.do(work, items),
-        lambda item, fault: phase.aside(work, item, fault),
-    )
+    ways = [partial(way, work) for way in (phase.aside, phase.otherwise) if way]
+    work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
 
 
 def _take_commands(work: Work, items: Sequence[Placed]) -> None:
@@ -165,7 +233,10 @@ PHASES: dict[str, Phase] = {
     "end_pins": Whole(do=lambda work, _: end_pins(work)),
     # what operators ask for, in the order of the log
     "take_commands": ByItem(
-        items=lambda _, batch: batch.of(Command), do=_take_commands, aside=put_command_aside
+        items=lambda _, batch: batch.of(Command),
+        do=_take_commands,
+        aside=put_command_aside,
+        otherwise=put_message_aside,
     ),
     # what brokers did about what they were told: opened, closed, split
     "take_answers": ByItem(items=_answers, do=take_answers, aside=put_answer_aside),

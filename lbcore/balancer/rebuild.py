@@ -8,21 +8,25 @@ from typing import Any, TypeVar
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.phases import REBUILD
 from lbcore.balancer.report import remembered_plan
-from lbcore.balancer.state.balancer_state import BalancerState, Times
 from lbcore.balancer.state.book import (
+    ACCEPTED,
+    DEADLINE,
     DRAINING,
     FORGOTTEN,
+    FROM,
+    QUEUED,
     SILENT,
     TEXTS,
     BrokerEntry,
     NamespaceEntry,
+    Waiting,
     namespace_row,
 )
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
-from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
+from lbcore.balancer.state.work import BalancerState, Times
+from lbcore.balancer.tasks.deletions import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
 from lbcore.config.told import newest_told, told_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults

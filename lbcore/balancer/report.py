@@ -15,9 +15,8 @@ import numpy as np
 
 from lbcore import packing
 from lbcore.balancer.decisions.blocked_messages import is_believed
-from lbcore.balancer.intake.broker_liveness import SILENCE
-from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry
-from lbcore.balancer.state.chunks import remembered
+from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, STATES
 from lbcore.balancer.state.work import Work

@@ -13,10 +13,9 @@ from lbcore.balancer.decisions.blocked_messages import OVER
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
-from lbcore.balancer.faults import KIND as FAULT
-from lbcore.balancer.intake.broker_liveness import SILENCE
-from lbcore.balancer.state.proposals import PlanProposal, Station
-from lbcore.balancer.state.rules import ISOLATION, PROPOSAL
+from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.phases import KIND as FAULT
+from lbcore.balancer.state.rules import ISOLATION, PROPOSAL, PlanProposal, Station
 from lbcore.explain.explanation import Row
 from lbcore.model.times import duration, instant
 from lbcore.plan.filter.policies import IsolationPolicy

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER, count_words
-from lbcore.balancer.decisions.carrying_out import OBSERVE_ONLY
-from lbcore.balancer.intake.broker_liveness import SILENCE
+from lbcore.balancer.decisions.moves import OBSERVE_ONLY
+from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.noticed import silence_words
 from lbcore.model.times import duration, instant

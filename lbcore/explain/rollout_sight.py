@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lbcore.balancer.state.proposals import PlanProposal
-from lbcore.balancer.state.rules import PROPOSAL
+from lbcore.balancer.state.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.rollout import Complaint, DrainSeen
 from lbcore.bridge.rollout_faults import GO_ON
 from lbcore.bridge.sights import Trouble

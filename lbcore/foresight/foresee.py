@@ -20,17 +20,13 @@ import numpy as np
 from lbcore.balancer.commands.commands import take_command
 from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.decisions.turns import turn_of
-from lbcore.balancer.intake.eligible_brokers import is_draining
-from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.decisions.placing import make_snapshot, turn_of, usable_brokers
+from lbcore.balancer.intake.brokers import is_draining
+from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
 from lbcore.balancer.state.effects import Row
 from lbcore.balancer.state.ledger import NOBODY
-from lbcore.balancer.state.outcome import ACCEPTED, DONE
-from lbcore.balancer.state.work import Work
-from lbcore.balancer.transitions.repairs import repair_ownership
-from lbcore.balancer.transitions.replies import BrokerAnswer, take_answers
+from lbcore.balancer.state.work import BalancerState, Work
+from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
 from lbcore.foresight.late_reports import count_moves

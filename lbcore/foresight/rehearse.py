@@ -14,12 +14,10 @@ import numpy as np
 
 from lbcore.balancer.commands.commands import carry_out_placed, take_command
 from lbcore.balancer.rebuild import TableRows, rebuild_state
-from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
 from lbcore.balancer.state.effects import Row
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.outcome import ACCEPTED, DONE
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.load import digest
 from lbcore.config.tree import Config

@@ -1,11 +1,9 @@
-"""Working state of one scorer batch, and restoring it to a savepoint.
+"""Working state of one scorer batch.
 
 Part of `scorer`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,21 +50,6 @@ class ScorerBatch:
     def __post_init__(self) -> None:
         self.pending_bytes = sum(track.pending_bytes for track in self.before.values())
 
-    def save(self) -> Mapping[str, Any]:
-        """Return a savepoint of the batch.
-
-        O(tracks touched).
-        """
-        named = {name: copy(getattr(self, name)) for name in _RESTORED}
-        return {**named, "tracks": _copied(self.tracks), "loads": tuple(self.loads)}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Make the batch what it was when it was saved; the same can be come back to again."""
-        for name in _RESTORED:
-            setattr(self, name, copy(saved[name]))
-        self.tracks = _copied(saved["tracks"])
-        self.loads = {name: self.tracks[name] for name in saved["loads"]}
-
     def refuse(self, message: RejectedMessage) -> None:
         """Keep a refused message, or count it where there are too many."""
         self.counts["rejected"] += 1
@@ -96,18 +79,3 @@ class ScorerBatch:
         if found is None and broker in self.before:
             found = self.tracks[broker] = OpenTrack.of(self.before[broker])
         return found
-
-
-_RESTORED = tuple(
-    sorted(
-        ScorerBatch.__dataclass_fields__.keys()
-        - {"before", "ends", "read_bytes", "tracks", "loads"}
-    )
-)
-
-
-def _copied(tracks: Mapping[str, OpenTrack]) -> dict[str, OpenTrack]:
-    return {
-        name: replace(track, seqs=dict(track.seqs), loads=list(track.loads))
-        for name, track in tracks.items()
-    }

@@ -3,21 +3,20 @@
 Made by `scorer`, read by `balancer`. Between the two operators it travels as one packed row.
 """
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore import columns
 from lbcore.wire.messages import (
     Acks,
     AuditEntry,
     BrokerLoad,
     Command,
-    OfBundles,
-    OfResources,
+    Floats,
     Position,
     Rejected,
     TopicLoad,
@@ -51,7 +50,7 @@ class BrokerReport:
     """
 
     load: BrokerLoad
-    percent: OfResources
+    percent: Floats
     weighted_max_ema: float
     throughput_ema: float
     reported_ms: int
@@ -63,8 +62,8 @@ class BundleReport:
 
     broker: str
     incarnation: str
-    names: Annotated[Sequence[str], columns.LINES]
-    stats: OfBundles
+    names: Sequence[str]
+    stats: Floats
     reported_ms: int
 
 
@@ -110,10 +109,11 @@ class GroupUpdate:
 
 
 def pack_update(update: GroupUpdate) -> bytes:
-    """The update as one blob; equal updates give equal bytes."""
-    return columns.pack_record(update)
+    """The update as one blob, for the second operator of the same batch alone."""
+    return pickle.dumps(update, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_update(blob: bytes) -> GroupUpdate:
-    """The inverse of `pack_update`. Raises MalformedBlobError."""
-    return columns.unpack_record(GroupUpdate, blob)
+    """The inverse of `pack_update`."""
+    update: GroupUpdate = pickle.loads(blob)  # noqa: S301 (made by this job in this batch)
+    return update

@@ -9,13 +9,14 @@ BrokerLoadData.update.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from lbcore.fault_isolation import Fault, FaultIsolator, Guard, Unguarded, summarize_faults
-from lbcore.machine import IsolationLevel, Step
+from lbcore.fault_isolation import Fault, Guard, summarize_faults
+from lbcore.machine import Step
 from lbcore.scorer.batch import PENDING_BYTES, ScorerBatch
 from lbcore.scorer.group_update import (
     TICK,
@@ -83,32 +84,21 @@ class BrokerScorer:
         self._smooth = smooth
 
     def step(
-        self, state: ScorerState | None, events: Sequence[RawMessage], now_ms: int
-    ) -> Step[ScorerState, GroupUpdate]:
-        """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
-        batch = ScorerBatch(before=state or {})
-        self._work_on(batch, events, Unguarded(), now_ms)
-        return Step(state=batch.close(), effects=[self._update(batch)])
-
-    def step_isolated(
         self,
         state: ScorerState | None,
         events: Sequence[RawMessage],
         now_ms: int,
-        level: IsolationLevel,
-        error: Exception,
+        guard: Guard | None = None,
     ) -> Step[ScorerState, GroupUpdate]:
-        """The same micro-batch, without what raises in it."""
+        """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
         batch = ScorerBatch(before=state or {})
+        guard = guard or Guard()
 
-        def check(_: Mapping[str, Any]) -> None:
-            if level is IsolationLevel.PACKED:
-                self.pack(batch.close())
-                pack_update(self._update(batch))
+        def check() -> None:
+            self.pack(batch.close())
+            pack_update(self._update(batch))
 
-        guard = FaultIsolator(
-            opened=batch, check=check, refused=error if level is IsolationLevel.ALL else None
-        )
+        guard.check = check
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
@@ -160,10 +150,11 @@ class BrokerScorer:
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
         elif isinstance(message, Command | AuditEntry | TopicLoad):
-            batch.placed.append(Placed(position=at, message=message))
             batch.counts["accepted"] += 1
             if isinstance(message, TopicLoad):
                 self._reject_rows(batch, event, message)
+                message = replace(message, refused=())
+            batch.placed.append(Placed(position=at, message=message))
         else:
             self._take_report(batch, event, message)
 
@@ -198,7 +189,7 @@ class BrokerScorer:
             track.loads.append((message, event))
             batch.loads[broker] = track
         elif isinstance(message, Acks):
-            batch.placed.append(Placed(position=at, message=message))
+            batch.placed.append(Placed(position=at, message=replace(message, refused=())))
             self._reject_rows(batch, event, message)
 
     def _reject_rows(

@@ -9,14 +9,14 @@ while the one after it does not. That one was then only a late echo. Used by `sc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, TypeAlias
+from typing import TypeAlias
 
-from lbcore import columns, packing
+from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.plain import LEFT_OUT
+from lbcore.plain import applied, plain_of
 from lbcore.wire.messages import BrokerLoad, Envelope, Position
 
-STATE_SCHEMA = 2
+STATE_SCHEMA = 3
 REINSTATED_AFTER_MS = 10_000
 _SUPERSEDED_KEPT = 16
 TRACK_KEPT_MS = 3_600_000
@@ -45,7 +45,7 @@ class RawMessage:
     position: Position
     key: bytes | None
     value: bytes | None
-    refusal: Annotated[str, LEFT_OUT] = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +91,6 @@ class BrokerTrack:
 
 
 ScorerState: TypeAlias = Mapping[str, BrokerTrack]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tracks:
-    """The state as it is packed: broker → track."""
-
-    brokers: Mapping[str, BrokerTrack]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,41 +168,18 @@ def start_of(track: OpenTrack | None, envelope: Envelope) -> Start:
     return Start.LATE if envelope.incarnation in track.superseded else Start.EARLY
 
 
+_STATE = plain_of(ScorerState)
+
+
 def pack_tracks(state: ScorerState) -> bytes:
     """The tracks as one blob; equal tracks give equal bytes."""
-    packed = columns.columns_of(_Tracks(brokers=state))
-    return packing.pack({"schema": STATE_SCHEMA, **packed.plain}, packed.arrays)
+    return packing.pack({"schema": STATE_SCHEMA, "brokers": applied(_STATE.to, state)}, {})
 
 
 def unpack_tracks(blob: bytes) -> ScorerState:
-    """The inverse of `pack_tracks`, also for schema 1. Raises UnknownStateSchemaError."""
-    plain, arrays = packing.unpack(blob)
-    if plain["schema"] == 1:
-        return _first_schema(plain, memoryview(arrays["raw"].tobytes()))
+    """The inverse of `pack_tracks`. Raises UnknownStateSchemaError, MalformedBlobError."""
+    plain, _ = packing.unpack(blob)
     if plain["schema"] != STATE_SCHEMA:
         raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
-    return columns.record_of(_Tracks, columns.Packed(plain, arrays)).brokers
-
-
-_POSITION = ("topic", "partition", "offset", "timestamp_ms")
-_EMAS = ("weighted_max_ema", "throughput_ema", "updated_ms")
-
-
-def _first_schema(plain: Mapping[str, Any], raw: memoryview) -> ScorerState:
-    """The tracks of a state that was packed by position: raw has its messages' bytes in a row."""
-    tracks = {}
-    for name, (start, seqs, emas, pending) in plain["brokers"].items():
-        parts = {}
-        for part, place, *sizes in pending[1] if pending else ():
-            key, value, raw = raw[: sizes[0]], raw[sizes[0] : sum(sizes)], raw[sum(sizes) :]
-            position = Position(**dict(zip(_POSITION, place, strict=True)))
-            parts[part] = RawMessage(position=position, key=bytes(key), value=bytes(value))
-        tracks[name] = BrokerTrack(
-            incarnation=start[0],
-            heard_ms=start[1],
-            superseded=tuple(start[2]),
-            seqs=seqs,
-            smoothed=Smoothed(**dict(zip(_EMAS, emas, strict=True))) if emas else None,
-            pending=PendingParts(seq=pending[0], parts=parts) if pending else None,
-        )
-    return tracks
+    state: ScorerState = applied(_STATE.back, plain["brokers"])
+    return state

@@ -8,24 +8,15 @@ here are ours.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lbcore import columns
-from lbcore.model.resources import COUNT
-from lbcore.plain import LEFT_OUT
 
 Floats: TypeAlias = NDArray[np.float64]
 
 TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 BUNDLE_COLUMNS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSize")
-
-OfResources: TypeAlias = Annotated[Floats, columns.RowOf(COUNT)]
-OfTraffic: TypeAlias = Annotated[Floats, columns.RowOf(len(TRAFFIC))]
-OfTopics: TypeAlias = Annotated[Floats, columns.RowsOf(len(TRAFFIC))]
-OfBundles: TypeAlias = Annotated[Floats, columns.RowsOf(len(BUNDLE_COLUMNS))]
 
 
 class Topic(str, Enum):
@@ -136,9 +127,9 @@ class BrokerLoad:
     """
 
     envelope: Envelope
-    usage: OfResources
-    limit: OfResources
-    traffic: OfTraffic
+    usage: Floats
+    limit: Floats
+    traffic: Floats
     topic_count: int = 0
     bundle_count: int = 0
     consumer_count: int = 0
@@ -167,7 +158,7 @@ class BundleLoad:
     part: int
     parts: int
     names: tuple[str, ...]
-    stats: OfBundles
+    stats: Floats
     refused: tuple[Rejected, ...] = ()
 
 
@@ -181,8 +172,8 @@ class TopicLoad:
     envelope: Envelope
     bundle: str
     topics: tuple[str, ...]
-    traffic: OfTopics
-    refused: Annotated[tuple[Rejected, ...], LEFT_OUT] = ()
+    traffic: Floats
+    refused: tuple[Rejected, ...] = ()
 
 
 class AckOutcome(str, Enum):
@@ -211,7 +202,7 @@ class Acks:
 
     envelope: Envelope
     acks: tuple[Ack, ...]
-    refused: Annotated[tuple[Rejected, ...], LEFT_OUT] = ()
+    refused: tuple[Rejected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from jobs.adapters.delta.tables import arrow_schema
 from lbcore.balancer.rebuild import lifted_events, lifted_namespaces, record_from_row
-from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
@@ -28,6 +27,7 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
+from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.model.bundles import Bundle

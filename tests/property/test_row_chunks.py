@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lbcore.balancer.state.chunks import RowChunks, read, write_changes, write_whole
+from lbcore.balancer.state.book import RowChunks, read, write_changes, write_whole
 from lbcore.packing import MalformedBlobError
 
 Columns = Mapping[str, NDArray[Any]]
@@ -80,13 +80,6 @@ def test_few_rows_are_one_chunk() -> None:
     chunks = write_whole("rows", columns(80), slices=SLICES)
     assert len(chunks.blobs) == 1
     assert len(write_changes(chunks, columns(80), np.array([3])).blobs) == 1
-
-
-def test_state_from_before_there_were_slices_is_one_chunk() -> None:
-    (blob,) = write_whole("rows", columns(80), slices=SLICES).blobs.values()
-    found, chunks = read("rows", {"rows": blob})
-    assert_equal(found, columns(80))
-    assert chunks.written == (0,)
 
 
 def test_chunk_that_was_cut_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.rebuild import newest_rows
-from lbcore.balancer.state.proposals import PlanProposal, Station
+from lbcore.balancer.state.rules import PlanProposal, Station
 from lbcore.explain.noticed import plan_alarms
 from tests.support.worlds.hot_world import COLD, HOT, hot_world
 from tests.support.worlds.ruled_world import outcome

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.transitions import repairs
+from lbcore.balancer import transitions as repairs
 from lbcore.config.tree import Config
 from tests.support.worlds.lagging_world import LaggingWorld
 from tests.support.worlds.ruled_world import most_unserved, outcome, owners

@@ -17,7 +17,7 @@ import lbcore
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, Whole
 from lbcore.balancer.report import FAULTS
-from lbcore.balancer.state.outcome import FAILED, Outcome
+from lbcore.balancer.state.book import FAILED, Outcome
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.fault_isolation import ALARM

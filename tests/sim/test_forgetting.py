@@ -2,7 +2,7 @@
 
 import pytest
 
-from lbcore.balancer.tasks.forgetting import FLOOR
+from lbcore.balancer.tasks.deletions import FLOOR
 from lbcore.balancer.tasks.waiting import WAIT_MAX_MS
 from lbcore.config.tree import Config
 from lbcore.scorer.tracks import TRACK_KEPT_MS

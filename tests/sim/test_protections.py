@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from lbcore.balancer.intake.eligible_brokers import suspected, suspicion_ms
-from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.intake.brokers import suspected, suspicion_ms
 from lbcore.balancer.state.effects import Effect
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate

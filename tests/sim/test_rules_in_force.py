@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.balancer.state.proposals import STEP_BEGUN, STEP_DONE, PlanProposal, Station
+from lbcore.balancer.state.rules import STEP_BEGUN, STEP_DONE, PlanProposal, Station
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.ruled_world import decided, outcome, owners, running
 from tests.support.worlds.world import World

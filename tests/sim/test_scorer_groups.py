@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from lbcore.balancer.intake.topics import TAKEN_OR_NOT
+from lbcore.balancer.intake.intake import TAKEN_OR_NOT
 from lbcore.config.tree import Config
 from lbcore.validation.dynamic import with_dynamic
 from tests.support.worlds.simulated_brokers import Faults

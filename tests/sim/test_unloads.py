@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.state.outcome import AFTER
+from lbcore.balancer.state.book import AFTER
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic

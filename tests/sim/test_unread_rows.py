@@ -11,7 +11,7 @@ import pytest
 from lbcore.balancer import rebuild
 from lbcore.balancer.phases import REBUILD
 from lbcore.balancer.report import FAULTS
-from lbcore.balancer.state.outcome import DONE
+from lbcore.balancer.state.book import DONE
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.fault_isolation import ALARM
 from tests.support.worlds.checked_world import records_of

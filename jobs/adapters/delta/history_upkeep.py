@@ -21,7 +21,7 @@ from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_scan import newest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.state.outcome import ACCEPTED
+from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.pipeline import ARCHIVED, KEPT
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS

@@ -23,7 +23,7 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.console import in_one_line
-from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
+from lbcore.balancer.state.book import ACCEPTED, REFUSED
 from lbcore.balancer.tasks.waiting import identity_of
 from lbcore.model.tables import COMMANDS
 

@@ -11,6 +11,7 @@ import heapq
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from jobs.adapters.kafka.record_batches import (
     read_batch,
     split_batches,
 )
+from jobs.adapters.spark.checkpoint_damage import numbered
 
 NAME = "ballast_kafka"
 SCHEMA = (
@@ -55,7 +57,7 @@ class SourceOptions:
 
     connection: from `connection_text`. starting: JSON of `Ends`, of a new checkpoint.
     records, plain_bytes: of one micro-batch, which has one batch of Kafka more at most. tasks: that
-    read. value_bytes: the longest value.
+    read. value_bytes: the longest value. checkpoint: the query's folder.
     """
 
     connection: str
@@ -65,6 +67,7 @@ class SourceOptions:
     plain_bytes: int
     tasks: int
     value_bytes: int
+    checkpoint: str
 
     def as_text(self) -> Mapping[str, str]:
         """Spark's options: one, whose name its plans redact, for it holds the password."""
@@ -125,18 +128,24 @@ class KafkaReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._turn = 0
+        self._planned: Ends | None = None
 
     def initialOffset(self) -> Ends:  # noqa: N802 Spark's name
         """Return the start offsets of a new checkpoint."""
         found: Ends = json.loads(self._options.starting)
         return found
 
-    def latestOffset(self, start: Ends, limit: Any) -> Ends:  # noqa: N802 Spark's name
+    def latestOffset(  # noqa: N802 Spark's name
+        self, start: Ends | None = None, limit: Any = None
+    ) -> Ends:
         """The end of the next micro-batch; its start where Kafka doesn't answer or has nothing.
 
-        limit: Spark's, which is none; the options have ours.
+        start: None in Spark 4.0 and 4.1, where the reader keeps it. limit: Spark's, which is none;
+        the options have ours.
         """
         del limit
+        if start is None:
+            start = self._planned or self._resumed() or self.initialOffset()
         self._turn += 1
         try:
             fetcher = _fetcher(self._options)
@@ -150,6 +159,7 @@ class KafkaReader(DataSourceStreamReader):
 
     def partitions(self, start: Ends, end: Ends) -> list[InputPartition]:
         """Spread the ranges over the tasks, each partition's in one."""
+        self._planned = end
         begins = _positions(start)
         ranges = [
             (place.topic, place.partition, begins.get(place, 0), last)
@@ -170,6 +180,15 @@ class KafkaReader(DataSourceStreamReader):
         except KafkaError:
             _drop_fetcher(self._options)
             raise
+
+    def _resumed(self) -> Ends | None:
+        """The end of the newest batch in the checkpoint's offset log; None in a new one."""
+        begun = numbered(Path(self._options.checkpoint, "offsets"))
+        if not begun:
+            return None
+        log = Path(self._options.checkpoint, "offsets", str(max(begun))).read_text(encoding="utf-8")
+        found: Ends = json.loads(log.splitlines()[-1])
+        return found
 
     def _rows(self, place: TopicPartition, start: int, end: int) -> Iterator[Row]:
         parts = _fetcher(self._options).read(place, start, end, _WAIT_S)

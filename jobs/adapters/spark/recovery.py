@@ -31,8 +31,8 @@ from lbcore.balancer.rebuild import (
     lifted_namespaces,
     rebuild_state,
 )
+from lbcore.balancer.state.book import ACCEPTED
 from lbcore.balancer.state.effects import TOMBSTONE
-from lbcore.balancer.state.outcome import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import REMEMBERED_MS, with_recalled_plan
 from lbcore.model.tables import (

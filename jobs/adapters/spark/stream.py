@@ -264,6 +264,7 @@ def _keyed(
         plain_bytes=pipeline.max_bytes_per_trigger,
         tasks=pipeline.scorer_groups,
         value_bytes=config.wire.max_message_bytes,
+        checkpoint=str(beginning.checkpoint),
     )
     session.dataSource.register(KafkaSource)
     source = session.readStream.format(KafkaSource.name()).options(**options.as_text()).load()

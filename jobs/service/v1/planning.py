@@ -30,7 +30,7 @@ from jobs.service.routes import (
     whole,
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background
-from lbcore.balancer.state.proposals import PlanProposal
+from lbcore.balancer.state.rules import PlanProposal
 from lbcore.config.tree import Config
 from lbcore.foresight.foresee import ADDED_MAX, WhatIf
 

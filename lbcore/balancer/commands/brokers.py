@@ -1,20 +1,32 @@
-"""Commands about whole brokers: emptying them, and striking them off the list.
+"""Commands on brokers, and the bridge's commands that mirror what another authority decides."""
 
-Decides whether each is possible now; `drains` carries a drain on. Part of `commands`.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lbcore.balancer.decisions.placing import usable_brokers
-from lbcore.balancer.intake.eligible_brokers import is_draining
-from lbcore.balancer.state.outcome import ACCEPTED, DONE, FAILED, Outcome, refuse
+from lbcore.balancer.intake.brokers import is_draining, is_external, note_silent
+from lbcore.balancer.state.book import ACCEPTED, DONE, FAILED, NamespaceEntry, Outcome, refuse
 from lbcore.balancer.state.rules import Drain
 from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.deletions import (
+    drop_rules_of,
+    forget_topics,
+    live_records,
+    strike_off,
+    version_floor,
+)
 from lbcore.balancer.tasks.drains import held_by, is_named, pins_of_drain
-from lbcore.balancer.tasks.forgetting import strike_off
 from lbcore.balancer.tasks.waiting import finish_command
+from lbcore.model.bundles import NamespaceBundles
+from lbcore.model.hashing import HashFunction
+from lbcore.ownership.changes import Instance, Transition
+from lbcore.ownership.external import observe
+from lbcore.ownership.protocol import create, delete
+from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
 from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker, ForgetBroker
+from lbcore.wire.kinds.mirror_commands import ObserveOwnership, ObservePolicies
 from lbcore.wire.messages import Command
 
 
@@ -95,4 +107,133 @@ BROKER_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     "drain_broker": _drain,
     "cancel_drain": _cancel_drain,
     "forget_broker": _forget,
+}
+
+
+_OURS = (
+    "Ballast is this cluster's authority, so nothing is taken over; set cluster.authority to"
+    " external and start the job again, if a bridge is meant to tell of it"
+)
+
+
+def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership) -> Outcome:
+    if not is_external(work):
+        return refuse(_OURS)
+    taken = {"brokers": _take_brokers(work, arguments.brokers), "namespaces": 0, "owners": 0}
+    for name in sorted(arguments.namespaces):
+        taken["namespaces"] += _take_namespace(work, command, name, arguments.namespaces[name])
+    origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
+    late = 0
+    for bundle in sorted(arguments.owners):
+        version, broker, incarnation = arguments.owners[bundle]
+        record = work.ledger.record(bundle)
+        if record is None or record.version_id != version:
+            late += 1
+            continue
+        answer = observe(record, Instance(broker=broker, incarnation=incarnation), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+            taken["owners"] += 1
+    work.counts["taken_over"] += taken["owners"]
+    is_observe_only = work.config.cluster.observe_only
+    told = {"late": late, "differences": arguments.differences, "observe_only": is_observe_only}
+    found = {"findings": list(arguments.findings)} if arguments.findings else {}
+    return Outcome(status=DONE, result={**taken, **told, **found})
+
+
+def _take_brokers(work: Work, active: Sequence[str]) -> int:
+    """Note who is gone and who is back, as the other authority's list has it."""
+    return note_silent(work, work.brokers.keys() - active) if active else 0
+
+
+def _take_namespace(work: Work, command: Command, name: str, boundaries: Sequence[int]) -> int:
+    """Make the namespace's bundles those of the boundaries; returns how many came or went."""
+    wanted = _names(name, boundaries)
+    live = {record.bundle: record for record in live_records(work, name)}
+    gone = [live[bundle] for bundle in sorted(live.keys() - wanted)]
+    new = sorted(wanted - live.keys())
+    entry = work.namespaces.get(name)
+    if not gone and not new and entry is not None:
+        return 0
+    # new bundles' versions go on above those of the bundles whose hashes they take
+    floor = max(version_floor(work, name), *(record.version_id for record in gone), 0)
+    _drop(work, command, gone)
+    origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
+    work.ledger.add(new)
+    for bundle in new:
+        made = create(
+            work.cluster,
+            bundle,
+            origin,
+            previous=work.ledger.record(bundle),
+            version_floor=floor,
+        )
+        if isinstance(made, Transition):
+            work.apply(made)
+    _keep(work, name, entry, floor, is_deleted=not wanted)
+    return len(gone) + len(new)
+
+
+def _names(name: str, boundaries: Sequence[int]) -> set[str]:
+    if not boundaries:
+        return set()
+    return set(NamespaceBundles(namespace=name, boundaries=tuple(boundaries)).names())
+
+
+def _drop(work: Work, command: Command, gone: Sequence[OwnershipRecord]) -> None:
+    origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
+    for record in gone:
+        answer = delete(record, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.topics = work.topics.without(record.bundle for record in gone)
+
+
+def _keep(
+    work: Work, name: str, entry: NamespaceEntry | None, floor: int, *, is_deleted: bool
+) -> None:
+    known = entry or NamespaceEntry(hash=HashFunction.CRC32.value)
+    kept = replace(known, highest_version=floor, is_deleted=is_deleted)
+    if is_deleted:
+        forget_topics(work, name)
+        drop_rules_of(work, name)
+    if kept != entry:
+        work.keep_namespace(name, kept)
+
+
+def _observe_policies(work: Work, command: Command, arguments: ObservePolicies) -> Outcome:
+    """All policies are replaced; those that can't be used as they are, are named.
+
+    One with patterns that can't be matched is kept: these match nobody, so that nothing moves to a
+    broker that the policy may keep out.
+    """
+    if not is_external(work):
+        return refuse(_OURS)
+    told = {name: _isolation(name, arguments.isolation[name]) for name in arguments.isolation}
+    isolation = {name: one for name, one in told.items() if isinstance(one, IsolationPolicy)}
+    unusable = {name: one for name, one in told.items() if isinstance(one, str)}
+    unusable |= {name: why for name, one in isolation.items() for why in one.problems()}
+    work.change_rules(command, isolation=isolation, anti_affinity=dict(arguments.anti_affinity))
+    counts = {"isolation": len(isolation), "anti_affinity": len(arguments.anti_affinity)}
+    return Outcome(status=DONE, result={**counts, "unusable": unusable})
+
+
+def _isolation(name: str, told: Mapping[str, Any]) -> IsolationPolicy | str:
+    """The policy, or why it can't be used."""
+    try:
+        return IsolationPolicy(
+            name=name,
+            namespaces=tuple(told["namespaces"]),
+            primary=tuple(told["primary"]),
+            secondary=tuple(told["secondary"]),
+            min_limit=told["min_limit"],
+            usage_threshold_percent=int(told["usage_threshold_percent"]),
+        )
+    except InvalidPolicyError as error:
+        return str(error)
+
+
+EXTERNAL_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "observe_ownership": _observe_ownership,
+    "observe_policies": _observe_policies,
 }

@@ -9,17 +9,27 @@ interface.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lbcore.balancer.commands.brokers import BROKER_HANDLERS
-from lbcore.balancer.commands.bundles import BUNDLE_HANDLERS
-from lbcore.balancer.commands.mirroring import EXTERNAL_HANDLERS
-from lbcore.balancer.commands.namespaces import NAMESPACE_HANDLERS, has_split_under_way
-from lbcore.balancer.commands.plans import PLAN_HANDLERS
-from lbcore.balancer.commands.policies import BALANCING_HANDLERS, POLICY_HANDLERS, SETTINGS_HANDLERS
-from lbcore.balancer.commands.records import RECORD_HANDLERS
-from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_splits, split_target
+from lbcore.balancer.commands.brokers import BROKER_HANDLERS, EXTERNAL_HANDLERS
+from lbcore.balancer.commands.bundles import (
+    BUNDLE_HANDLERS,
+    SPLIT_HANDLERS,
+    place_splits,
+    split_target,
+)
+from lbcore.balancer.commands.namespaces import (
+    NAMESPACE_HANDLERS,
+    RECORD_HANDLERS,
+    has_split_under_way,
+)
+from lbcore.balancer.commands.policies import (
+    BALANCING_HANDLERS,
+    PLAN_HANDLERS,
+    POLICY_HANDLERS,
+    SETTINGS_HANDLERS,
+)
 from lbcore.balancer.decisions.placing import place, write_places
-from lbcore.balancer.intake.eligible_brokers import is_external
-from lbcore.balancer.state.outcome import ACCEPTED, AFTER, Outcome, refuse
+from lbcore.balancer.intake.brokers import is_external
+from lbcore.balancer.state.book import ACCEPTED, AFTER, Outcome, refuse
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import (
     MAX_WAITING,

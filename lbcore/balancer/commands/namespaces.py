@@ -1,7 +1,4 @@
-"""Commands about namespaces.
-
-Decides whether each is possible now. Part of `commands`. Names follow Pulsar's admin interface.
-"""
+"""Commands on namespaces, and on records of tenants and topics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,19 +6,40 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.unloads import begin_unload
-from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
-from lbcore.balancer.state.book import SPLIT_ALGORITHM, NamespaceEntry
+from lbcore.balancer.commands.bundles import begin_unload
+from lbcore.balancer.intake.brokers import reason_not_to_take
+from lbcore.balancer.state.book import (
+    ACCEPTED,
+    DONE,
+    SPLIT_ALGORITHM,
+    NamespaceEntry,
+    Outcome,
+    refuse,
+)
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
-from lbcore.balancer.state.outcome import ACCEPTED, DONE, Outcome, refuse
+from lbcore.balancer.state.records import MAX_TOPICS
 from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks import usage
 from lbcore.balancer.tasks.creations import begin_creation, give_up_creation, room_for_whole
-from lbcore.balancer.tasks.deletions import DELETING, is_deleting, reason_not_to_change
-from lbcore.balancer.tasks.forgetting import version_floor
-from lbcore.balancer.tasks.usage import BUNDLES, NAMESPACES, reason_not_to_add
+from lbcore.balancer.tasks.deletions import (
+    DELETING,
+    drop_topic,
+    is_deleting,
+    reason_not_to_change,
+    version_floor,
+)
+from lbcore.balancer.tasks.usage import BUNDLES, NAMESPACES, PARTITIONS, has_any, reason_not_to_add
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.hashing import HashFunction, hash_topics
-from lbcore.model.names import is_system_topic, system_topics, tenant_of
+from lbcore.model.names import (
+    is_system_topic,
+    namespace_of_topic,
+    partition_of,
+    strip_partition,
+    system_topics,
+    tenant_of,
+)
+from lbcore.model.tables import RECORDS
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
@@ -30,6 +48,14 @@ from lbcore.wire.kinds.namespace_commands import (
     CreateNamespace,
     DeleteNamespace,
     UnloadNamespace,
+)
+from lbcore.wire.kinds.record_commands import (
+    TENANT,
+    TOPIC,
+    CreateRecord,
+    DeleteRecord,
+    UpdateRecord,
+    read_value,
 )
 from lbcore.wire.messages import Command
 
@@ -172,7 +198,7 @@ def _delete_namespace(work: Work, command: Command, arguments: DeleteNamespace) 
 
 
 def _unload_namespace(work: Work, command: Command, arguments: UnloadNamespace) -> Outcome:
-    """All of it, or the first slice: `unloads` does the rest, from the next batch on."""
+    """All of it, or the first slice: `bundles` does the rest, from the next batch on."""
     problem = reason_not_to_change(work, arguments.namespace)
     problem = problem or reason_not_to_take(work, arguments.destination)
     return refuse(problem) if problem else begin_unload(work, command)
@@ -182,4 +208,80 @@ NAMESPACE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     "create_namespace": _create_namespace,
     "delete_namespace": _delete_namespace,
     "unload_namespace": _unload_namespace,
+}
+
+
+def namespaces_of(work: Work, tenant: str) -> list[str]:
+    """The existing namespaces of a tenant, sorted."""
+    return sorted(
+        name
+        for name, entry in work.namespaces.items()
+        if tenant_of(name) == tenant and not entry.is_deleted
+    )
+
+
+def _create(work: Work, _: Command, arguments: CreateRecord) -> Outcome:
+    kind, name = arguments.record_type, arguments.name
+    value = read_value(kind, arguments.value)
+    if kind == TOPIC:
+        problem = _problem_with_new_topic(work, name, value)
+    else:
+        is_there = name in work.records.of(TENANT)
+        problem = f"tenant {name} exists already; change it with update_record" if is_there else ""
+    return refuse(problem) if problem else _keep(work, kind, name, value)
+
+
+def _problem_with_new_topic(work: Work, topic: str, partitions: int) -> str:
+    """Return the reason why the topic can't be created; "" if it can."""
+    namespace, known = namespace_of_topic(topic), work.records.of(TOPIC)
+    entry, number = work.namespaces.get(namespace), partition_of(topic)
+    if entry is None or entry.is_deleted:
+        return f"there is no namespace of topic {topic}; create it first"
+    if partitions and number is not None:
+        return f"{topic} is the name of a partition; choose one without -partition-"
+    is_partition = number is not None and number < known.get(strip_partition(topic), 0)
+    if topic in known or is_partition:
+        return f"topic {topic} exists already; delete it first, or choose another name"
+    if len(known) >= MAX_TOPICS:
+        return f"{MAX_TOPICS} topics are kept at most; let brokers report the others"
+    return reason_not_to_add(work, tenant_of(namespace), {PARTITIONS: partitions, usage.TOPICS: 1})
+
+
+def _update(work: Work, _: Command, arguments: UpdateRecord) -> Outcome:
+    kind, name = arguments.record_type, arguments.name
+    value, known, problem = read_value(kind, arguments.value), work.records.of(kind), ""
+    if kind == TENANT and name not in known and not has_any(work, NAMESPACES, name):
+        problem = f"there is no tenant {name}; make it with create_record"
+    elif kind == TOPIC and not known.get(name):
+        problem = f"there is no partitioned topic {name}; create it first"
+    elif kind == TOPIC and value < known[name]:
+        problem = f"topic {name} has {known[name]} partitions; ask for as many or more"
+    elif kind == TOPIC:
+        more = {PARTITIONS: value - known[name]}
+        problem = reason_not_to_add(work, tenant_of(namespace_of_topic(name)), more)
+    return refuse(problem) if problem else _keep(work, kind, name, value)
+
+
+def _delete(work: Work, _: Command, arguments: DeleteRecord) -> Outcome:
+    kind, name = arguments.record_type, arguments.name
+    if kind == TENANT and has_any(work, NAMESPACES, name):
+        first = namespaces_of(work, name)[0]
+        return refuse(f"tenant {name} still has namespace {first}; delete that first")
+    if name not in work.records.of(kind):
+        return refuse(f"there is no {kind} {name}; table records lists those that were created")
+    if kind == TENANT:
+        return _keep(work, kind, name, None)
+    drop_topic(work, name)
+    return Outcome(status=DONE)
+
+
+def _keep(work: Work, record_type: str, name: str, value: Any) -> Outcome:
+    work.add_row(RECORDS.name, work.records.set(record_type, name, value))
+    return Outcome(status=DONE)
+
+
+RECORD_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "create_record": _create,
+    "update_record": _update,
+    "delete_record": _delete,
 }

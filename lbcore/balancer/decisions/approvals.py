@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.carrying_out import (
+from lbcore.balancer.decisions.moves import (
     PLAN_WAITS,
     carry_out,
     is_only_observed,
@@ -21,7 +21,7 @@ from lbcore.balancer.decisions.carrying_out import (
     reason_to_stay,
 )
 from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
-from lbcore.balancer.state.proposals import (
+from lbcore.balancer.state.rules import (
     STEP_BEGUN,
     STEP_DONE,
     PlanProposal,
@@ -117,7 +117,7 @@ class _Load:
         """Count a move, unless it must help and does not; True for what is no move.
 
         It helps when the more loaded of the two brokers is less loaded then, as
-        `move_effects` judges it afterwards.
+        `moves` judges it afterwards.
         """
         row = self.rows.get(step.bundle)
         source, destination = (self.brokers.get(name) for name in (step.source, step.destination))

@@ -1,14 +1,4 @@
-"""Candidate rows: what is kept of a plan's trace, as rows of `decision_candidates`.
-
-Decides how much of it: the losers of what was done, and what is near to being done, by name and
-within bounds; the rest as counts. A cycle that did nothing says in its own row how near it was
-(`skip_inputs`), so a cluster at rest writes no rows here. Part of `balancer`.
-
-A cycle writes at most 20 brokers that are near, 3 losers of each of 20 sources, 20 bundles over a
-split's limits, 20 moves that a limit stopped, 50 placements of at most 8 rows each, and the counts:
-under 600 rows, and mostly none. So does what is placed between cycles: 50 placements, the heaviest
-first, and for each decision how many more it placed.
-"""
+"""Candidate rows of a plan's trace: the reason that each candidate was not chosen."""
 
 import math
 from collections import Counter

@@ -1,7 +1,7 @@
 """Decision cycle: owners for free bundles, and, when it is due, the plan and its execution.
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
-get everything. A plan is made every decision interval, unless a rule forbids it (`carrying_out`).
+get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
 Drains go on between the cycles too. Last deciding phase of `balancer`.
 """
 
@@ -14,12 +14,13 @@ import numpy as np
 from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
-from lbcore.balancer.decisions.carrying_out import (
+from lbcore.balancer.decisions.moves import (
     carry_out,
     reason_not_to_balance,
     reason_to_stand_still,
 )
 from lbcore.balancer.decisions.placing import (
+    is_due,
     make_snapshot,
     place,
     planning_config,
@@ -27,8 +28,7 @@ from lbcore.balancer.decisions.placing import (
     usable_brokers,
     write_places,
 )
-from lbcore.balancer.decisions.turns import is_due
-from lbcore.balancer.intake.eligible_brokers import is_external
+from lbcore.balancer.intake.brokers import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
-from lbcore.balancer.decisions.turns import cycle_due_ms
-from lbcore.balancer.intake.eligible_brokers import flapping, is_draining, suspected, unsteady
+from lbcore.balancer.intake.brokers import flapping, is_draining, suspected, unsteady
 from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
 from lbcore.balancer.state.topic_book import TopicBook
@@ -45,6 +44,43 @@ from lbcore.plan.snapshot import (
 from lbcore.plan.split.decision import SplitDecision
 from lbcore.signals.usage import weighted_usage
 from lbcore.wire.fields import flushed
+
+
+def turn_of(cluster: str, config: Config) -> int:
+    """Return the offset of a cluster's cycles in an interval, ms.
+
+    0 for a cluster that has a job of its own. Example with two clusters and 10 s: one plans when
+    the clock shows 0, 10, 20 s, the other at 5, 15, 25 s.
+    """
+    clusters = config.pipeline.clusters
+    names = clusters if cluster in clusters else (cluster,)
+    return names.index(cluster) * config.pipeline.decision_interval_ms // len(names)
+
+
+def cycle_due_ms(work: Work) -> int:
+    """Return the time when the next cycle is, or was, due."""
+    return _due_ms(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
+
+
+def is_due(work: Work, last_ms: int, interval_ms: int) -> bool:
+    """True if an interval has passed since last_ms, on the cluster's grid."""
+    return work.now_ms >= _due_ms(work, last_ms, interval_ms)
+
+
+def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
+    """The moment of a grid that is nearest to an interval after the last, however late that was.
+
+    turn_ms: where the grid begins, of the clock. So two are half an interval apart at least, and
+    one and a half at most. Worked: every 10 s, the last at 20.9 s: 30 s; at 26 s: 40 s.
+    """
+    passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
+    return (passed + 1) * interval_ms + turn_ms
+
+
+def _due_ms(work: Work, last_ms: int, interval_ms: int) -> int:
+    """The first is due at once."""
+    turn_ms = turn_of(work.cluster, work.config)
+    return next_on_grid_ms(last_ms, interval_ms, turn_ms) if last_ms else 0
 
 
 def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:

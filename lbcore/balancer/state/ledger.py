@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.chunks import RowChunks, read, write_changes, write_whole
+from lbcore.balancer.state.book import RowChunks, read, write_changes, write_whole
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance
@@ -55,9 +55,6 @@ class Instances:
 _FEW = 16
 """Names that are fewer than the known ones by this factor are looked for one by one."""
 
-_SLASHES = 2
-"""In the name of a bundle of tenant/namespace."""
-
 
 def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
     """Before which of the known names each new one stands; both in order, none in both.
@@ -88,20 +85,8 @@ def stretch_of(names: Sequence[str], namespace: str) -> range:
     return range(first, bisect_left(names, f"{namespace}/\1", lo=first, key=bundle_order))
 
 
-def rows_in_order(names: Sequence[str]) -> NDArray[np.int64]:
-    """The rows of names that were packed, in order. O(n), O(n log n) where names have three parts.
-
-    States used to be sorted by the text of the names, which mixes the bundles of "a/b" with those
-    of "a/b/c"; where all namespaces have two parts, that is the order, too.
-    """
-    if all(name.count("/") == _SLASHES for name in names):
-        return np.arange(len(names))
-    keys = list(map(bundle_order, names))
-    return np.array(sorted(range(len(names)), key=keys.__getitem__), dtype=np.int64)
-
-
-STATE_SCHEMA = 4
-"""Since 2 with resent_clock_ms; since 3 load is cut into slices, since 4 ownership is too."""
+STATE_SCHEMA = 5
+"""Rises with the layout; see `balancer`."""
 
 STATES = tuple(State)
 CAUSES = tuple(Cause)
@@ -451,13 +436,9 @@ class Ledger:
 
     @classmethod
     def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
-        """The inverse of `pack`, also for older schemas.
-
-        Columns that an older schema lacks get their defaults, those it had besides are left out.
-        Raises UnknownStateSchemaError, MalformedBlobError.
-        """
+        """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
         plain, _ = packing.unpack(chunks[_OWNERSHIP])
-        if not 1 <= plain["schema"] <= STATE_SCHEMA:
+        if plain["schema"] != STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
         ledger = cls(plain["cluster"])
         ledger.children = plain["children"]
@@ -465,16 +446,11 @@ class Ledger:
         for broker, incarnation in plain["instances"]:
             ledger.instances.id_of(broker, incarnation)
         count, names = packing.unpack(chunks[_NAMES])
-        order = rows_in_order(known := packing.split_names(names["names"], count["count"]))
-        ledger._name(known[row] for row in order.tolist())
-        ownership, owned_chunks = read(_OWNERSHIP, chunks)
-        load, load_chunks = read(_LOAD, chunks)
-        if plain["schema"] == STATE_SCHEMA and known == ledger.names:
-            ledger._owned, ledger._load = owned_chunks, load_chunks
-        packed = {**ownership, **load}
-        for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
-            missing = np.full(len(ledger), default)
-            setattr(ledger, name, packed.get(name, missing)[order].astype(dtype))
+        ledger._name(packing.split_names(names["names"], count["count"]))
+        ownership, ledger._owned = read(_OWNERSHIP, chunks)
+        load, ledger._load = read(_LOAD, chunks)
+        for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            setattr(ledger, name, {**ownership, **load}[name].astype(dtype))
         return ledger
 
 

@@ -105,13 +105,6 @@ class OpenRecords:
         is_same = all(self._by_type[name] is before[name] for name in before)
         return self._before if is_same else Records(by_type=self._by_type)
 
-    def copy(self) -> "OpenRecords":
-        """A copy that no change of this one changes."""
-        other = OpenRecords(self._before)
-        for name, kept in self._by_type.items():
-            other._by_type[name] = kept if kept is self._before.by_type[name] else dict(kept)
-        return other
-
 
 def _set(of: Any, name: str, value: Any) -> None:
     if value is None:

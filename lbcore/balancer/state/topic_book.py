@@ -23,8 +23,6 @@ _CHUNK = "topics."
 _CHUNKS = 16
 _HEADER = struct.Struct("<qQ")
 _TOPIC_SIZE = 16
-_SIZE_BEFORE = 12
-"""Without `of`, which states of before don't have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +150,7 @@ class _Chunk:
                 "sizes": np.fromiter(map(len, found), dtype="<i8", count=len(found)),
                 "entries": np.frombuffer(b"".join(found), dtype=np.uint8),
             }
-            plain = {"topics": self.count, "size": _TOPIC_SIZE}
-            self._blobs.append(packing.pack(plain, arrays))
+            self._blobs.append(packing.pack({"topics": self.count}, arrays))
         return self._blobs[0]
 
     @staticmethod
@@ -166,12 +163,7 @@ class _Chunk:
         names = packing.split_names(arrays["names"], len(sizes))
         parts = zip(names, starts, ends, strict=True)
         entries = {name: whole[start:end] for name, start, end in parts}
-        if plain.get("size", _SIZE_BEFORE) == _TOPIC_SIZE:
-            return _Chunk(entries=entries, count=plain["topics"], _blobs=[blob])
-        return _Chunk(
-            entries={name: _without_marks(entry) for name, entry in entries.items()},
-            count=plain["topics"],
-        )
+        return _Chunk(entries=entries, count=plain["topics"], _blobs=[blob])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +254,7 @@ class TopicBook:
 
     @staticmethod
     def unpack(chunks: Mapping[str, bytes]) -> "TopicBook":
-        """The inverse of `pack`; a state from before there was a book has an empty one."""
+        """The inverse of `pack`."""
         found = {
             int(name.removeprefix(_CHUNK)): _Chunk.of_blob(chunks[name])
             for name in sorted(chunks)
@@ -273,11 +265,6 @@ class TopicBook:
 
 def _chunk_of(bundle: str) -> int:
     return zlib.crc32(bundle.encode()) % _CHUNKS
-
-
-def _without_marks(entry: bytes) -> bytes:
-    """An entry of before as one of now: whose partitions these are is told with the next report."""
-    return entry + bytes((len(entry) - _HEADER.size) // _SIZE_BEFORE * (_TOPIC_SIZE - _SIZE_BEFORE))
 
 
 def _topics_in(entry: bytes) -> int:

@@ -1,4 +1,4 @@
-"""One batch of the balancer in the making: its state, opened for change, and its effects so far.
+"""The balancer's state, and one batch in the making: the state opened for change, and effects.
 
 The phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
 """
@@ -8,13 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.balancer.state.balancer_state import BalancerState, PendingEffect, Times
-from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry, namespace_row
-from lbcore.balancer.state.chunks import Memo, remembered
+from lbcore import packing
+from lbcore.balancer.state.book import (
+    BrokerEntry,
+    Memo,
+    NamespaceEntry,
+    Waiting,
+    namespace_row,
+    remembered,
+)
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.records import CreatedTopics, OpenRecords
+from lbcore.balancer.state.records import CreatedTopics, OpenRecords, Records
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -28,7 +33,7 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
-from lbcore.fault_isolation import Guard, Unguarded
+from lbcore.fault_isolation import Guard
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -45,6 +50,106 @@ from lbcore.validation.dynamic import in_force, with_dynamic
 from lbcore.wire.messages import Command
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEffect:
+    """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
+
+    destination: "" = placement's to choose; then whoever gets it.
+    """
+
+    decision_id: str
+    source: str
+    destination: str
+    decided_ms: int
+    source_before: float
+    destination_before: float
+    moved_ms: int = 0
+    moved_tick_ms: int = 0
+
+
+def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
+    """Return pending effects in the form that a packed state keeps."""
+    return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
+
+
+def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
+    """The inverse of `effects_to_plain`."""
+    return {bundle: PendingEffect(**one) for bundle, one in plain.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Times of the balancer's actions.
+
+    clock_ms: the waiting clock, see `brokers`. decided_ms: time of the last batch by
+    `clock`. stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left
+    nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun
+    at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
+    rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
+    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
+    first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
+    written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
+    clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
+    down. share: not a time either, but `Work.share`, 0 = not known yet. usual_ms: usual interval
+    between a batch that makes few bundles and the one before it, see `pace`, 0 = not known yet.
+    silent_brokers: number of silent brokers when last reported as many, 0 = not so many.
+    refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed since.
+    """
+
+    clock_ms: int = 0
+    decided_ms: int = 0
+    stepped_ms: int = 0
+    read_ms: int = 0
+    tick_ms: int = 0
+    cycle: int = 0
+    cycle_ms: int = 0
+    shed_ms: int = 0
+    split_ms: int = 0
+    history_ms: int = 0
+    history_after: str = ""
+    repaired_up_to: str = ""
+    newcomer_clock_ms: int = 0
+    brake_clock_ms: int = 0
+    fault_ms: int = 0
+    version_floor: int = 0
+    share: int = 0
+    usual_ms: int = 0
+    silent_brokers: int = 0
+    refused_bytes: int = 0
+    refused_ms: int = 0
+    apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerState:
+    """Everything that the balancer remembers of one cluster.
+
+    commands: id → what `identity` remembers of it, the latest. settings: those that commands have
+    changed, by "section.name". waiting: id → command that was accepted and has not ended.
+    pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
+    that a rebuild could not read, by cause, until the first batch has told of
+    them. told: digest of the settings that the
+    tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
+    """
+
+    ledger: Ledger
+    liveness: Liveness
+    plan: PlanState
+    brokers: Mapping[str, BrokerEntry] = field(default_factory=dict)
+    namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: ClusterRules = field(default_factory=ClusterRules)
+    records: Records = field(default_factory=Records)
+    times: Times = field(default_factory=Times)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    topics: TopicBook = field(default_factory=TopicBook)
+    pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
+    unread: Sequence[Mapping[str, Any]] = ()
+    told: str = ""
+    packed: Memo = field(default_factory=dict, repr=False, compare=False)
+
+
 @dataclass(slots=True)
 class Work:
     """The state opened for change, and what the batch adds up to.
@@ -53,8 +158,8 @@ class Work:
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
-    is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
-    guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
+    is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
+    guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
     """
 
@@ -102,7 +207,7 @@ class Work:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
-    guard: Guard = field(default_factory=Unguarded)
+    guard: Guard = field(default_factory=Guard)
 
     @classmethod
     def on(cls, state: BalancerState, config: Config, config_version: str, now_ms: int) -> "Work":
@@ -145,22 +250,6 @@ class Work:
         self.config_version = remembered(self.packed, "version", config, lambda: digest(config))
         if aside != self.rules.set_aside:
             self.change_rules(set_aside=aside)
-
-    def save(self) -> Mapping[str, Any]:
-        """Return a savepoint of the work; mutable parts are copied. O(fields)."""
-        saved = {name: _copied(name, getattr(self, name)) for name in _RESTORED}
-        return {**saved, "ledger": self._set_by()}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Make the work what it was when it was saved; the same can be come back to again."""
-        for name in _RESTORED:
-            setattr(self, name, _copied(name, saved[name]))
-        self.ledger = saved["ledger"].copy()
-
-    def _set_by(self) -> Ledger:
-        """The ledger as it is; the work goes on with a copy."""
-        kept, self.ledger = self.ledger, self.ledger.copy()
-        return kept
 
     def use_settings(self, settings: Mapping[str, Any]) -> None:
         """From now on decide under the files' configuration with these changes.
@@ -350,16 +439,3 @@ class Work:
         if gone:
             rows[TOMBSTONE] = [*rows.get(TOMBSTONE, ()), *gone]
         return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]
-
-
-_NESTED = ("ends", "rows", "usage")
-_RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"}))
-
-
-def _copied(name: str, value: Any) -> Any:
-    """A copy of a field that what is done to it doesn't change; what never changes is shared."""
-    if isinstance(value, ClusterRules | OpenRecords):
-        return value.copy()
-    if name in _NESTED:
-        return {key: inner.copy() for key, inner in value.items()}
-    return value.copy() if isinstance(value, dict | list | set) else value

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.intake.eligible_brokers import is_external
-from lbcore.balancer.state.book import NamespaceEntry
+from lbcore.balancer.intake.brokers import is_external
+from lbcore.balancer.state.book import DONE, FAILED, NamespaceEntry, Outcome
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.state.outcome import DONE, FAILED, Outcome
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import finish_command, tell_progress
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lbcore.balancer.state.book import DONE, TIMED_OUT, Outcome
 from lbcore.balancer.state.ledger import NOBODY
-from lbcore.balancer.state.outcome import DONE, TIMED_OUT, Outcome
 from lbcore.balancer.state.rules import Drain, Pin
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import finish_command

@@ -5,8 +5,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from lbcore.balancer.state.effects import to_json
-from lbcore.balancer.state.outcome import (
+from lbcore.balancer.state.book import (
     ACCEPTED,
     AFTER,
     DEADLINE,
@@ -18,6 +17,7 @@ from lbcore.balancer.state.outcome import (
     Outcome,
     Waiting,
 )
+from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.work import Work
 from lbcore.fault_isolation import Fault
 from lbcore.ownership.records import OwnershipRecord, State

@@ -24,8 +24,8 @@ from jobs.adapters.spark.recovery import (
     send_all_records,
 )
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import REPORT, TOMBSTONE, Effect
+from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.model.tables import TABLES
 from lbcore.ownership.wire_record import parse_record

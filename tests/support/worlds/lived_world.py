@@ -9,7 +9,7 @@ it again.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lbcore.balancer.state.outcome import ACCEPTED
+from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
 from lbcore.validation.dynamic import with_dynamic

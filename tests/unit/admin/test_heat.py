@@ -58,6 +58,7 @@ def _write(root: Path, *, brokers: int, bundles: int) -> None:
     ensure_tables(root)
     rates = [float(at) for at in range(bundles)]
     filled = {"percent": [50.0] * COUNT, "traffic": [1.0] * 4, "usage": 0.5, "score": 0.5}
+    filled |= {"broker_group": ""}
     rows = [
         {
             **{column.name: 0 for column in LOAD_HISTORY.columns},

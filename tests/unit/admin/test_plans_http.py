@@ -11,7 +11,7 @@ import pytest
 
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from lbcore.balancer.state.proposals import Station
+from lbcore.balancer.state.rules import Station
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import ask
 from tests.support.worlds.explained_world import write_tables

@@ -256,7 +256,7 @@ def test_what_kafkas_own_builder_makes_is_read() -> None:
 def test_options_of_the_source_are_one_text_whose_name_is_redacted() -> None:
     options = SourceOptions(
         connection="{}", topics=("a", "b"), starting="{}", records=1, plain_bytes=2, tasks=3,
-        value_bytes=4,
+        value_bytes=4, checkpoint="c",
     )  # fmt: skip
     assert set(options.as_text()) == {"secret"}
     assert SourceOptions.of(options.as_text()) == options

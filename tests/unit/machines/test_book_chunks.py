@@ -5,8 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore import packing
-from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
-from lbcore.balancer.state.chunks import Memo, pack_book, pack_brokers, unpack_book, unpack_brokers
+from lbcore.balancer.state.book import (
+    BrokerEntry,
+    Memo,
+    NamespaceEntry,
+    pack_book,
+    pack_brokers,
+    unpack_book,
+    unpack_brokers,
+)
 from lbcore.model.resources import COUNT, complete
 
 LOADED = BrokerEntry(

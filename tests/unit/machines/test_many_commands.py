@@ -7,7 +7,7 @@ import pytest
 
 from lbcore.balancer.commands import commands
 from lbcore.balancer.decisions import placing
-from lbcore.balancer.intake import topics
+from lbcore.balancer.intake import intake as topics
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules, Pin, differing

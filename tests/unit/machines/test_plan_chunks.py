@@ -1,11 +1,8 @@
-"""The plan as packed chunks: what changes, what is made again, and what older versions wrote."""
+"""The plan as packed chunks: what changes, and what is made again."""
 
 from dataclasses import replace
 
-import numpy as np
-
-from lbcore import packing
-from lbcore.balancer.state.chunks import Memo, pack_plan, unpack_plan
+from lbcore.balancer.state.book import Memo, pack_plan, unpack_plan
 from lbcore.plan.decision import PlanState
 
 MINUTE_MS = 60_000
@@ -56,13 +53,3 @@ def test_minutes_with_the_same_moves_are_not_packed_again() -> None:
     left = pack_plan(replace(PLAN, unloaded_ms={"t/n/a": MINUTE_MS}), memo)
     assert sorted(left) == ["moved/1", "plan"]
     assert unpack_plan(left).unloaded_ms == {"t/n/a": MINUTE_MS}
-
-
-def test_plans_of_older_states_are_read() -> None:
-    """First all was JSON, then the bundles were arrays of the same chunk."""
-    row = PLAN.to_row()
-    assert unpack_plan({"plan": packing.pack(row, {})}) == PLAN
-    moved = row.pop("unloaded_ms")
-    times = np.array(list(moved.values()), dtype=np.int64)
-    arrays = {"unloaded": packing.join_names(list(moved)), "unloaded_ms": times}
-    assert unpack_plan({"plan": packing.pack(row, arrays)}) == PLAN

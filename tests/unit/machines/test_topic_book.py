@@ -1,14 +1,12 @@
 """What is kept of bundles' topics: little, in order, by chunks that change alone."""
 
-import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from lbcore import packing
 from lbcore.balancer.decisions.placing import partitions_of
-from lbcore.balancer.intake.topics import take_topics
+from lbcore.balancer.intake.intake import take_topics
 from lbcore.balancer.state.topic_book import (
     NO_PARTITION,
     BundleTopics,
@@ -60,7 +58,6 @@ def test_book_knows_what_it_was_given_also_after_packing() -> None:
         assert kept is not None
         assert (kept.seq, kept.sender) == (7, sender_of("b:1", "b/1"))
     assert TopicBook.unpack(book.pack()) == book
-    assert TopicBook.unpack({"book": b"of an older schema"}) == TopicBook()
 
 
 def test_equal_books_give_equal_bytes_whatever_their_history() -> None:
@@ -81,28 +78,6 @@ def test_partitions_are_told_by_bundle_and_topic_and_go_with_the_children_of_a_s
     assert partitions_in(divided) == {(CHILDREN[0], 1): 2, (CHILDREN[1], 1): 2}
     assert partitions_in(TopicBook.unpack(divided.pack())) == partitions_in(divided)
     assert partitions_in(divided.changed({CHILDREN[0]: None})) == {(CHILDREN[1], 1): 2}
-
-
-def test_book_of_before_partitions_were_told_apart_is_read_and_takes_the_next_report() -> None:
-    known = topics(5, 0x40000000, seq=7)
-    header = struct.pack("<qQ", known.seq, known.sender)
-    columns = (known.hashes, known.msg_rate, known.throughput)
-    entry = header + b"".join(
-        column.astype("<" + column.dtype.str[1:]).tobytes() for column in columns
-    )
-    arrays = {
-        "names": packing.join_names([PARENT]),
-        "sizes": np.array([len(entry)], dtype="<i8"),
-        "entries": np.frombuffer(entry, dtype=np.uint8),
-    }
-    (chunk,) = TopicBook().changed({PARENT: known}).pack()
-    book = TopicBook.unpack({chunk: packing.pack({"topics": 2}, arrays)})
-    found = book.topics_of(PARENT)
-    assert found is not None
-    assert found.hashes.tolist() == [5, 0x40000000]
-    assert found.throughput.tolist() == known.throughput.tolist()
-    assert partitions_in(book) == {}
-    assert TopicBook.unpack(book.pack()) == book
 
 
 def test_change_of_one_bundle_packs_its_chunk_only() -> None:

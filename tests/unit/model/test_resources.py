@@ -16,11 +16,11 @@ import pytest
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import LOCAL, RESOURCES, WIRE_NAMES, complete, local_max
+from tests.pack_state import packed_today
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "lbcore" / "wire" / "schemas" / "broker-load.json"
 MORE = '    Resource(name="more", wire="more", metric="more", label="what is new"),\n'
-OLDER = sorted((ROOT / "tests/unit/machines/older_states").glob("schema_*.json"))
 IMPORTS = """
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.agent.readings import check_load
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.state.chunks import pack_brokers, unpack_brokers
+from lbcore.balancer.state.book import pack_brokers, unpack_brokers
 from lbcore.model.resources import COUNT, LEAST_COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
@@ -87,6 +87,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = Path(str(find_spec(name).origin)).relative_to(ROOT)
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, root / path)
+    (root / "state_of_before.json").write_text(json.dumps(packed_today()))
     declared = root / "lbcore" / "model" / "resources.py"
     text = declared.read_text()
     assert text.count("\n)\n\nWIRE_NAMES") == 1
@@ -140,13 +141,12 @@ entry = BrokerEntry(incarnation='1', percent=with_last(1.0, 6.0))
 assert unpack_brokers(pack_brokers({'a': entry}, {}))['a'].percent == entry.percent
 """,
     "states of before": """
-for path in json.loads(sys.argv[1]):
-    known = json.loads(Path(path).read_text())
-    chunks = {name: base64.b64decode(text) for name, text in known['balancer'].items()}
-    machine = ClusterBalancer(cluster='local', config=Config())
-    state = machine.step(machine.unpack(chunks), [], known['now_ms'] + 1_000).state
-    assert {len(one.percent) for one in state.brokers.values()} == {COUNT}
-    assert machine.unpack(machine.pack(state)).brokers == state.brokers
+known = json.loads(Path(sys.argv[1]).read_text())
+chunks = {name: base64.b64decode(text) for name, text in known['balancer'].items()}
+machine = ClusterBalancer(cluster='local', config=Config())
+state = machine.step(machine.unpack(chunks), [], known['now_ms'] + 1_000).state
+assert {len(one.percent) for one in state.brokers.values()} == {COUNT}
+assert machine.unpack(machine.pack(state)).brokers == state.brokers
 """,
     "services of before": """
 def told(count):
@@ -189,9 +189,9 @@ assert {one.source for one in found.decisions} == {'a'}
 @pytest.mark.parametrize("use", USES)
 def test_resource_that_is_added_is_used(copy: Path, use: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    older = json.dumps([str(path) for path in OLDER])
+    older = copy / "state_of_before.json"
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS + USES[use], older], cwd=copy, env=environment,
+        [sys.executable, "-c", IMPORTS + USES[use], str(older)], cwd=copy, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

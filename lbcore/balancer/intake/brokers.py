@@ -1,0 +1,374 @@
+"""Brokers: who is alive, silent or dead, when the brake is on, and who may be given bundles."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.balancer.intake.clock import advance_clock
+from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.state.rules import Brake
+from lbcore.balancer.state.work import Work
+from lbcore.config.cluster import EXTERNAL
+from lbcore.config.tree import Config
+from lbcore.ownership.liveness import Liveness, Rows
+from lbcore.plan.filter.index import flapping_brokers
+from lbcore.scorer.group_update import TICK, GroupUpdate
+from lbcore.wire.messages import Command
+
+
+def is_external(work: Work) -> bool:
+    """True if another authority assigns this cluster's bundles, as told by a bridge."""
+    return work.config.cluster.authority == EXTERNAL
+
+
+def is_draining(work: Work, broker: str) -> bool:
+    """True if the broker is draining, by command or because it reports its stop."""
+    entry = work.brokers.get(broker)
+    return broker in work.rules.drains or (entry is not None and entry.is_draining)
+
+
+def flapping(work: Work) -> frozenset[str]:
+    """The brokers that have started, or come back from silence, too often of late."""
+    names = sorted(work.brokers)
+    starts_ms = tuple(work.brokers[name].starts_ms for name in names)
+    is_flapping = flapping_brokers(starts_ms, work.now_ms, work.config.filters).tolist()
+    return frozenset(name for name, flaps in zip(names, is_flapping, strict=True) if flaps)
+
+
+def suspected(work: Work) -> frozenset[str]:
+    """Live brokers that are silent for `suspicion_ms`: perhaps dead, and given nothing. O(brokers).
+
+    When a rack fails, its brokers are found dead one after the other, within the interval of
+    heartbeats: what the first had is not given to the others. A bridge asks all brokers at once
+    and rarely: there, most of them silent means that it is late.
+    """
+    silent = _silent(work, suspicion_ms(work.config))
+    is_late = is_external(work) and 2 * len(silent) > len(_watched(work))
+    return frozenset() if is_late else silent
+
+
+def suspicion_ms(config: Config) -> int:
+    """Return the silence until a broker is suspected, ms.
+
+    Two heartbeats, or more if broker_timeout_ms is long.
+    """
+    return max(config.ownership.broker_timeout_ms * 2 // 5, 2 * config.agent.heartbeat_interval_ms)
+
+
+def overdue(work: Work) -> frozenset[str]:
+    """Live brokers that are silent for `overdue_ms`: failover gives them nothing. O(brokers).
+
+    Stricter than suspicion, because brokers often fail together: one that fell silent after the
+    dead one has not been silent for long when the dead one is found.
+    """
+    return _silent(work, overdue_ms(work.config))
+
+
+def overdue_ms(config: Config) -> int:
+    """Return the silence until a heartbeat is overdue, ms.
+
+    One and a half heartbeat intervals, or more if broker_timeout_ms is long.
+    """
+    return max(
+        config.ownership.broker_timeout_ms * 3 // 10, config.agent.heartbeat_interval_ms * 3 // 2
+    )
+
+
+def many_silent(work: Work) -> tuple[str, ...]:
+    """The overdue brokers, when they and those found dead of late are half of all or more.
+
+    Failover waits then: each of them is heard again or found dead within `broker_timeout_ms`, and
+    when all are silent, more likely it is us. A single dead broker delays nothing. O(brokers).
+    """
+    silent = overdue(work)
+    since_ms = work.clock_ms - work.config.ownership.brake_window_ms
+    dead = [e for e in work.brokers.values() if e.is_silent and e.died_clock_ms >= max(since_ms, 0)]
+    is_many = 2 * (len(silent) + len(dead)) >= len(_watched(work)) + len(dead)
+    return tuple(sorted(silent)) if silent and is_many else ()
+
+
+def _silent(work: Work, limit_ms: int) -> frozenset[str]:
+    unheard_ms = work.liveness.unheard_ms
+    return frozenset(name for name in _watched(work) if unheard_ms(name) > limit_ms)
+
+
+def _watched(work: Work) -> list[str]:
+    """The brokers that are not dead."""
+    seen = work.liveness.seen
+    return [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
+
+
+def unsteady(work: Work) -> frozenset[str]:
+    """The brokers that get nothing while there are others: they flap, or may be dead."""
+    return flapping(work) | suspected(work)
+
+
+def is_open(work: Work, broker: str) -> bool:
+    """True if the broker is alive and not draining."""
+    entry = work.brokers.get(broker)
+    return entry is not None and not entry.is_silent and not is_draining(work, broker)
+
+
+def reason_not_to_take(work: Work, broker: str) -> str:
+    """Return the reason why a broker can't be a destination now; "" if it can.
+
+    Also "" if no broker is named.
+    """
+    if not broker:
+        return ""
+    entry = work.brokers.get(broker)
+    if entry is None or entry.is_silent or not entry.reported_ms:
+        return f"broker {broker} is not active; choose one that is"
+    if broker in suspected(work):
+        silent_s = work.liveness.unheard_ms(broker) // 1_000
+        return (
+            f"broker {broker} is silent for {silent_s} s and may be dead; choose another, or wait"
+        )
+    if entry.is_draining or broker in work.rules.drains:
+        return f"broker {broker} is being drained; choose another, or cancel the drain first"
+    return ""
+
+
+def note_flapping(work: Work) -> None:
+    """Write down who is held off from now on because of a start in this batch."""
+    for name in sorted(flapping(work)):
+        work.alarms.add(f"flapping:{name}")
+        entry = work.brokers[name]
+        if entry.starts_ms[-1] != work.now_ms:
+            continue
+        filters = work.config.filters
+        inputs = {
+            "starts_ms": list(entry.starts_ms),
+            "flap_starts": filters.flap_starts,
+            "flap_window_ms": filters.flap_window_ms,
+        }
+        work.write_decision(work.next_decision(), "back_off", "Flapping", inputs, source=name)
+
+
+ALARM = "brake"
+
+
+def watch_brake(work: Work, died: Sequence[str]) -> None:
+    """Engage, widen or release the brake. died: brokers that were taken for dead just now."""
+    brake = work.rules.brake
+    if brake is None:
+        if died:
+            _engage(work)
+    else:
+        lost = {*brake.lost, *(name for name in died if _counts(work, name))}
+        lost = {name for name in lost if name in work.brokers and work.brokers[name].is_silent}
+        if not _is_many(work, len(lost), brake.brokers):
+            release(work, "Recovered")
+        elif tuple(sorted(lost)) != brake.lost:
+            brake = Brake(since_ms=brake.since_ms, lost=tuple(sorted(lost)), brokers=brake.brokers)
+            work.change_rules(brake=brake)
+    if work.rules.brake is not None:
+        work.alarms.add(ALARM)
+
+
+def is_confirming(work: Work) -> bool:
+    """True if failover waits, because the lost brokers may come back at once."""
+    waited_ms = work.clock_ms - work.times.brake_clock_ms
+    return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
+
+
+def release(work: Work, reason: str, command: Command | None = None) -> None:
+    """Let balancing go on. reason: Released (by command) or Recovered."""
+    brake = work.rules.brake
+    if brake is None:
+        return
+    work.change_rules(command, brake=None)
+    inputs = {**_numbers(work), "still_lost": list(brake.lost), "since_ms": brake.since_ms}
+    work.write_decision(work.next_decision(), ALARM, reason, inputs)
+
+
+def _engage(work: Work) -> None:
+    since_ms = work.clock_ms - work.config.ownership.brake_window_ms
+    lost = [
+        name
+        for name, entry in sorted(work.brokers.items())
+        if entry.is_silent and entry.died_clock_ms >= max(since_ms, 0) and _counts(work, name)
+    ]
+    live = sum(not entry.is_silent for entry in work.brokers.values())
+    if not _is_many(work, len(lost), live + len(lost)):
+        return
+    work.change_rules(brake=Brake(since_ms=work.now_ms, lost=tuple(lost), brokers=live + len(lost)))
+    work.note(brake_clock_ms=work.clock_ms)
+    inputs = {**_numbers(work), "lost": lost, "brokers": live + len(lost)}
+    work.write_decision(work.next_decision(), ALARM, "Engaged", inputs)
+
+
+def _is_many(work: Work, lost: int, brokers: int) -> bool:
+    settings = work.config.ownership
+    is_part = 100 * lost >= settings.brake_percent * brokers
+    return 0 < settings.brake_brokers <= lost and is_part
+
+
+def _counts(work: Work, broker: str) -> bool:
+    """True if the lost broker counts; one that was drained to empty does not."""
+    if not is_draining(work, broker):
+        return True
+    held = np.unique(work.ledger.holders()).tolist()
+    return any(work.ledger.instances.of(row)[0] == broker for row in held if row != NOBODY)
+
+
+def _numbers(work: Work) -> dict[str, Any]:
+    settings = work.config.ownership
+    return {
+        "brake_percent": settings.brake_percent,
+        "brake_brokers": settings.brake_brokers,
+        "brake_window_ms": settings.brake_window_ms,
+        "brake_confirm_ms": settings.brake_confirm_ms,
+    }
+
+
+BATCHES_PER_WAIT = 3
+FULL_BATCHES_PER_WAIT = 30
+_FULL = 0.9
+SILENCE = "silence"
+"""The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
+_TOLD_EVERY_MS = 300_000
+_NAMED = 10
+"""Silent brokers that a row names."""
+
+
+def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
+    """Advance the clocks by the batch's arrivals."""
+    rows = _rows(updates)
+    before = work.liveness
+    work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
+    log_ms = work.liveness.elapsed_ms - before.elapsed_ms
+    batch_ms = work.wall_ms - work.times.stepped_ms
+    is_full = _is_full(work, updates)
+    batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
+    most_ms = work.config.ownership.in_flight_timeout_ms // batches
+    waited_ms = max(0, min(log_ms, batch_ms, most_ms))
+    advance_clock(work, before, updates, is_full=is_full)
+    _watch_ticks(work, before)
+    ticks = rows.timestamp_ms[rows.broker == TICK]
+    tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
+    work.is_catching_up = _is_catching_up(work, tick_ms)
+    work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
+
+
+def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
+    """True if the batch is about full, so that other messages wait."""
+    pipeline = work.config.pipeline
+    read = sum(sum(update.counts.values()) for update in updates)
+    read_bytes = sum(update.read_bytes for update in updates)
+    return (
+        read >= _FULL * pipeline.max_offsets_per_trigger
+        or read_bytes >= _FULL * pipeline.max_bytes_per_trigger
+    )
+
+
+def judge_brokers(work: Work) -> None:
+    """Judge who is dead, note in the book who is silent, and look whether too many are."""
+    if work.is_catching_up:
+        work.counts["judged_later"] += 1
+        return
+    if is_external(work):
+        return  # who is active, the other authority's list says; see `handlers.external`
+    timeout_ms = work.config.ownership.broker_timeout_ms
+    work.liveness = work.liveness.judge(timeout_ms, overdue_ms(work.config))
+    alive = {name for name, entry in work.brokers.items() if not entry.is_silent}
+    note_silent(work, work.liveness.dead)
+    _tell_silence(work, sorted(alive & work.liveness.dead))
+
+
+def _tell_silence(work: Work, died: Sequence[str]) -> None:
+    """Write who is suspected, heard again or found dead, and raise the alarm when many are silent.
+
+    died: brokers that were found dead in this batch.
+    """
+    suspects, timeout_ms = suspected(work), work.config.ownership.broker_timeout_ms
+    for name in sorted(work.brokers):
+        entry, is_suspected = work.brokers[name], name in suspects
+        if name in died or entry.is_suspected != is_suspected:
+            reason = "Dead" if name in died else "Suspected" if is_suspected else "Heard"
+            work.brokers[name] = replace(entry, is_suspected=is_suspected)
+            about = {"silent_ms": work.liveness.silence_ms(name), "broker_timeout_ms": timeout_ms}
+            work.write_decision(work.next_decision(), SILENCE, reason, about, source=name)
+    many = many_silent(work)
+    if many:
+        work.alarms.add(SILENCE)
+    # told again while it lasts: readers look back a few minutes only
+    is_due = many and work.now_ms // _TOLD_EVERY_MS != work.times.decided_ms // _TOLD_EVERY_MS
+    if is_due or len(many) != work.times.silent_brokers:
+        work.note(silent_brokers=len(many))
+        silent_ms = max((work.liveness.unheard_ms(name) for name in many), default=0)
+        live = sum(not entry.is_silent for entry in work.brokers.values())
+        inputs: dict[str, Any] = {
+            "silent": list(many[:_NAMED]),
+            "count": len(many),
+            "brokers": live,
+        }
+        inputs["silent_ms"] = silent_ms
+        reason = "Many" if many else "Over"
+        work.write_decision(work.next_decision(), SILENCE, reason, inputs)
+
+
+def note_silent(work: Work, dead: Collection[str]) -> int:
+    """Note in the book who is silent and who is back, and look whether too many are; how many."""
+    died, returned = [], []
+    for name in sorted(work.brokers):
+        entry = work.brokers[name]
+        if entry.is_silent == (name in dead):
+            continue
+        if name in dead:
+            died.append(name)
+            work.brokers[name] = entry.died(work.clock_ms, work.now_ms)
+        else:
+            returned.append(name)
+            work.brokers[name] = entry.returned(work.now_ms)
+    work.counts["died"] += len(died)
+    work.counts["returned"] += len(returned)
+    watch_brake(work, died)
+    note_flapping(work)
+    return len(died) + len(returned)
+
+
+def _watch_ticks(work: Work, before: Liveness) -> None:
+    """Raise the alarm while partitions of broker-load get no ticks; write its start and end."""
+    alarm_ms = work.config.ownership.tick_alarm_ms
+    missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
+    if missing:
+        work.alarms.add("ticks")
+        work.counts["partitions_without_ticks"] += len(missing)
+    if bool(missing) != bool(known):
+        inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
+        reason = "Missing" if missing else "Back"
+        work.write_decision(work.next_decision(), "ticks", reason, inputs)
+
+
+def _is_catching_up(work: Work, tick_ms: int) -> bool:
+    """True if the newest tick read is too old, and its lag has changed in a batch."""
+    lag_ms = work.now_ms - tick_ms
+    lag_before_ms = work.times.decided_ms - work.times.tick_ms
+    is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms
+    return is_old and abs(lag_ms - lag_before_ms) > work.config.ownership.clock_step_max_ms
+
+
+def _rows(updates: Sequence[GroupUpdate]) -> Rows:
+    names: list[str] = []
+    columns: list[list[NDArray[np.int64]]] = [[], [], [], []]
+    for update in updates:
+        arrivals = update.arrivals
+        shift = np.where(arrivals.broker == TICK, 0, len(names))
+        names += update.brokers
+        columns[0].append(arrivals.partition)
+        columns[1].append(arrivals.offset)
+        columns[2].append(arrivals.timestamp_ms)
+        columns[3].append(arrivals.broker + shift)
+    empty = np.empty(0, dtype=np.int64)
+    partition, offset, timestamp_ms, broker = (np.concatenate([empty, *c]) for c in columns)
+    return Rows(
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        broker=broker,
+        brokers=names,
+    )

@@ -1,0 +1,609 @@
+"""Transitions of ownership: repairs, splits, brokers' answers, and the audit against reports.
+
+Repairs find new owners for what the dead had, and end what is stuck. Replies take in what brokers
+answer to records: `ownership.acknowledge` says what an answer changes. Reconciliation compares what
+brokers report with the records. Part of `balancer`; the protocol is Pulsar 4.0.8's.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.balancer.decisions.moves import reason_to_stand_still, reason_to_stay
+from lbcore.balancer.decisions.placing import place, usable_brokers, write_places
+from lbcore.balancer.intake.brokers import (
+    is_confirming,
+    is_external,
+    is_open,
+    many_silent,
+    overdue,
+    unsteady,
+)
+from lbcore.balancer.intake.intake import created_topics
+from lbcore.balancer.state.effects import RESEND, TOMBSTONE, record_row
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.balancer.tasks.waiting import wait_also
+from lbcore.model.names import FULL_UPPER, bundle_order, parse_bundle
+from lbcore.model.tables import AUDIT
+from lbcore.ownership.acknowledge import acknowledge
+from lbcore.ownership.changes import NOBODY as NO_INSTANCE
+from lbcore.ownership.changes import (
+    Action,
+    Instance,
+    Intent,
+    IntentReason,
+    Refused,
+    Surroundings,
+    Transition,
+)
+from lbcore.ownership.protocol import carry_out, transfer
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.repair import FlightWatch, Presence, repair
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.decision import Places
+from lbcore.plan.phases.assign import topic_shares
+from lbcore.plan.split.algorithms import TopicLoads
+from lbcore.scorer.group_update import BundleReport, GroupUpdate, Placed
+from lbcore.signals.arrays import with_rows
+from lbcore.signals.averages import BundleAverages, inherited_averages
+from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
+
+_REPAIRED_MAX = 32_768
+"""Bundles that a batch repairs: some eight seconds of two slow cores, of 500,000 in all."""
+_DESTINATIONS_NAMED = 10
+"""Brokers that a decision names beside how many bundles each gets."""
+_OF_THE_DEAD = frozenset(
+    {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
+)
+_CAUSES = {
+    IntentReason.OWNER_DEAD: Cause.FAILOVER,
+    IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
+    IntentReason.SOURCE_DEAD: Cause.FAILOVER,
+    IntentReason.RESTARTED: Cause.RESTART,
+}
+
+
+def repair_ownership(work: Work) -> None:
+    """Give what is broken or stuck to whom it belongs now; not while the log is old. O(bundles).
+
+    Not where another authority does it: its bridge asks again, and takes over what it finds.
+    """
+    if work.is_catching_up or is_external(work):
+        return
+    presence = presences(work)
+    is_braked, is_silence = is_confirming(work), bool(many_silent(work))
+    intents: list[tuple[int, Intent]] = []
+    for row in _suspects(work, presence).tolist():
+        intent = repair(
+            work.ledger.record_at(row), _watch(work, row, presence), work.config.ownership
+        )
+        if intent is None or intent.action is Action.WAIT:
+            continue
+        if (is_braked or is_silence) and intent.reason in _OF_THE_DEAD:
+            work.counts["held_by_brake" if is_braked else "held_by_silence"] += 1
+        else:
+            intents.append((row, intent))
+    work.guard.each(
+        "repair",
+        _turn(work, intents),
+        lambda some: carry_out_all(work, some),
+        lambda intent, _: work.ledger.names[intent[0]],
+    )
+
+
+def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[int, Intent]]:
+    """Those that are repaired in this batch: of too many as many as it may.
+
+    They begin where the last batch ended, and go around: bundles that no broker can have stay
+    broken, and must not keep the others waiting.
+    """
+    if len(intents) <= _REPAIRED_MAX:
+        if work.times.repaired_up_to:
+            work.note(repaired_up_to="")
+        return intents
+    names, up_to = work.ledger.names, bundle_order(work.times.repaired_up_to)
+    first = bisect_right(intents, up_to, key=lambda intent: bundle_order(names[intent[0]]))
+    chosen = [*intents[first:], *intents[:first]][:_REPAIRED_MAX]
+    work.note(repaired_up_to=names[chosen[-1][0]])
+    return chosen
+
+
+def presences(work: Work) -> list[Presence]:
+    """Return the presence of each instance of the ledger, by its id."""
+    found = []
+    for instance in work.ledger.instances.rows:
+        entry = work.brokers.get(instance.broker)
+        if entry is None or entry.is_silent:
+            found.append(Presence.DEAD)
+        elif entry.incarnation != instance.incarnation:
+            found.append(Presence.RESTARTED)
+        else:
+            found.append(Presence.ALIVE)
+    return found
+
+
+def carry_out_all(work: Work, intents: Sequence[tuple[int, Intent]]) -> None:
+    """Carry out intents by row, choosing destinations for those that need one."""
+    if not intents:
+        return
+    chosen, places = _destinations(work, intents)
+    by_cause: dict[tuple[str, str], str] = {}
+    for row, intent in intents:
+        destination = chosen.get(row, "")
+        if intent.action is not Action.CANCEL and not destination:
+            work.counts["no_destination"] += 1
+            continue
+        record = work.ledger.record_at(row)
+        lost_by = record.source if intent.reason is IntentReason.SOURCE_DEAD else record.destination
+        decision_id = by_cause.get((intent.reason.value, lost_by))
+        if decision_id is None:
+            decision_id = work.next_decision()
+            by_cause[intent.reason.value, lost_by] = decision_id
+        asked = record.command_id if record.state in IN_FLIGHT else ""
+        origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id, asked)
+        target = work.instance(destination) if destination else NO_INSTANCE
+        answer = carry_out(record, intent, target, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+            work.counts[f"repair:{intent.reason.value}"] += 1
+    _write_decisions(work, by_cause)
+    write_places(work, places)
+
+
+def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
+    """Rows in flight, and rows whose owner is not alive."""
+    ledger = work.ledger
+    is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
+    owned = ledger.rows_in(State.OWNED)
+    owners = ledger.destination[owned]
+    lost = owned[(owners != NOBODY) & is_gone[owners]] if len(is_gone) else owned[:0]
+    return np.union1d(ledger.rows_in(*IN_FLIGHT), lost)
+
+
+def _watch(work: Work, row: int, presence: list[Presence]) -> FlightWatch:
+    ledger = work.ledger
+    source, destination = int(ledger.source[row]), int(ledger.destination[row])
+    return FlightWatch(
+        source=Presence.ALIVE if source == NOBODY else presence[source],
+        destination=Presence.ALIVE if destination == NOBODY else presence[destination],
+        waiting_ms=work.clock_ms - int(ledger.clock_ms[row]),
+        silent_ms=work.clock_ms - int(ledger.closing_clock_ms[row]),
+    )
+
+
+def _destinations(
+    work: Work, intents: Sequence[tuple[int, Intent]]
+) -> tuple[dict[int, str], Places]:
+    """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
+    silent = overdue(work)
+    closed = unsteady(work) | silent
+    chosen: dict[int, str] = {}
+    open_rows: list[int] = []
+    avoided: dict[int, str] = {}
+    for row, intent in intents:
+        if intent.action is Action.CANCEL:
+            continue
+        if intent.destination not in closed and is_open(work, intent.destination):
+            chosen[row] = intent.destination
+        else:
+            open_rows.append(row)
+            avoided[row] = _lost_by(work, row)
+    places = place(work, open_rows, avoided, silent)
+    placed = {row: places.found.get(work.ledger.names[row], "") for row in open_rows}
+    chosen |= {row: broker for row, broker in placed.items() if broker}
+    for row, intent in intents:
+        is_left = row in avoided and row not in chosen and avoided[row] not in silent
+        if is_left and _may_ask_again(work, row, intent):
+            chosen[row] = avoided[row]
+    return chosen, places
+
+
+def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
+    """True if the broker that lost the bundle is asked again, for want of another.
+
+    A broker that has just failed to open it is not asked until the wait for it is over.
+    """
+    is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
+    has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
+    return not has_just_failed and is_open(work, _lost_by(work, row))
+
+
+def _lost_by(work: Work, row: int) -> str:
+    """The broker that must not get the bundle again: the one that was to open it."""
+    ledger = work.ledger
+    is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
+    return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]
+
+
+def _write_decisions(work: Work, by_cause: dict[tuple[str, str], str]) -> None:
+    moved: dict[str, list[str]] = defaultdict(list)
+    taken: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, after in work.transitions:
+        moved[after.decision_id].append(after.bundle)
+        taken[after.decision_id][after.destination] += 1
+    for (reason, broker), decision_id in by_cause.items():
+        names = moved[decision_id]
+        work.write_decision(
+            decision_id,
+            kind="failover" if reason.endswith("dead") else "repair",
+            reason=reason,
+            inputs={
+                "bundles": len(names),
+                "destinations": dict(taken[decision_id].most_common(_DESTINATIONS_NAMED)),
+            },
+            source=broker,
+            bundle=names[0] if len(names) == 1 else "",
+        )
+
+
+def cuts_of(children: Sequence[str]) -> tuple[int, ...]:
+    """The boundaries between children, ascending."""
+    return tuple(parse_bundle(child)[1] for child in sorted(children))[1:]
+
+
+def without_topics(topics: TopicLoads | None, children: Sequence[str]) -> tuple[str, ...]:
+    """The children in whose range no topic is known, in name order."""
+    counts = _counts(topics, children)
+    return tuple(name for name, n in zip(sorted(children), counts, strict=True) if not n)
+
+
+def finish_split(work: Work, before: OwnershipRecord) -> None:
+    """Finish a split that its owner has acknowledged. before: the Splitting record."""
+    parent, children = before.bundle, sorted(before.children)
+    topics = work.topics.loads_of(parent)
+    shares = topic_shares(topics, cuts_of(children)).tolist()
+    counts = None if topics is None else _counts(topics, children)
+    _inherit_load(work, parent, dict(zip(children, shares, strict=True)), counts)
+    work.topics = work.topics.divided(parent, children)
+    _inherit_grace(work, parent, children)
+    _place(work, before)
+
+
+def known_topics(work: Work, bundle: str) -> TopicLoads | None:
+    """Return the known topics of a bundle; None = nothing known.
+
+    Reported by its owner, or created here. Created topics that nobody has reported have no load. Of
+    very many, some stand for all.
+    """
+    reported = work.topics.loads_of(bundle)
+    namespace, lower, upper = parse_bundle(bundle)
+    created = created_topics(work, namespace).hashes
+    last = upper if upper == FULL_UPPER else upper - 1
+    created = created[(created >= lower) & (created <= last)]
+    if reported is None:
+        reported = TopicLoads(hashes=created[:0], msg_rate=np.zeros(0), throughput=np.zeros(0))
+        if not len(created):
+            return None
+    more = np.setdiff1d(created, reported.hashes)
+    return TopicLoads(
+        hashes=np.concatenate([reported.hashes, more]),
+        msg_rate=np.concatenate([reported.msg_rate, np.zeros(len(more))]),
+        throughput=np.concatenate([reported.throughput, np.zeros(len(more))]),
+    )
+
+
+def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
+    """The number of known topics of each child, in name order."""
+    if topics is None:
+        return [0] * len(children)
+    child = np.searchsorted(np.array(cuts_of(children)), topics.hashes, side="right")
+    counts: list[int] = np.bincount(child, minlength=len(children)).tolist()
+    return counts
+
+
+def _inherit_load(
+    work: Work, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None
+) -> None:
+    """Give the children what is known of their parent: load, and when it was moved last.
+
+    shares: child → its part of the parent's traffic, in name order; topics: how many each has,
+    None = by its part.
+    """
+    ledger = work.ledger
+    rows = np.array([ledger.index[child] for child in shares], dtype=np.int64)
+    parents = np.full(len(rows), ledger.index[parent], dtype=np.int64)
+    part = np.array(list(shares.values()), dtype=np.float64)
+    new = inherited_averages(ledger.averages(), parents, part)
+    counted = new.topics if topics is None else np.array(topics, dtype=np.int64)
+    sessions = np.floor(ledger.sessions[parents] * part).astype(np.int64)
+    averages = BundleAverages(
+        short=with_rows(ledger.short, rows, new.short),
+        short_count=with_rows(ledger.short_count, rows, new.short_count),
+        long=with_rows(ledger.long, rows, new.long),
+        long_count=with_rows(ledger.long_count, rows, new.long_count),
+        topics=with_rows(ledger.topics, rows, counted),
+    )
+    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)
+    ledger.note_moved(rows.tolist(), int(ledger.moved_ms[parents[0]]))
+
+
+def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
+    """A parent that was moved a moment ago rests; so do its children."""
+    unloaded = dict(work.plan.unloaded_ms)
+    since_ms = unloaded.pop(parent, None)
+    if since_ms is not None:
+        unloaded |= dict.fromkeys(children, since_ms)
+        work.plan = replace(work.plan, unloaded_ms=unloaded)
+
+
+def _place(work: Work, before: OwnershipRecord) -> None:
+    """Send the children on their way that are to live elsewhere, if that broker can take them.
+
+    Where balancing stands still, or the namespace is paused, only those do whose split a command
+    asked for. A command is told which children stayed where they were to leave.
+    """
+    is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
+    if is_gone or before.bundle in work.rules.pins:
+        return
+    if not before.command_id and _is_held_back(work, before.bundle):
+        return
+    closed = unsteady(work)
+    usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in closed}
+    origin = work.origin(Cause.SPLIT, before.decision_id, before.command_id)
+    moving: dict[str, str] = {}
+    stayed: dict[str, str] = {}
+    for child, broker in sorted(before.children.items()):
+        record = work.ledger.record(child)
+        if record is None or broker in ("", record.destination):
+            continue
+        answer = transfer(record, work.instance(broker), origin) if broker in usable else None
+        if isinstance(answer, Transition):
+            work.apply(answer)
+            moving[child] = record.destination
+        else:
+            stayed[child] = broker
+    wait_also(work, before.command_id, moving)
+    waiting = work.waiting.get(before.command_id)
+    if waiting is not None and stayed:
+        told = replace(waiting, result={**waiting.result, "stayed": stayed})
+        work.waiting[before.command_id] = told
+
+
+def _is_held_back(work: Work, bundle: str) -> bool:
+    """Return whether rules keep what a cycle decided for a bundle from being carried out now."""
+    stands_still, _ = reason_to_stand_still(work)
+    return bool(stands_still or reason_to_stay(work, bundle, is_split=True))
+
+
+_AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAnswer:
+    """One row of a message of acks, with the message's place in Kafka."""
+
+    sender: Instance
+    ack: Ack
+    position: Position
+
+
+def answers_of(placed: Sequence[Placed]) -> list[BrokerAnswer]:
+    """The rows of messages of acks, in their order."""
+    found = []
+    for item in placed:
+        if isinstance(item.message, Acks):
+            envelope, position = item.message.envelope, item.position
+            sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
+            found += [BrokerAnswer(sender, ack, position) for ack in item.message.acks]
+    return found
+
+
+def take_answers(work: Work, answers: Sequence[BrokerAnswer]) -> None:
+    """Take in brokers' answers, in the order of the log; what is refused is counted by reason."""
+    incarnations = {
+        name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
+    }
+    intents: dict[str, tuple[int, Intent]] = {}
+    _reserve_children(work, answers)
+    for answer in answers:
+        ack = answer.ack
+        intent = _take(work, ack, answer.sender, incarnations)
+        if intent is not None:
+            intents[ack.bundle] = (ack.version_id, intent)
+    rows = [(work.ledger.index[name], *intents[name]) for name in sorted(intents)]
+    wanted = [(row, intent) for row, version, intent in rows if version == work.ledger.version[row]]
+    if wanted and not is_external(work):
+        carry_out_all(work, wanted)
+
+
+def take_audit(work: Work, entries: Sequence[AuditEntry]) -> None:
+    """Count the audit entries of services, and have each written down."""
+    for entry in entries:
+        work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
+        work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
+
+
+def _reserve_children(work: Work, answers: Sequence[BrokerAnswer]) -> None:
+    """Rows for the children of all splits that are answered: each added alone costs as much."""
+    acks = (answer.ack for answer in answers)
+    answered = {ack.bundle for ack in acks if ack.outcome is AckOutcome.SPLIT}
+    children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
+    work.ledger.add(child for names in children for child in names)
+
+
+def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) -> Intent | None:
+    record = work.ledger.record(ack.bundle)
+    origin = work.origin(Cause.ACK)
+    around = _surroundings(work, record, incarnations)
+    answer = acknowledge(record, ack, sender, origin, around)
+    if isinstance(answer, Transition):
+        work.apply(answer)
+        if ack.outcome is AckOutcome.FAILED and ack.reason:
+            work.failures[ack.bundle] = ack.reason
+        if record is not None and ack.outcome is AckOutcome.SPLIT:
+            finish_split(work, record)
+        work.counts[f"ack:{ack.outcome.value}"] += 1
+    elif isinstance(answer, Refused):
+        work.counts[f"ack_refused:{answer.reason.value}"] += 1
+    elif answer.action is Action.WAIT:
+        work.ledger.note_closing(ack.bundle, work.clock_ms)
+        work.counts[f"ack:{ack.outcome.value}"] += 1
+    elif _is_second_failure(record):
+        work.counts["failed_again"] += 1
+    else:
+        return answer
+    return None
+
+
+def _is_second_failure(record: OwnershipRecord | None) -> bool:
+    """True if a repair gave the bundle to this broker; then the next repair waits.
+
+    Otherwise a bundle that no broker can open would be reassigned once per batch.
+    """
+    is_assigning = record is not None and record.state is State.ASSIGNING
+    return is_assigning and record is not None and record.cause is Cause.REPAIR
+
+
+def _surroundings(
+    work: Work, record: OwnershipRecord | None, incarnations: dict[str, str]
+) -> Surroundings:
+    if record is None or not record.children:
+        return Surroundings(incarnations=incarnations)
+    children = {name: work.ledger.record(name) for name in record.children}
+    namespace = work.namespaces[record.bundle.rpartition("/")[0]]
+    return Surroundings(
+        incarnations=incarnations,
+        kept={name: kept for name, kept in children.items() if kept is not None},
+        version_floor=namespace.highest_version,
+    )
+
+
+_ROWS_MAX = 1_000
+"""Most records that one batch sends again; the others come after them."""
+
+Rows = NDArray[np.int64]
+
+
+def reconcile(work: Work, updates: Sequence[GroupUpdate]) -> None:
+    """Send records again where a broker's newest report of this batch does not agree with them.
+
+    Only reports count that are newer than the record by the time in which an agent repeats an
+    answer, so that it has been read and obeyed; nothing while the log is old. O(bundles) in a
+    batch with reports.
+    """
+    reports = _newest(work, updates)
+    if not reports or work.is_catching_up or is_external(work):
+        return
+    foreign, missing, unknown = _disagreeing(work, reports)
+    work.counts["reported_not_owned"] += len(foreign)
+    work.counts["owned_not_reported"] += len(missing)
+    rows = np.union1d(foreign, missing)
+    _forget_unknown(work, unknown)
+    work.counts["disagreement_lasts"] += int(_has_been_resent(work, rows).sum())
+    due = rows[_is_due(work, rows)][:_ROWS_MAX].tolist()
+    if not due:
+        return
+    work.counts["resent"] += len(due)
+    work.ledger.note_resent(due, work.clock_ms)
+    for number, row in enumerate(due):
+        work.add_row(RESEND, record_row(work.ledger.record_at(row), number))
+
+
+def _newest(work: Work, updates: Sequence[GroupUpdate]) -> list[tuple[int, BundleReport]]:
+    """Each broker's newest report of its present start, with the start's id in the ledger."""
+    newest: dict[str, BundleReport] = {}
+    for update in updates:
+        for report in update.bundles:
+            known = newest.get(report.broker)
+            if known is None or known.reported_ms <= report.reported_ms:
+                newest[report.broker] = report
+    present = {name: entry.incarnation for name, entry in work.brokers.items()}
+    return [
+        (work.ledger.instances.find(report.broker, report.incarnation), report)
+        for _, report in sorted(newest.items())
+        if present.get(report.broker) == report.incarnation
+    ]
+
+
+def _disagreeing(
+    work: Work, reports: Sequence[tuple[int, BundleReport]]
+) -> tuple[Rows, Rows, dict[str, int]]:
+    """Rows that are reported and not held, rows that are owned and not reported.
+
+    And bundles that are reported and have no record → time of the report, ms.
+    """
+    ledger = work.ledger
+    holders = ledger.holders()
+    contradicted_from_ms = ledger.at_ms + work.config.agent.ack_repeat_ms
+    contradicted_from_ms[_changing(work)] = np.iinfo(np.int64).max
+    reported_ms = np.zeros(len(ledger.instances.rows) + 1, dtype=np.int64)
+    is_seen = np.zeros(len(ledger), dtype=np.bool_)
+    foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
+    unknown: dict[str, int] = {}
+    for sender, report in reports:
+        heard_ms = work.dated(report.reported_ms)  # as records are dated
+        found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
+        unknown.update((report.names[at], heard_ms) for at in np.where(found == NOBODY)[0])
+        found = found[found != NOBODY]
+        is_own = holders[found] == sender if sender != NOBODY else np.zeros(len(found), np.bool_)
+        is_seen[found[is_own]] = True
+        others = found[~is_own]
+        foreign.append(others[contradicted_from_ms[others] < heard_ms])
+        if sender != NOBODY:
+            reported_ms[sender] = heard_ms
+    owned = ledger.rows_in(State.OWNED)
+    is_missing = (contradicted_from_ms[owned] < reported_ms[ledger.destination[owned]]) & ~is_seen[
+        owned
+    ]
+    return np.unique(np.concatenate(foreign)), owned[is_missing], unknown
+
+
+def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
+    """Tombstones for what is open somewhere and is no bundle of ours.
+
+    unknown: name → time of the report. Not where its namespace has just changed: an agent that
+    splits a bundle reports the children before they have records, and for a while after the split
+    was given up.
+    """
+    changed_ms: dict[str, int] = {}
+    children = {child for names in work.ledger.children.values() for child in names}
+    for name in sorted(unknown.keys() - children)[:_ROWS_MAX]:
+        namespace = name.rpartition("/")[0]
+        if namespace not in changed_ms:
+            changed_ms[namespace] = _changed_ms(work, namespace)
+        if changed_ms[namespace] + work.config.agent.ack_repeat_ms < unknown[name]:
+            work.add_row(TOMBSTONE, {"bundle": name})
+            work.counts["reported_unknown"] += 1
+
+
+def _changed_ms(work: Work, namespace: str) -> int:
+    """Return the time of the namespace's last bundle change; 0 without bundles."""
+    rows = work.ledger.live_rows(namespace)
+    return int(work.ledger.at_ms[rows].max()) if rows else 0
+
+
+def _changing(work: Work) -> list[int]:
+    """Rows that are not judged: changed in this batch, or to be made by a split in flight.
+
+    An agent serves the children of a split before their records come; a Deleted record that an
+    earlier life of such a child left behind must not close it.
+    """
+    ledger = work.ledger
+    names = {after.bundle for _, after in work.transitions}
+    splitting = (ledger.children[name] for name in sorted(ledger.children))
+    names.update(child for children in splitting for child in children)
+    return sorted(ledger.index[name] for name in names if name in ledger.index)
+
+
+def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
+    """True per row if resending the record did not help; the wait is just over."""
+    ledger = work.ledger
+    resent_ms = ledger.resent_clock_ms[rows]
+    just_ms = work.config.ownership.in_flight_timeout_ms + work.config.signals.longest_silence_ms
+    is_recent = work.clock_ms - resent_ms <= 2 * just_ms
+    is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
+    return np.asarray(is_of_this_record & is_recent & _is_due(work, rows))
+
+
+def _is_due(work: Work, rows: Rows) -> NDArray[np.bool_]:
+    """True per row if a record may be resent now: once in in_flight_timeout_ms."""
+    resent_ms = work.ledger.resent_clock_ms[rows]
+    waited_ms = work.clock_ms - resent_ms
+    is_due = (resent_ms == 0) | (waited_ms >= work.config.ownership.in_flight_timeout_ms)
+    return np.asarray(is_due)
