@@ -395,7 +395,7 @@ class ConstraintSearch:
         }
 
     def bindings(self, broker: str) -> BindingSet:
-        """What keeps the broker. O(constraints × plan).
+        """Find what keeps the broker from giving. O(constraints × plan).
 
         Those are tried first that keep bundles of it by name, then limits and filters, then bounds
         of the strategy.
