@@ -165,9 +165,9 @@ BALANCE = (
            "The brokers of {{ $labels.cluster }} are full: moves can't help, more brokers would."),
     _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
            "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times what it should."),
-    _alert("BallastBrokerHeld", WARNING, 180, "ballast_broker_held_seconds > 0",
-           "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing: held by "
-           "{{ $labels.reason }}."),
+    _alert("BallastBrokerBlocked", WARNING, 180, "ballast_broker_blocked_seconds > 0",
+           "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing "
+           "({{ $labels.reason }}): ballast explain broker {{ $labels.broker }}."),
     _alert("BallastStrategyWrong", WARNING, 60, 'ballast_alarm{alarm="strategy"} == 1',
            "The strategy of your own that {{ $labels.cluster }} is set to decides nothing, by its own fault."),
     _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",

@@ -37,15 +37,15 @@ from jobs.adapters.spark.checkpoint import code_version
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
-from lbcore.explain.status import ClusterPhase, make_status
-from lbcore.explain.versions import (
+from lbcore.explain.mirrored import certificates_ending
+from lbcore.explain.noticed import (
     ADVICE,
     broker_versions,
     counted_versions,
     several_versions,
 )
+from lbcore.explain.status import ClusterPhase, make_status
 from lbcore.model.certificates import CertificateEnd
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES

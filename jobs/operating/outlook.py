@@ -49,7 +49,7 @@ class Outlook:
         yield from _decision_lines(found)
         yield from _skip_lines(found)
         yield from _waiting_lines(found)
-        yield from (f"held: {one}" for one in found.held)
+        yield from (f"blocked: {one}" for one in found.blocked)
         yield from _balance_lines(found)
         yield from (f"pin broken while its broker is drained: {one}" for one in found.broken_pins)
         yield from (f"gets hot: {one}" for one in found.hot)

@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import wall_ms
-from lbcore.balancer.decisions.candidate_rows import HELD
+from lbcore.balancer.decisions.blocked_messages import BLOCKED
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
@@ -52,10 +52,10 @@ def read_status_rows(
         at_rest=at_rest,
         brokers=reader.rows("brokers", ("broker", "state", "version")),
         decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), history),
-        held=reader.rows(
+        blocked=reader.rows(
             "decisions",
             ("kind", "reason", "source", "at_ms", "inputs"),
-            f"kind IN ('{FULL}', '{HELD}', '{NO_CANDIDATE}') AND {recent}",
+            f"kind IN ('{FULL}', '{BLOCKED}', '{NO_CANDIDATE}') AND {recent}",
         ),
         silence=reader.rows(
             "decisions",

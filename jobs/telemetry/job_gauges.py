@@ -57,8 +57,8 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.set("ballast_unsplittable_bundles", gauges["unsplittable"], cluster)
     store.set("ballast_bundles_with_topics", gauges["topics"]["bundles"], cluster)
     store.set("ballast_topics_known", gauges["topics"]["topics"], cluster)
-    held = {(n, one["reason"]): one["for_ms"] / _S for n, one in gauges["held"].items()}
-    store.replace("ballast_broker_held_seconds", held, cluster)
+    blocked = {(n, one["reason"]): one["for_ms"] / _S for n, one in gauges["blocked"].items()}
+    store.replace("ballast_broker_blocked_seconds", blocked, cluster)
     needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
     store.replace("ballast_hits_needed", needed, cluster)
     _show_brokers(store, cluster, report["brokers"], gauges["brokers"])

@@ -260,8 +260,8 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_floor_adjusted_imbalance",
           "The highest over max(mean, hottest bundle) of its broker group, in the worst group:"
           " what moves could still mend.", "cluster"),
-    gauge("ballast_broker_held_seconds", "For how long a broker has been hot while it gives"
-          " nothing, by the rule that holds it.", "cluster", "broker", "reason"),
+    gauge("ballast_broker_blocked_seconds", "For how long a broker has been hot while it gives"
+          " nothing, by the commonest verdict.", "cluster", "broker", "reason"),
     counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "reason"),
     counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
             outcome=("helped", "no_better", "not_seen", "moved_elsewhere")),

@@ -13,7 +13,7 @@ from lbcore.plan.registry import (
     SHEDDING_STRATEGIES,
     STRATEGIES,
 )
-from lbcore.plan.split.registry import ALGORITHM_SUMMARIES, RULES
+from lbcore.plan.split.algorithms import ALGORITHM_SUMMARIES, RULES
 from lbcore.plan.strategy import Strategy
 
 SPLIT = "split"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lbcore import packing
-from lbcore.balancer.decisions.candidate_rows import is_believed
+from lbcore.balancer.decisions.blocked_messages import is_believed
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
 from lbcore.balancer.state.effects import to_json
@@ -227,8 +227,8 @@ def make_gauges(work: Work) -> dict[str, Any]:
         "states": {state.value: _ages(work, state) for state in _STATES_SHOWN},
         "balance": _balance(work),
         "hits_needed": _hits_needed(work),
-        "held": {
-            name: {"reason": hot.rule, "for_ms": work.now_ms - hot.since_ms}
+        "blocked": {
+            name: {"reason": hot.reason, "for_ms": work.now_ms - hot.since_ms}
             for name, hot in work.plan.hot.items()
             if name and hot.told_ms and is_believed(hot.told_ms, work.now_ms)
         },

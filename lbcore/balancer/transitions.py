@@ -47,7 +47,7 @@ from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
-from lbcore.plan.phases.children import topic_shares
+from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.scorer.group_update import BundleReport, GroupUpdate, Placed
 from lbcore.signals.arrays import with_rows

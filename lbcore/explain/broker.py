@@ -8,14 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import (
-    HELD,
-    OVER,
-    breakdown_words,
-    held_status,
-    held_words,
-    is_believed,
-)
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status, hot_words
+from lbcore.explain.constraints import ConstraintSearch, binding_words, plan_inputs
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -140,22 +134,36 @@ def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     if gauge["verdict"] == "too_few_hits":
         period = duration(rows.config.pipeline.hit_period_ms)
         yield f"a hit needs a report newer than the one before, and counts once in {period}"
-    held = newest_held(rows, broker)
-    if held is not None:
-        yield from held_words(held)
-        yield from breakdown_words(held)
+    blocked = blocked_rows(rows, (broker,))
+    if blocked:
+        yield from constraint_words(rows, blocked)
         yield from _largest(rows, broker)
     elif gauge["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
         yield f"it is beyond its threshold, but {verdict_words(gauge['verdict'])}"
         yield from _largest(rows, broker)
 
 
-def newest_held(rows: ExplainRows, broker: str) -> Row | None:
-    """Return the newest row on a hot broker that sheds nothing, while it holds."""
-    told = [row for row in rows.decisions if row["kind"] == HELD and row["source"] == broker]
-    if not told or told[-1]["reason"] == OVER or not is_believed(told[-1]["at_ms"], rows.at_ms):
-        return None
-    return told[-1]
+def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> list[Row]:
+    """The newest row on each of these hot brokers that give nothing, while it is valid.
+
+    brokers: None = all of them.
+    """
+    told = {row["source"]: row for row in rows.decisions if row["kind"] == BLOCKED}
+    valid = {one.broker for one in blocked_status(told.values(), rows.at_ms)}
+    wanted = valid if brokers is None else valid.intersection(brokers)
+    return [told[broker] for broker in sorted(wanted)]
+
+
+def constraint_words(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
+    """Yield what keeps these brokers from giving, by planning again without it."""
+    if rows.planning is None:
+        return
+    inputs = plan_inputs(rows.config, rows.cluster, rows.planning, rows.at_ms)
+    search = ConstraintSearch(inputs, rows.at_ms)
+    for row in blocked:
+        first, *others = binding_words(search.bindings(str(row["source"])), inputs.config)
+        yield f"{hot_words(row, rows.at_ms)}. {first}"
+        yield from others
 
 
 def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -269,9 +277,8 @@ def _candidate_words(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     broker = row["broker"]
-    held = newest_held(rows, broker)
-    if held is not None:
-        yield from (one.words for one in held_status([held], rows.at_ms))
+    blocked = blocked_status(blocked_rows(rows, (broker,)), rows.at_ms)
+    yield from (one.words for one in blocked)
     silence = silence_of(rows.decisions, rows.at_ms)
     yield from (words for words in silence.suspected if words.startswith(f"{broker} "))
     if row["state"] == "silent":

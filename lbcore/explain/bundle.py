@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lbcore.explain.broker import leaving_words, newest_gauge
-from lbcore.explain.causes import cause_words
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -20,7 +19,7 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
-from lbcore.explain.reasons import gauge_words, since_words, verdict_words
+from lbcore.explain.reasons import cause_words, gauge_words, since_words, verdict_words
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any

@@ -7,16 +7,23 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.balancer.decisions.candidate_rows import HELD, held_status
-from lbcore.explain.broker import is_refused, newest_cycle
-from lbcore.explain.causes import decision_words
+from lbcore.balancer.decisions.blocked_messages import blocked_status
+from lbcore.explain.broker import blocked_rows, constraint_words, is_refused, newest_cycle
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.job_state import gaps
-from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
+from lbcore.explain.reasons import (
+    decision_words,
+    gauge_words,
+    since_words,
+    skip_words,
+    verdict_words,
+)
 from lbcore.model.times import duration, instant
 from lbcore.signals.shown_load import group_loads, groups_line, imbalance_of
 
 _SHOWN = 10
+_PLANNED_AGAIN = 3
+"""Blocked brokers for which cycles are planned again."""
 
 
 def explain_cluster(rows: ExplainRows) -> Explanation:
@@ -32,7 +39,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
         why=tuple(_cycle_words(cycle)) + ((f"broker groups: {groups}",) if groups else ()),
         candidates=tuple(_candidate_words(rows)),
         blocks=tuple(_blocks(rows)),
-        changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle)),
+        changes=tuple(_changes(rows, cycle)),
         numbers={
             "bundles": dict(sorted(states.items())),
             "brokers": dict(sorted(Counter(row["state"] for row in rows.brokers).items())),
@@ -91,8 +98,8 @@ def _cycle_words(cycle: list[Row]) -> Iterable[str]:
         if kind == "skip":
             yield f"it moved nothing ({reason}{by}): {skip_words(reason)}"
         else:
-            held = refused[kind, strategy, reason]
-            more = f", {held} of them not carried out" if held else ""
+            left = refused[kind, strategy, reason]
+            more = f", {left} of them not carried out" if left else ""
             yield f"{count} {kind}{by} ({reason}){more}"
     yield from sorted({words for row in cycle for words in _code_words(row)})
 
@@ -121,8 +128,8 @@ def _candidate_words(rows: ExplainRows) -> Iterable[str]:
     refused = Counter((row["kind"], row["reason"]) for row in recent if is_refused(row))
     yield f"{count_of(rows.cycles(), 'cycle')} in the last {duration(rows.window_ms)}"
     for (kind, reason), count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
-        held = refused[kind, reason]
-        yield f"{count} {kind} ({reason})" + (f", {held} of them not carried out" if held else "")
+        left = refused[kind, reason]
+        yield f"{count} {kind} ({reason})" + (f", {left} of them not carried out" if left else "")
     outcomes = Counter(row["outcome"] for row in rows.effects)
     if outcomes:
         said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
@@ -130,8 +137,7 @@ def _candidate_words(rows: ExplainRows) -> Iterable[str]:
 
 
 def _blocks(rows: ExplainRows) -> Iterable[str]:
-    told = [row for row in rows.decisions if row["kind"] == HELD]
-    yield from (one.words for one in held_status(told, rows.at_ms))
+    yield from (one.words for one in blocked_status(blocked_rows(rows), rows.at_ms))
     yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
@@ -148,6 +154,13 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
         names = sorted(rows.rules(kind))
         if names:
             yield f"{kind}: {', '.join(names[:_SHOWN])}{' ...' if names[_SHOWN:] else ''}"
+
+
+def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
+    """Yield what the nearest broker lacks, and what keeps the hottest blocked ones from giving."""
+    yield from (f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle))
+    blocked = sorted(blocked_rows(rows), key=lambda row: -json.loads(row["inputs"])["usage"])
+    yield from constraint_words(rows, blocked[:_PLANNED_AGAIN])
 
 
 def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:

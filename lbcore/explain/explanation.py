@@ -1,18 +1,22 @@
 """An explanation: what is so, why, what was considered, what blocks, what would have to change.
 
-Decides only how it reads. Made by the modules beside it from rows of the tables; shown by the verb
-`explain` and the service.
+Decides only how it reads, and says how far the tables reach back. Made by the modules beside it
+from rows of the tables; shown by the verb `explain` and the service.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from lbcore.config.load import digest
 from lbcore.config.tree import Config
+from lbcore.foresight.rehearse import RehearsalRows
+from lbcore.model.tables import BROKERS, DECISIONS, OWNERSHIP_EVENTS
+from lbcore.model.times import instant
 from lbcore.signals.shown_load import ShownLoad, shown_loads
 
 Row = Mapping[str, Any]
@@ -47,7 +51,8 @@ class ExplainRows:
     records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
     decisions, candidates, effects: of the last `window_ms`, and those that the question names.
     load: of load_history, of the last ten minutes. config: the cluster's, as in force at the end.
-    gaps: what the tables don't tell of that moment. is_past: whether it is not now.
+    gaps: what the tables don't tell of that moment. is_past: whether it is not now. planning: what
+    a cycle is planned again from, None = not read.
     Tables keep no order: the rows may come in any, and stand here in time's.
     """
 
@@ -66,6 +71,7 @@ class ExplainRows:
     load: Sequence[Row] = ()
     gaps: Sequence[TableGap] = ()
     is_past: bool = False
+    planning: RehearsalRows | None = None
 
     def __post_init__(self) -> None:
         """Puts the rows into one order, so that the last of some is the newest of them."""
@@ -215,3 +221,51 @@ def has_moved(record: Row) -> bool:
 def count_of(count: int, noun: str) -> str:
     """`1 bundle`, `2 bundles`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+_NAMED_MAX = 5
+_TABLE_OF = {
+    "bundle": OWNERSHIP_EVENTS.name,
+    "broker": BROKERS.name,
+    "decision": DECISIONS.name,
+}
+"""Tables that show whether an entity exists."""
+
+
+def with_unknown(rows: ExplainRows, found: Explanation) -> Explanation:
+    """The explanation, which says what it could not see."""
+    return replace(found, unknown=tuple(_sentences(rows)))
+
+
+def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
+    """That nobody knows whether there was such a thing; None when there was none."""
+    gaps = [gap for gap in rows.gaps if gap.table == _TABLE_OF.get(kind)]
+    if not any(name in gap.names if gap.names else rows.at_ms < gap.reach_ms for gap in gaps):
+        return None
+    headline = f"How {kind} {name} was at {instant(rows.at_ms)} is not known."
+    about = Explanation(kind=kind, subject=name, at_ms=rows.at_ms, headline=headline)
+    return with_unknown(rows, about)
+
+
+def _sentences(rows: ExplainRows) -> Iterator[str]:
+    for gap in rows.gaps:
+        yield _of_names(gap) if gap.names else _of_rows(gap)
+    newest = max(rows.decisions, key=lambda row: int(row["at_ms"]), default=None)
+    if rows.is_past and newest is not None and newest["config_version"] != digest(rows.config):
+        yield (
+            "settings are those of today's files with what commands had changed by then; the job "
+            f"had others at {instant(newest['at_ms'])} (config_version {newest['config_version']})"
+        )
+
+
+def _of_names(gap: TableGap) -> str:
+    shown, more = gap.names[:_NAMED_MAX], len(gap.names) - _NAMED_MAX
+    named = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"what {gap.table} had of {named} is not known: written again since, and what was before "
+        f"is kept from {instant(gap.reach_ms)} on"
+    )
+
+
+def _of_rows(gap: TableGap) -> str:
+    return f"{gap.table} reaches back to {instant(gap.reach_ms)}; what it had before is not known"

@@ -1,6 +1,7 @@
 """State of the mirror of another authority: last report, remaining differences.
 
-Decides when a bridge counts as away. Part of the status.
+Decides when a bridge counts as away, and which certificates that expire soon are an alarm. Part of
+the status.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
-from lbcore.model.certificates import CertificateEnd
+from lbcore.model.certificates import CertificateEnd, end_words, judge_end
 from lbcore.model.times import instant
 
 Row = Mapping[str, Any]
@@ -75,7 +76,7 @@ class MirrorStatus:
 
     @property
     def troubles(self) -> tuple[Row, ...]:
-        """Findings about ownership; of certificates `certificates` tells."""
+        """Findings about ownership; of certificates `certificates_ending` tells."""
         return tuple(one for one in self.findings if one["trouble"] not in _CERTIFICATES)
 
 
@@ -99,9 +100,9 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
 def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterable[str]:
     """Yield what is wrong with the mirror, then what to do.
 
-    `certificates` covers certificates. wrote_ago_ms: time since the job's last commit, NEVER_MS =
-    there was none. Only the job knows what a bridge reports. While the job is away, nothing is said
-    of the bridge's silence.
+    `certificates_ending` covers certificates. wrote_ago_ms: time since the job's last commit,
+    NEVER_MS = there was none. Only the job knows what a bridge reports. While the job is away,
+    nothing is said of the bridge's silence.
     """
     if mirror is None or wrote_ago_ms == NEVER_MS:
         return
@@ -164,3 +165,15 @@ def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -
 def _named(finding: Row) -> Iterable[str]:
     """The words of the evidence, brokers among them."""
     return (word.strip(",;") for word in str(finding["evidence"]).split())
+
+
+def certificates_ending(
+    ends: Mapping[str, int], mirror: MirrorStatus | None, near: CertificateEnd, now_ms: int
+) -> Iterable[str]:
+    """Those that are so near their end, and what to do. ends: whose → good until, ms since 1970."""
+    for whose, ends_ms in sorted(ends.items()):
+        if judge_end(ends_ms, now_ms) is near:
+            yield certificate_words(whose, end_words(ends_ms), near.value)
+    for finding in mirror.findings if mirror is not None else ():
+        if finding["trouble"] == near.value:
+            yield finding_words(finding)

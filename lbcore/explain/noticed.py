@@ -1,21 +1,21 @@
-"""Recent findings of the job, from rows of `decisions` and `rejected_reports`.
+"""Recent findings of the job: from decisions, rejected reports, versions, and plans that wait.
 
 Decides which of them is an alarm. Part of the status.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import OVER
+from lbcore.balancer.decisions.blocked_messages import OVER
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
 from lbcore.balancer.decisions.placing import ISOLATION_POLICIES
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.balancer.phases import KIND as FAULT
-from lbcore.balancer.state.rules import ISOLATION
+from lbcore.balancer.state.rules import ISOLATION, PROPOSAL, PlanProposal, Station
 from lbcore.explain.explanation import Row
 from lbcore.model.times import duration, instant
 from lbcore.plan.filter.policies import IsolationPolicy
@@ -206,3 +206,44 @@ def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
     reasons = Counter(row["reason"] for row in rejected)
     for reason, count in sorted(reasons.items()):
         yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
+
+
+ADVICE = "end the upgrade; filters.prefer_later_versions keeps bundles off the older ones"
+
+
+def broker_versions(brokers: Iterable[Row]) -> dict[str, int]:
+    """Version → how many active brokers run it, by version; without those that tell none."""
+    there = Counter(str(row.get("version") or "") for row in brokers if row["state"] == "active")
+    return {version: count for version, count in sorted(there.items()) if version}
+
+
+def counted_versions(versions: Mapping[str, int]) -> str:
+    """Each with its number of brokers."""
+    return ", ".join(f"{version} ({count})" for version, count in versions.items())
+
+
+def several_versions(versions: Mapping[str, int]) -> str:
+    """That they are of several; "" while they are not."""
+    if len(versions) < 2:  # noqa: PLR2004 (several)
+        return ""
+    return f"the active brokers are of several versions: {counted_versions(versions)}"
+
+
+def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
+    """A sentence for each plan that waits. policies: rows of the table, the newest of each name."""
+    for row in sorted(policies, key=lambda row: str(row["name"])):
+        if row["kind"] != PROPOSAL or not row["is_set"]:
+            continue
+        plan = PlanProposal.from_json(json.loads(row["value"]))
+        if plan.station is Station.WAITS:
+            hottest = f"{100 * plan.before['max']:.0f} -> {100 * plan.after['max']:.0f} %"
+            yield (
+                f"plan {row['name']} waits for somebody until {instant(plan.until_ms)}:"
+                f" {len(plan.steps)} {'step' if len(plan.steps) == 1 else 'steps'}, hottest broker"
+                f" {hottest}{_meanwhile(plan)}: `ballast plan show {row['name']}`"
+            )
+
+
+def _meanwhile(plan: PlanProposal) -> str:
+    """Return the proposer of the plan; one that a cycle made holds up all others."""
+    return f", by {plan.by}" if plan.by else ", and no cycle moves anything meanwhile"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Row
+from lbcore.explain.reasons import decision_words
 from lbcore.explain.status import ClusterStatus
 from lbcore.signals.imbalance import imbalance_of_sums
 

@@ -17,11 +17,10 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import HELD, HeldStatus, held_status
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, blocked_status
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
-from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import (
     NEVER_MS,
@@ -35,17 +34,25 @@ from lbcore.explain.job_state import (
     judge_job,
     misses_ticks,
 )
-from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status, troubles_found
+from lbcore.explain.mirrored import (
+    MirrorStatus,
+    certificates_ending,
+    mirror_alarms,
+    mirror_status,
+    troubles_found,
+)
 from lbcore.explain.noticed import (
+    ADVICE,
     Silence,
+    broker_versions,
     decided_alarms,
+    plan_alarms,
     policy_alarms,
     rejected_alarms,
+    several_versions,
     silence_of,
 )
-from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
-from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
@@ -80,7 +87,7 @@ class ClusterPhase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, held: decisions about hot brokers that give nothing and bundles that
+    load: of load_history, blocked: decisions about hot brokers that give nothing and bundles that
     nobody may take, with their inputs, and rejected: of the last RECENT_MS;
     decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
@@ -100,7 +107,7 @@ class StatusRows:
     pins: Sequence[Row]
     load: Sequence[Row]
     rejected: Sequence[Row]
-    held: Sequence[Row] = ()
+    blocked: Sequence[Row] = ()
     mirror_commands: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
@@ -148,7 +155,7 @@ class ClusterStatus:
     number of active brokers that run each, of those that report it. job: one judgement, and its
     words. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
     rates of the live brokers, of the worst group; None without load. groups: by isolation policies,
-    empty where all brokers are one. held: hot brokers that shed nothing, and why.
+    empty where all brokers are one. blocked: hot brokers that shed nothing, and why.
     alarms: what somebody should do now. warnings: what can wait for days.
     """
 
@@ -176,7 +183,7 @@ class ClusterStatus:
     gaps: tuple[CycleGap, ...]
     imbalance: float | None
     groups: tuple[GroupLoad, ...]
-    held: tuple[HeldStatus, ...]
+    blocked: tuple[BlockedStatus, ...]
     alarms: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
@@ -231,7 +238,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
         imbalance=imbalance_of(loads),
         groups=groups if len(groups) > 1 else (),
-        held=held_status(rows.held, now_ms - max(0, silent_ms)),
+        blocked=blocked_status(rows.blocked, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
     )
@@ -310,7 +317,7 @@ def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     Commands that came after it have its number, too.
     """
     # by time: numbers begin at 1 again when the job's state is rebuilt
-    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, HELD)]
+    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, BLOCKED)]
     cycles.sort(key=lambda row: (int(row["at_ms"]), int(row["cycle"])), reverse=True)
     newest = list(takewhile(lambda row: row["cycle"] == cycles[0]["cycle"], cycles))
     return [row for row in newest if row["at_ms"] == newest[-1]["at_ms"]]
@@ -331,7 +338,7 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
             return phase, reason
     if status.last_cycle.endswith("(QuietHours)"):
         return ClusterPhase.READY, "quiet hours: nothing is shed or split; all else goes on"
-    hot, troubles = ", ".join(one.broker for one in status.held), troubles_found(status.mirror)
+    hot, troubles = ", ".join(one.broker for one in status.blocked), troubles_found(status.mirror)
     though = (f"{hot} is hot" * bool(hot), f"the guardian finds {troubles}" * bool(troubles))
     words = " and ".join(filter(None, though))
     return ClusterPhase.READY, "nothing is moving" + (f", though {words}" if words else "")
@@ -424,9 +431,9 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
         )
     yield from policy_alarms(rows.policies)
     yield from plan_alarms(rows.policies)
-    yield from (held.words for held in status.held)
+    yield from (one.words for one in status.blocked)
     yield from _waiting(status, rows, config)
-    yield from decided_alarms(rows.decisions, rows.held, rows.writer_ms or 0)
+    yield from decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)
     yield from rejected_alarms(rows.rejected)
 
 

@@ -1,13 +1,15 @@
 """Foresee: what the next cycles would do, by the balancer's own code, with nothing done.
 
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
-run on it under the same load, each on fresh reports, each move landed before the next cycle.
+run on it under the same load. Each has fresh reports, and each move has landed before the next
+cycle: what a bundle takes with it is what the balancer itself expects (`plan.pending`).
 Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what cannot
 be known is named in the answer. Beside `rehearse`.
 """
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
@@ -16,28 +18,31 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.commands.commands import take_command
-from lbcore.balancer.decisions.candidate_rows import HELD, held_status
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.placing import make_snapshot, turn_of, usable_brokers
 from lbcore.balancer.intake.brokers import is_draining
 from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
 from lbcore.balancer.state.effects import Row
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.work import BalancerState, Work
-from lbcore.balancer.transitions import repair_ownership
+from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
-from lbcore.foresight.carried_out import land, owners_of, report_landed
 from lbcore.foresight.late_reports import count_moves
 from lbcore.foresight.planning_memory import next_cycle_ms, recalled_plan, unknowns
 from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
 from lbcore.plan.registry import placement_name, shedding_name
-from lbcore.plan.snapshot import RATE_IN, RATE_OUT
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.signals.usage import weighted_usage
 from lbcore.validation.check import require_suitable
 from lbcore.validation.dynamic import in_force
-from lbcore.wire.messages import Command
+from lbcore.wire.messages import Ack, AckOutcome, Command, Position
 
 CYCLES = 10
 ADDED_MAX = 1_000
@@ -92,10 +97,10 @@ class Foresight:
     finds near. It has the number against each threshold, hits, and how many more are needed (None:
     the number is below it).
 
-    idle: brokers without known load, taken for idle. held: why hot brokers would shed nothing, once
-    they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers that
-    end above the threshold of overload and did not begin there. unseen_moves: recent moves that
-    `before` does not show yet and the cycles count. unknown: what cannot be known here.
+    idle: brokers without known load, taken for idle. blocked: why hot brokers would shed nothing,
+    once they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers
+    that end above the threshold of overload and did not begin there. unseen_moves: recent moves
+    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
     """
 
     strategy: str
@@ -108,7 +113,7 @@ class Foresight:
     skips: tuple[Mapping[str, Any], ...]
     waiting: tuple[Mapping[str, Any], ...]
     idle: tuple[str, ...]
-    held: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
     broken_pins: tuple[str, ...] = ()
     hot: tuple[str, ...] = ()
     unseen_moves: int = 0
@@ -179,7 +184,7 @@ def _run(
     decisions: list[Mapping[str, Any]] = []
     skips: list[Mapping[str, Any]] = []
     waiting: tuple[Mapping[str, Any], ...] = ()
-    held: dict[str, str] = {}
+    blocked: dict[str, str] = {}
     for number in range(CYCLES):
         after_ms = first_ms - now_ms + number * step_ms
         rows, state = _cycle(state, config, now_ms, after_ms, step_ms)
@@ -190,9 +195,9 @@ def _run(
             "latest_ms": first_ms - now_ms + number * longest_ms,
         }
         made = rows.get(DECISIONS.name, [])
-        held = {one.broker: one.words for one in held_status(made, now_ms)} | held
+        blocked = {one.broker: one.words for one in blocked_status(made, now_ms)} | blocked
         for row in made:
-            if row["kind"] == HELD:
+            if row["kind"] == BLOCKED:
                 continue
             chosen = skips if row["kind"] == "skip" else decisions
             chosen.append({**times, **_decision(row)})
@@ -211,7 +216,7 @@ def _run(
         skips=tuple(skips),
         waiting=waiting,
         idle=(),
-        held=tuple(held[broker] for broker in sorted(held)),
+        blocked=tuple(blocked[broker] for broker in sorted(blocked)),
     )
 
 
@@ -341,3 +346,109 @@ def _balance(work: Work) -> LoadMoment:
         imbalance=imbalance(loads),
         floor_adjusted=floor_adjusted_imbalance(loads, hottest),
     )
+
+
+_NOWHERE = Position(topic="", partition=0, offset=0, timestamp_ms=0)
+_ROUNDS = 4
+"""A split, its children closed and opened elsewhere, and one to see that nothing is left."""
+
+
+def owners_of(work: Work) -> dict[str, str]:
+    """Bundle → the live broker that has it once what is in flight has ended; "" = nobody."""
+    names = usable_brokers(work)
+    owners = work.ledger.prospective_brokers(names).tolist()
+    return {
+        bundle: names[owner] if owner != NOBODY else ""
+        for bundle, owner in zip(work.ledger.names, owners, strict=True)
+    }
+
+
+def land(work: Work) -> None:
+    """Every live broker answers what it was told, until nothing is under way."""
+    for _ in range(_ROUNDS):
+        answers = _answers(work)
+        if not answers:
+            return
+        take_answers(work, answers)
+
+
+def report_landed(work: Work, before: Mapping[str, str], now_ms: int) -> None:
+    """Live brokers report at `now_ms`: the load of bundles that changed hands went with them.
+
+    before: `owners_of` when the cycle began.
+    """
+    names = usable_brokers(work)
+    snapshot, rows = make_snapshot(work, names)
+    shown = with_load(snapshot.brokers, _shifted(work, snapshot, before))
+    count = np.bincount(snapshot.bundles.owner + 1, minlength=len(names) + 1)[1:]
+    topics = np.bincount(
+        snapshot.bundles.owner + 1, weights=work.ledger.topics[rows], minlength=len(names) + 1
+    )[1:]
+    for at, name in enumerate(names):
+        work.brokers[name] = replace(
+            work.brokers[name],
+            reported_ms=now_ms,
+            percent=tuple(shown.percent[at].tolist()),
+            traffic=tuple(shown.traffic[at].tolist()),
+            weighted_max_ema=float(shown.weighted_max_ema[at]),
+            throughput_ema=float(shown.throughput_ema[at]),
+            bundle_count=int(count[at]),
+            topic_count=int(topics[at]),
+        )
+
+
+def _answers(work: Work) -> list[BrokerAnswer]:
+    """Return the live brokers' answers to the records in flight, by broker name."""
+    found: dict[str, list[Ack]] = defaultdict(list)
+    for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
+        record = work.ledger.record_at(row)
+        broker, outcome = _answer(record)
+        ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
+        found[broker].append(ack)
+    return [
+        BrokerAnswer(work.instance(broker), ack, _NOWHERE)
+        for broker in usable_brokers(work)
+        for ack in found.get(broker, ())
+    ]
+
+
+def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
+    if record.state is State.ASSIGNING:
+        return record.destination, AckOutcome.OPENED
+    is_split = record.state is State.SPLITTING
+    return record.source, AckOutcome.SPLIT if is_split else AckOutcome.CLOSED
+
+
+def _shifted(work: Work, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
+    index = {name: at for at, name in enumerate(snapshot.brokers.names)}
+    known = {**_parents(work, before), **before}
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    added = np.zeros((len(index), COLUMNS))
+    gained: list[tuple[int, int]] = []
+    owners = snapshot.bundles.owner.tolist()
+    for row, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True)):
+        source = index.get(known.get(bundle, ""), NOBODY)
+        if source == owner:
+            continue
+        if source == NOBODY:
+            gained.append((row, owner))
+        elif owner != NOBODY:
+            move = move_of(snapshot, usage, (row, source, owner), work.now_ms)
+            added[source] -= move.load
+            added[owner] += move.at_destination()
+    pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
+    return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])
+
+
+def _parents(work: Work, before: Mapping[str, str]) -> dict[str, str]:
+    """The children of this cycle's splits → the broker that had their parent."""
+    return {
+        child: before.get(after.bundle, "")
+        for _, after in work.transitions
+        if after.state is State.SPLITTING
+        for child in after.children
+    }

@@ -183,12 +183,12 @@ class Skip:
 class Hot:
     """A broker beyond a threshold. since_ms: since when, without giving anything.
 
-    told_ms: when it was last told as held, 0 = it was not; rule: what holds it, as told then.
+    told_ms: when it was last told as blocked, 0 = it was not; reason: of that row.
     """
 
     since_ms: int
     told_ms: int = 0
-    rule: str = ""
+    reason: str = ""
 
     def to_row(self) -> dict[str, Any]:
         """Plain data."""

@@ -28,9 +28,8 @@ from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import PlacementState, PlaceSettings, place_request
 from lbcore.plan.registry import PLACEMENT_STRATEGIES
 from lbcore.plan.shed.common import owner_index
-from lbcore.plan.shed.transfer import find_transfers
+from lbcore.plan.shed.transfer import TopLists, find_transfers, transfer_pipeline, transfer_view
 from lbcore.plan.shed.transfer_types import TransferState
-from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot

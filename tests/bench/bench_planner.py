@@ -24,20 +24,19 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
+from lbcore.explain.constraints import ConstraintSearch, PlanInputs
 from lbcore.model.resources import COUNT
+from lbcore.plan.blocked import blocked_brokers, stuck
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.held import HeldQuestion, held_brokers, refusals, stuck
-from lbcore.plan.lifts import Inputs
 from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.strategy import ShedCycle
-from lbcore.plan.shed.transfer import find_transfers
+from lbcore.plan.shed.transfer import TopLists, find_transfers, transfer_pipeline, transfer_view
 from lbcore.plan.shed.transfer_types import TransferState
-from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.averages import BundleAverages, observe_bundles
 from lbcore.signals.usage import weighted_usage
@@ -53,7 +52,7 @@ POLICIES = 20
 BUNDLES_PER_NAMESPACE = 200
 UNOWNED = 10_000
 CYCLE_MS = 10_000
-HELD, HITS = 3, 6
+BLOCKED, HITS = 3, 6
 TOP = 10
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "ballast")
 GROWTH = ((10, 1_000), (100, 10_000), (1_000, 100_000), (2_000, 500_000))
@@ -251,11 +250,11 @@ def assignment(view: Snapshot) -> Callable[[], int]:
     return run
 
 
-def held_jointly(view: Snapshot) -> Callable[[], int]:
-    """Why three hot brokers give nothing whose bundles rest twice: in grace, and cooling down."""
+def blocked_jointly(view: Snapshot) -> tuple[Callable[[], int], Callable[[], int]]:
+    """Three hot brokers whose bundles rest twice: their verdicts counted, and explained."""
     count, brokers = len(view.bundles.names), len(view.brokers.names)
     owner = np.arange(count) % brokers
-    is_hot = owner < HELD
+    is_hot = owner < BLOCKED
     rate = np.where(is_hot, 80.0, 50.0) * (1 + 0.02 * np.random.default_rng(1).normal(size=count))
     short = np.outer(rate, [0.4, 0.6, 800.0, 1_200.0])
     sums = [np.bincount(owner, weights=short[:, at], minlength=brokers) for at in range(4)]
@@ -279,18 +278,17 @@ def held_jointly(view: Snapshot) -> Callable[[], int]:
     now_ms = CYCLE_MS * HITS
     seen = reported(even, now_ms - 1_000)
     answer, _ = plan(seen, state, config, now_ms, scope)
-    asked = HeldQuestion(
-        inputs=Inputs(snapshot=seen, state=state, config=config),
-        now_ms=now_ms,
-        scope=scope,
-        refused=refusals(answer),
-    )
-    verdicts = stuck(answer)
+    verdicts, usage = stuck(answer), weighted_usage(percent, config.signals)
+    mean = np.full(brokers, usage.mean())
 
-    def run() -> int:
-        return len(held_brokers(asked, verdicts))
+    def count_verdicts() -> int:
+        return len(blocked_brokers(answer.trace, verdicts, usage, mean))
 
-    return run
+    def search() -> int:
+        search = ConstraintSearch(PlanInputs(snapshot=seen, state=state, config=config), now_ms)
+        return sum(len(search.bindings(broker).bindings) for broker in sorted(verdicts))
+
+    return count_verdicts, search
 
 
 def averages(bundles: int) -> Callable[[], int]:
@@ -323,7 +321,9 @@ def measure_all() -> list[Measured]:
         more = {"java_ms": JAVA_MS.get(name), "target_ms": target}
         lines.append(timed(f"strategy alone, {name}", view, run, **more))
     lines.append(timed("assign 10,000 unowned", view, assignment(view), target_ms=250))
-    lines.append(timed("why three are held, jointly", view, held_jointly(view)))
+    count_verdicts, search = blocked_jointly(view)
+    lines.append(timed("three blocked: verdicts counted", view, count_verdicts))
+    lines.append(timed("three blocked: explained", view, search))
     lines.append(timed("bundle averages", view, averages(BUNDLES), target_ms=20))
     return lines
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import VALID_MS
+from lbcore.balancer.decisions.blocked_messages import VALID_MS
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
@@ -20,7 +20,7 @@ from tests.support.worlds.agreeing_world import (
 from tests.support.worlds.ruled_world import owners
 
 SEEDS = (8, 26, 36)
-HELD_SEED = 8
+BLOCKED_SEED = 8
 MOMENTS = 6
 EXACT = 1e-9
 
@@ -106,13 +106,13 @@ def agree_on_groups(said: Said) -> None:
     assert said.page["status"]["groups"] == json.loads(json.dumps(said.status.to_json()))["groups"]
 
 
-def agree_on_who_is_held(said: Said) -> None:
-    held = said.status.held
-    seconds = {(one.broker, one.reason): (said.now_ms - one.since_ms) / 1_000 for one in held}
-    assert said.by("ballast_broker_held_seconds", "broker", "reason") == seconds
+def agree_on_who_is_blocked(said: Said) -> None:
+    blocked = said.status.blocked
+    seconds = {(one.broker, one.reason): (said.now_ms - one.since_ms) / 1_000 for one in blocked}
+    assert said.by("ballast_broker_blocked_seconds", "broker", "reason") == seconds
     for broker, found in said.brokers.items():
-        words = [one.words for one in held if one.broker == broker]
-        assert [text for text in found.blocks if " and gives nothing (" in text] == words
+        words = [one.words for one in blocked if one.broker == broker]
+        assert [text for text in found.blocks if " and gives nothing: " in text] == words
         assert set(words) <= set(said.status.alarms)
         assert set(words) <= set(said.cluster.blocks)
         assert set(words) <= set(said.page["status"]["alarms"])
@@ -144,7 +144,7 @@ def agree(said: Said) -> None:
     agree_on_load(said)
     agree_on_the_imbalance(said)
     agree_on_groups(said)
-    agree_on_who_is_held(said)
+    agree_on_who_is_blocked(said)
     agree_on_bundles(said)
 
 
@@ -156,10 +156,10 @@ def test_status_page_explain_and_metrics_agree() -> None:
             happen(world, dice)
             said = everything_said(world)
             agree(said)
-            seen["is held"] += len(said.status.held)
+            seen["is blocked"] += len(said.status.blocked)
             seen["is pinned"] += len(said.status.pins)
         seen.update(str(row["kind"]) for row in world.decisions)
-    missing = {"is held", "is pinned", "drain", "failover", "transfer"} - set(+seen)
+    missing = {"is blocked", "is pinned", "drain", "failover", "transfer"} - set(+seen)
     assert not missing, f"these worlds have nothing of it: {missing}"
 
 
@@ -187,7 +187,7 @@ def test_idle_brokers_that_a_policy_reserves_raise_no_alarm() -> None:
     assert "group" not in said.lines
 
 
-def test_hot_broker_of_an_idle_group_is_held_against_the_mean_of_its_own_group() -> None:
+def test_hot_broker_of_an_idle_group_is_judged_by_the_mean_of_its_own_group() -> None:
     """It is far below the mean of the whole cluster, and five times that of its neighbour."""
     world = reserved_world(stores=(850.0, 20.0))
     for bundle, owner in sorted(owners(world).items()):
@@ -196,18 +196,18 @@ def test_hot_broker_of_an_idle_group_is_held_against_the_mean_of_its_own_group()
     world.run(240_000)
     said = everything_said(world)
     agree(said)
-    (held,) = said.status.held
+    (blocked,) = said.status.blocked
     idle = said.status.groups[1]
-    assert held.broker == "broker-6:8080"
-    assert f"mean {100 * idle.mean:.0f} %" in held.words
+    assert blocked.broker == "broker-6:8080"
+    assert f"mean {100 * idle.mean:.0f} %" in blocked.words
 
 
-def test_broker_that_was_held_long_before_a_pause_is_held_by_no_word() -> None:
-    world, dice = random_world(HELD_SEED)
-    while not everything_said(world).status.held:
+def test_broker_that_was_blocked_long_before_a_pause_is_blocked_by_no_word() -> None:
+    world, dice = random_world(BLOCKED_SEED)
+    while not everything_said(world).status.blocked:
         happen(world, dice)
     world.command("pause", reason="upgrade")
     world.run(VALID_MS + 60_000, step_ms=1_000)
     said = everything_said(world)
     agree(said)
-    assert not said.status.held
+    assert not said.status.blocked

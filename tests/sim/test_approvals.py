@@ -8,7 +8,7 @@ import pytest
 
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.state.rules import PlanProposal, Station
-from lbcore.explain.plan_words import plan_alarms
+from lbcore.explain.noticed import plan_alarms
 from tests.support.worlds.hot_world import COLD, HOT, hot_world
 from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, gapless, is_settled, states

@@ -49,7 +49,7 @@ def alarms(world: World) -> tuple[str, ...]:
         bundles=list(rows.records),
         brokers=[*rows.brokers],
         decisions=[*rows.decisions],
-        held=[*rows.decisions],
+        blocked=[*rows.decisions],
         policies=[*rows.policies],
         pins=[],
         load=[*rows.load],

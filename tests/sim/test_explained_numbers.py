@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import held_words
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.signals.usage import weighted_usage
@@ -142,7 +141,7 @@ def test_cluster_names_the_hottest_with_its_own_usage(
     assert {name: f"{now[name]:.0f} %" for name in now} == listed
 
 
-def test_bundles_held_by_rules_add_up_to_all_of_the_broker() -> None:
+def test_bundles_kept_by_constraints_add_up_to_all_of_the_broker() -> None:
     world = running(4, 24)
     hot = "broker-0:8080"
     mine = sorted(bundle for bundle, owner in owners(world).items() if owner == hot)
@@ -151,13 +150,12 @@ def test_bundles_held_by_rules_add_up_to_all_of_the_broker() -> None:
     world.command("exclude_namespace", namespace="t/n")
     world.rates = {b: 3_000.0 if b in mine else 1.0 for b in owners(world)}
     world.run(240_000)
-    row = decided(world, "held")[-1]
-    inputs = json.loads(str(row["inputs"]))
-    assert sum(inputs["blocked"].values()) + inputs["free"] == inputs["bundles"] == len(mine)
-    text = " ".join(held_words(row))
-    assert f"{len(mine)} of its {len(mine)} bundles are in namespaces excluded" in text
+    inputs = json.loads(str(decided(world, "blocked")[-1]["inputs"]))
+    assert sum(inputs["counts"].values()) == inputs["bundles"] == len(mine)
     found = explain_broker(rows_of(world), hot)
     assert found is not None
+    text = " ".join(found.changes)
+    assert f"{len(mine)} of its {len(mine)} bundles are in namespaces excluded" in text
     assert not any("larger than what is to be moved" in line for line in found.lines())
 
 

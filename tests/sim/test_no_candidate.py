@@ -38,7 +38,7 @@ def alarms(world: World) -> tuple[str, ...]:
         bundles=list(world.current.values()),
         brokers=[],
         decisions=world.decisions,
-        held=world.decisions,
+        blocked=world.decisions,
         policies=[],
         pins=[],
         load=[],

@@ -57,7 +57,7 @@ function parts(found) {
       + `${duration(found.cycle_ms)} apart; imbalance ${imbalance(found.before)} → `
       + `${imbalance(found.after)}`, "dim"),
   ];
-  const lists = [["silent", "gets hot", found.hot], ["draining", "held", found.held],
+  const lists = [["silent", "gets hot", found.hot], ["draining", "blocked", found.blocked],
     ["draining", "pin broken", found.broken_pins], ["dim", "not known here", found.unknown]];
   for (const [colour, name, texts] of lists) {
     made.push(...texts.map((text) => make("p", `${name}: ${text}`, colour)));

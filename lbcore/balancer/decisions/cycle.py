@@ -3,16 +3,17 @@
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
 get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
 Drains go on between the cycles too. Last deciding phase of `balancer`.
-A broker that has all hits and gives nothing is written down at once, again once a minute, and when
-it is over; of a large cluster the hottest first. `plan.held` finds the rules that hold it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from lbcore.balancer.decisions.approvals import propose
-from lbcore.balancer.decisions.candidate_rows import HELD, OVER, skip_inputs, write_candidates
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER
+from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.decisions.moves import (
     carry_out,
     reason_not_to_balance,
@@ -34,14 +35,12 @@ from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.drains import is_emptying
 from lbcore.config.ownership import EAGER
-from lbcore.config.tree import Config
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
+from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, near, stuck
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
-from lbcore.plan.groups import members_by_group
-from lbcore.plan.held import HeldBroker, HeldQuestion, givers, held_brokers, near, refusals, stuck
-from lbcore.plan.lifts import Inputs
+from lbcore.plan.groups import group_means, members_by_group
 from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
 from lbcore.plan.phases.eligible import STRANDED
 from lbcore.plan.phases.shed import PHASE as SHED
@@ -73,13 +72,15 @@ class Planned:
 
     snapshot: Snapshot
     before: PlanState
-    config: Config
     scope: Scope
     result: Plan | Skip
 
 
 def watch_hot(work: Work, planned: Planned) -> None:
-    """Note who is hot and gives nothing, and tell why. O(rules × plan) once a minute at most."""
+    """Write down the hot brokers that give nothing: at once, once a minute, and when it is over.
+
+    The row has the verdicts that the plan's trace has on their bundles. O(bundles) a minute.
+    """
     if not planned.scope.sheds:
         return
     known = {name: hot for name, hot in planned.before.hot.items() if name != CLUSTER}
@@ -87,18 +88,35 @@ def watch_hot(work: Work, planned: Planned) -> None:
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
     for name in sorted(set(known) - set(hot)):
         if known[name].told_ms:
-            _write(work, name, OVER, {"since_ms": known[name].since_ms})
+            _write_blocked(work, name, OVER, {"since_ms": known[name].since_ms})
     verdicts = {
         name: verdict
         for name, verdict in stuck(planned.result).items()
         if name in hot and work.now_ms - hot[name].told_ms >= RETOLD_MS
     }
-    for found in _held(work, planned, verdicts):
-        hot[found.broker] = replace(hot[found.broker], told_ms=work.now_ms, rule=reason_of(found))
-        inputs = {"since_ms": hot[found.broker].since_ms, **asdict(found)}
-        _write(work, found.broker, reason_of(found), inputs)
+    for found in _blocked(work, planned, verdicts):
+        now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
+        hot[found.broker] = now
+        inputs = {"since_ms": now.since_ms, **asdict(found)}
+        _write_blocked(work, found.broker, found.reason, inputs)
     kept = {name: hot for name, hot in work.plan.hot.items() if name == CLUSTER}
     work.plan = replace(work.plan, hot={**kept, **hot})
+
+
+def _blocked(
+    work: Work, planned: Planned, verdicts: Mapping[str, str]
+) -> tuple[BlockedBroker, ...]:
+    if not verdicts:
+        return ()
+    usage = weighted_usage(planned.snapshot.brokers.percent, work.config.signals)
+    names = planned.snapshot.brokers.names
+    means = group_means(names, work.plan.groups, usage)
+    mean = np.array([means.get(name, 0.0) for name in names])
+    return blocked_brokers(planned.result.trace, verdicts, usage, mean)
+
+
+def _write_blocked(work: Work, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
+    work.write_decision(work.next_decision(), BLOCKED, reason, inputs, source=broker)
 
 
 def watch_full(work: Work, snapshot: Snapshot) -> None:
@@ -130,29 +148,6 @@ def _fullest(work: Work, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
             found = {"mean": mean, "missing": missing, "brokers": len(of), "of": of[:_NAMED]}
             found |= {"group": group} if group else {}
     return {**found, "target": TARGET_POINTS}
-
-
-def reason_of(held: HeldBroker) -> str:
-    """The rule that holds it; the strategy's own verdict where no rule does."""
-    return held.causes[0].rule if held.causes else held.verdict
-
-
-def _held(work: Work, planned: Planned, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
-    if not verdicts:
-        return ()
-    inputs = Inputs(snapshot=planned.snapshot, state=planned.before, config=planned.config)
-    asked = HeldQuestion(
-        inputs=inputs,
-        now_ms=work.now_ms,
-        scope=planned.scope,
-        refused=refusals(planned.result),
-        groups=work.plan.groups,
-    )
-    return held_brokers(asked, verdicts)
-
-
-def _write(work: Work, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
-    work.write_decision(work.next_decision(), HELD, reason, inputs, source=broker)
 
 
 ALARM = "strategy"
@@ -294,7 +289,7 @@ def _plan(work: Work, scope: Scope) -> None:
         scope = _ONLY_WISHES
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
-    made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
+    made = Planned(snapshot=snapshot, before=before, scope=scope, result=result)
     watch_hot(work, made)
     watch_full(work, snapshot)
     if scope is not _ONLY_WISHES and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:

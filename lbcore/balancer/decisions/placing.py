@@ -392,7 +392,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         is_load_known=is_load_known,
         is_awaited=~is_load_known & is_new & (owner != NOBODY),
         pin=_pins(work, names, rows),
-        is_held=_held(work, namespaces)[namespace[rows]],
+        is_paused=_paused(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
         left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
@@ -416,7 +416,7 @@ def _pins(work: Work, names: Sequence[str], rows: Ints) -> Ints | None:
     return found[rows]
 
 
-def _held(work: Work, namespaces: Sequence[str]) -> Bools:
+def _paused(work: Work, namespaces: Sequence[str]) -> Bools:
     """The namespaces for which balancing is paused; one element more, for an empty cluster."""
     paused = work.rules.paused
     return np.array([*(name in paused for name in namespaces), False], dtype=np.bool_)

@@ -1,29 +1,163 @@
-"""The filters in Pulsar's order, with its fallbacks: who may take this bundle now.
+"""Filters in Pulsar's order, with its fallbacks: the brokers that may take this bundle now.
 
 Decides the candidates of one bundle after the other, counting those placed before; not which
-candidate wins. Used by the assign phase, and with a row for verdicts by dry runs. Source: Pulsar
-4.0.8 ModularLoadManagerImpl.selectBroker, ExtensibleLoadManagerImpl.selectAsync.
+candidate wins. Each filter takes the brokers that are left, int64 and ascending, and returns those
+that stay. Used by the assign phase, and with a row for verdicts by dry runs. Source: Pulsar 4.0.8
+ModularLoadManagerImpl.selectBroker, ExtensibleLoadManagerImpl.selectAsync, LoadManagerShared;
+BrokerVersionFilter with java-semver's order.
+
+Worked: of 4.0.8, 4.1.0-rc.2 and 4.1.0-rc.10 the last is the latest. Build metadata changes
+nothing: brokers of 4.1.0+1 and of 4.1.0+2 both stay.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from lbcore.config.filters import EXTENSIBLE, FilterConfig
-from lbcore.plan.filter.counts import GroupCounts, NamespaceCounts
-from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.filter.narrow import (
-    at_minimum,
-    below_topic_limit,
-    in_emptiest_domains,
-    of_class,
-    of_latest_version,
-    within_topic_limit,
-)
+from lbcore.plan.filter.index import CandidateIndex, GroupCounts, NamespaceCounts
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
-from lbcore.plan.filter.version import version_levels
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
+
+UNREADABLE = -1
+
+_NUMBER = "(0|[1-9][0-9]*)"
+_IDENTIFIER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_BUILD_IDENTIFIER = "[0-9A-Za-z-]+"
+_VERSION = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
+    rf"(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?"
+    rf"(?:\+({_BUILD_IDENTIFIER}(?:\.{_BUILD_IDENTIFIER})*))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemanticVersion:
+    """major.minor.patch, then pre-release and build identifiers, () without any."""
+
+    core: tuple[int, int, int]
+    pre_release: tuple[str, ...]
+    build: tuple[str, ...]
+
+
+def parse_version(text: str) -> SemanticVersion | None:
+    """The version of a text, None when it is missing or not a semantic version."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        return None
+    major, minor, patch, pre_release, build = found.groups()
+    return SemanticVersion(
+        core=(int(major), int(minor), int(patch)),
+        pre_release=tuple(pre_release.split(".")) if pre_release else (),
+        build=tuple(build.split(".")) if build else (),
+    )
+
+
+def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
+    """-1, 0 or 1 by precedence: a pre-release comes before its release, build doesn't count."""
+    if left.core != right.core:
+        return -1 if left.core < right.core else 1
+    if not left.pre_release or not right.pre_release:
+        return bool(right.pre_release) - bool(left.pre_release)
+    return _compare_identifiers(left.pre_release, right.pre_release)
+
+
+def version_levels(texts: Sequence[str]) -> Ints:
+    """The level of each version, int64[n]: equal for equal ones, higher for later; -1 = unreadable.
+
+    O(distinct versions x log).
+    """
+    versions = {text: parse_version(text) for text in dict.fromkeys(texts)}
+    known = [version for version in versions.values() if version is not None]
+    known.sort(key=cmp_to_key(compare_versions))
+    level = dict.fromkeys(known[:1], 0)
+    for before, version in pairwise(known):
+        level[version] = level[before] + (compare_versions(before, version) < 0)
+    by_text = {
+        text: UNREADABLE if found is None else level[found] for text, found in versions.items()
+    }
+    return np.array([by_text[text] for text in texts], dtype=np.int64)
+
+
+def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
+    """Identifier by identifier; of equal beginnings the longer one is later."""
+    for mine, other in zip(left, right, strict=False):
+        if mine == other:
+            continue
+        if mine.isdigit() and other.isdigit() and int(mine) != int(other):
+            return -1 if int(mine) < int(other) else 1
+        if not (mine.isdigit() and other.isdigit()):
+            return -1 if mine < other else 1
+    return (len(left) > len(right)) - (len(left) < len(right))
+
+
+def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
+    """Modular: brokers with at most `limit` topics, planned ones included; all if none is.
+
+    topics: int64[n]. LoadManagerShared.filterBrokersWithLargeTopicCount.
+    """
+    kept = candidates[topics[candidates] <= limit]
+    return kept if len(kept) else candidates
+
+
+def below_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
+    """Extensible: brokers with fewer than `limit` topics, or none. BrokerMaxTopicCountFilter."""
+    return candidates[topics[candidates] < limit]
+
+
+def of_class(candidates: Ints, has_class: Bools) -> Ints:
+    """Brokers that advertise the wanted load manager class. has_class: bool[n].
+
+    BrokerLoadManagerClassFilter; a missing class is a different one.
+    """
+    return candidates[has_class[candidates]]
+
+
+def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
+    """Brokers whose version equals the latest of the candidates'; None when one is unreadable.
+
+    levels: int64[n], see `version_levels`. BrokerVersionFilter, which then throws.
+    """
+    if not len(candidates):
+        return candidates
+    own = levels[candidates]
+    if own.min() == UNREADABLE:
+        return None
+    kept: Ints = candidates[own == own.max()]
+    return kept
+
+
+def at_minimum(candidates: Ints, counts: Ints) -> Ints:
+    """Brokers with the least count among the candidates. counts: int64[n].
+
+    Even distribution (bundles of the namespace) and anti-affinity (namespaces of the group):
+    LoadManagerShared.removeMostServicingBrokersForNamespace, filterAntiAffinityGroupOwnedBrokers.
+    """
+    if not len(candidates):
+        return candidates
+    own = counts[candidates]
+    kept: Ints = candidates[own == own[own.argmin()]]
+    return kept
+
+
+def in_emptiest_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
+    """Brokers of the failure domains with the least sum of counts over the candidates.
+
+    domain: int64[n], a number a domain; brokers without one share a number.
+    """
+    if not len(candidates):
+        return candidates
+    own = domain[candidates]
+    sums = np.bincount(own, weights=counts[candidates])
+    least = sums[own].min()
+    kept: Ints = candidates[sums[own] == least]
+    return kept
+
 
 SYSTEM_NAMESPACE = "pulsar/system"
 
@@ -58,7 +192,7 @@ class FilterQuestion(NamedTuple):
 class FilterPipeline:
     """Filters with counts that grow as bundles are placed.
 
-    topics: int64[n], reported plus planned. spaces, groups: see `counts`. has_class: bool[n],
+    topics: int64[n], reported plus planned. spaces, groups: see `index`. has_class: bool[n],
     advertises the wanted load manager class. levels: int64[n], see `version_levels`.
     is_topic_limit_far: nobody can reach it in this plan.
     """

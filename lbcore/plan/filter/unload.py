@@ -13,8 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lbcore.plan.filter.counts import GroupCounts
-from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.index import CandidateIndex, GroupCounts
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
 
@@ -30,13 +29,13 @@ SYSTEM_NAMESPACES = (
 class BundleFacts:
     """Facts about the bundles other than load, m rows.
 
-    is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. is_held: balancing
-    is paused for it. pin: index of the broker that it is pinned to, -1 = none.
+    is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. is_paused:
+    balancing is paused for it. pin: index of the broker that it is pinned to, -1 = none.
     """
 
     is_recently_unloaded: Bools
     is_in_flight: Bools
-    is_held: Bools
+    is_paused: Bools
     pin: Ints
 
 
@@ -56,7 +55,7 @@ def bundle_verdicts(
     verdicts[(facts.pin >= 0) & (facts.pin == bundles.owner)] = FilterVerdict.PINNED
     verdicts[is_excluded[namespace]] = FilterVerdict.EXCLUDED_NAMESPACE
     verdicts[is_system[namespace]] = FilterVerdict.SYSTEM_NAMESPACE
-    verdicts[facts.is_held] = FilterVerdict.HELD
+    verdicts[facts.is_paused] = FilterVerdict.PAUSED
     verdicts[facts.is_in_flight] = FilterVerdict.IN_FLIGHT
     return verdicts
 

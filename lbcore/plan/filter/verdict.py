@@ -39,7 +39,7 @@ class FilterVerdict(IntEnum):
     NO_OTHER_BROKER = 18
     IN_FLIGHT = 19
     SYSTEM_NAMESPACE = 20
-    HELD = 21
+    PAUSED = 21
     # of a broker again
     SUSPECTED = 22
 

@@ -36,7 +36,7 @@ def eligible(draft: Draft) -> Draft:
         BundleFacts(
             is_recently_unloaded=_resting(draft) | _cooling(draft),
             is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
-            is_held=held(bundles),
+            is_paused=paused(bundles),
             pin=pins(draft),
         ),
         draft.config.shedding.excluded_namespaces,
@@ -80,10 +80,10 @@ def pins(draft: Draft) -> Ints:
     return np.full(len(bundles.names), NOBODY, dtype=np.int64)
 
 
-def held(bundles: BundleTable) -> Bools:
+def paused(bundles: BundleTable) -> Bools:
     """The bundles that stay where they are whatever balancing wants, bool[m]."""
-    if bundles.is_held is not None:
-        return bundles.is_held
+    if bundles.is_paused is not None:
+        return bundles.is_paused
     return np.zeros(len(bundles.names), dtype=np.bool_)
 
 

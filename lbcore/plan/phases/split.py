@@ -11,11 +11,11 @@ import numpy as np
 
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
-from lbcore.plan.phases.eligible import held
+from lbcore.plan.phases.eligible import paused
 from lbcore.plan.snapshot import Bools, Snapshot
+from lbcore.plan.split.boundaries import divide_too_big
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import REASONS, VERDICTS, SplitTrace
-from lbcore.plan.split.fair_share import divide_too_big
 from lbcore.plan.trace import Columns
 
 PHASE = "split"
@@ -29,7 +29,7 @@ def split(draft: Draft) -> Draft:
     if not draft.config.splitting.enabled:
         return draft.skip(PHASE, "Disabled")
     draft, snapshot = _with_new_reports(draft)
-    blocked = ~draft.reported.bundles.can_move | held(draft.reported.bundles)
+    blocked = ~draft.reported.bundles.can_move | paused(draft.reported.bundles)
     blocked[draft.sheddings.bundle] = True
     blocked[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(

@@ -23,8 +23,7 @@ from lbcore.plan.place.request import (
     PlaceSettings,
     PlaceTrace,
 )
-from lbcore.plan.place.rules import Draw, RoundRobinRule, Rule
-from lbcore.plan.place.weights import bundle_rates
+from lbcore.plan.place.rules import Draw, RoundRobinRule, Rule, bundle_rates
 from lbcore.plan.registry import placement_strategy
 from lbcore.plan.snapshot import Bools, Ints
 

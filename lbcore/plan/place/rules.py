@@ -1,32 +1,27 @@
-"""The placement strategies as rules that one plan asks again and again.
+"""Placement strategies of Pulsar as rules that one plan asks again and again.
 
 Decides one bundle's broker among its candidates, and counts it; not the candidates. Made by
-`place` for one plan, from the state and back into it. Source: Pulsar 4.0.8's strategy classes, see
-the modules of each; counting what the plan has placed is ours where `count_planned` says so.
+`place` for one plan, from the state and back into it. Among equally good brokers a hash chooses,
+where Pulsar draws: a re-run micro-batch must choose the same one. Source: Pulsar 4.0.8
+LeastLongTermMessageRate, impl. and extensions.strategy.LeastResourceUsageWithWeight,
+RoundRobinBrokerSelector. Counting what the plan has placed is ours where `count_planned` says so,
+and so is spreading over overloaded brokers by their rate.
+
+Worked, least resource usage: usages 0.9, 0.9, 0.2 and 0.3, average 0.575. A difference of 10 points
+leaves the last two; 50 leaves nobody, so all four are equal; -40 admits all four.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import mmh3
 import numpy as np
 
 from lbcore.config.placement import PlacementConfig
-from lbcore.plan.place.choice import choose
-from lbcore.plan.place.message_rate import (
-    MessageRates,
-    PresentRates,
-    long_term_rates,
-)
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest, PlaceSettings
-from lbcore.plan.place.resource_usage import (
-    below_average,
-    of_least_usage,
-    smooth_usage,
-    usage_per_throughput,
-)
 from lbcore.plan.place.round_robin import NumberedBrokers, RoundRobinState, Turn
-from lbcore.plan.place.weights import awaited_rates, bundle_rates, least_rates, room_below
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -35,7 +30,241 @@ from lbcore.plan.snapshot import (
     Bools,
     Floats,
     Ints,
+    Snapshot,
 )
+
+
+def choose(count: int, bundle: str, version: int, seed: int) -> int:
+    """An index in 0..count-1, uniform over bundles, the same for the same arguments.
+
+    count: > 0. seed: 0..2^32-1, the cluster's.
+    """
+    return mmh3.hash(f"{bundle}@{version}", seed, signed=False) % count
+
+
+def smooth_usage(
+    history: Floats, usage: Floats, is_forgotten: Bools, history_weight: float
+) -> Floats:
+    """One step of the modular variant's average: float64[n].
+
+    history: NaN = none yet. is_forgotten: brokers without bundles or without messages start anew.
+    """
+    is_new = np.isnan(history) | is_forgotten
+    with np.errstate(invalid="ignore"):
+        smoothed = history * history_weight + (1 - history_weight) * usage
+    result: Floats = np.where(is_new, usage, smoothed)
+    return result
+
+
+def below_average(candidates: Ints, smoothed: Floats, difference_percent: float) -> Ints:
+    """The candidates at least `difference_percent` points below their average, or all.
+
+    smoothed: float64[n], 1.0 = 100 %; NaN = no load data: such a broker neither counts nor is best
+    but is one of "all". The average is summed in the order of the candidates.
+    """
+    own = smoothed[candidates]
+    if not len(own):
+        return candidates
+    total, count = float(np.cumsum(own)[-1]), len(own)
+    if math.isnan(total):
+        known = own[~np.isnan(own)]
+        if not len(known):
+            return candidates
+        total, count = float(np.cumsum(known)[-1]), len(known)
+    best = candidates[own + difference_percent / 100.0 <= total / count]
+    return best if len(best) else candidates
+
+
+def of_least_usage(candidates: Ints, usage: Floats) -> Ints:
+    """The candidates with the least known usage (ours); all when none is known. NaN = unknown."""
+    own = usage[candidates]
+    least = float(np.fmin.reduce(own, initial=np.inf))
+    best: Ints = candidates[own == least]
+    return best if len(best) else candidates
+
+
+def usage_per_throughput(usage: Floats, throughput: Floats, capacity: Floats) -> float:
+    """Return the usage that one byte/s adds to a broker of capacity 1 (ours).
+
+    Averaged over the whole cluster. usage: 1.0 = 100 %; throughput: bytes/s in plus out. 0.0 in a
+    cluster without traffic.
+    """
+    total = float(np.cumsum(throughput)[-1]) if len(throughput) else 0.0
+    if not total > 0:
+        return 0.0
+    return float(np.cumsum(usage * capacity)[-1]) / total
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageRates:
+    """Rates that grow with every placement.
+
+    base: float64[n], long-term msg/s of each broker's own bundles. planned: float64[n], of those
+    promised to it. is_overloaded: bool[n], weighted usage strictly above the threshold, or more
+    promised than there is room. counted: float64[n], both together, infinite where overloaded.
+    room: float64[n], msg/s that may be promised.
+    """
+
+    base: Floats
+    planned: Floats
+    is_overloaded: Bools
+    counted: Floats
+    room: Floats
+
+    @staticmethod
+    def of(
+        base: Floats, usage: Floats, threshold_percent: float, room: Floats | None = None
+    ) -> "MessageRates":
+        """Nothing is planned yet. usage: float64[n], weighted, 1.0 = 100 %. No room: endless."""
+        if room is None:
+            room = np.full(len(base), np.inf)
+        is_overloaded = (usage > threshold_percent / 100.0) | (room < 0.0)
+        return MessageRates(
+            base=base,
+            planned=np.zeros(len(base)),
+            is_overloaded=is_overloaded,
+            counted=np.where(is_overloaded, np.inf, 0.0 + base),
+            room=room,
+        )
+
+    def add(self, broker: int, rate: float) -> None:
+        """Count `rate` msg/s more on a broker; sums in the order of the calls, as Pulsar's loop."""
+        self.planned[broker] += rate
+        if self.planned[broker] > self.room[broker]:
+            self.is_overloaded[broker] = True
+            self.counted[broker] = np.inf
+        if not self.is_overloaded[broker]:
+            self.counted[broker] = self.planned[broker] + self.base[broker]
+
+    def best(self, candidates: Ints, *, spread_overloaded: bool) -> Ints:
+        """The candidates with the least rate; when all are overloaded, all of them.
+
+        spread_overloaded: then the ones with the least rate instead (ours).
+        """
+        if not len(candidates):
+            return candidates
+        own = self.counted[candidates]
+        least = own[own.argmin()]
+        if spread_overloaded and least == np.inf:
+            own = self.planned[candidates] + self.base[candidates]
+            least = own[own.argmin()]
+        best: Ints = candidates[own == least]
+        return best
+
+
+def long_term_rates(snapshot: Snapshot) -> Floats:
+    """TimeAverageBrokerData's long-term msg/s, in plus out, of each broker's bundles; float64[n].
+
+    In and out are summed apart, bundle after bundle in table order, as Pulsar does.
+    """
+    bundles = snapshot.bundles
+    brokers = len(snapshot.brokers.names)
+    is_owned = bundles.owner >= 0
+    owner = bundles.owner[is_owned]
+    rate_in = np.bincount(owner, weights=bundles.long[is_owned, RATE_IN], minlength=brokers)
+    rate_out = np.bincount(owner, weights=bundles.long[is_owned, RATE_OUT], minlength=brokers)
+    return np.asarray(rate_in + rate_out, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentRates:
+    """Present rates of brokers and bundles, msg/s in plus out (ours).
+
+    At least the long-term rate. broker: float64[n]; bundle: float64[m]. A bundle that turned hot a
+    minute ago has a low long-term rate for long, and averages of ten reports lag as well. By these
+    alone, a drain would send all of the hot ones to one broker. The rate that a broker reports is
+    spread over its bundles.
+    """
+
+    broker: Floats
+    bundle: Floats
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> "PresentRates":
+        """Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600."""
+        bundles, traffic = snapshot.bundles, snapshot.brokers.traffic
+        count = len(snapshot.brokers.names)
+        long = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
+        short = bundles.short[:, RATE_IN] + bundles.short[:, RATE_OUT]
+        rates = np.maximum(long, short)
+        is_owned = bundles.owner >= 0
+        owner = bundles.owner[is_owned]
+        total = np.bincount(owner, weights=rates[is_owned], minlength=count)
+        reported = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+        broker = np.maximum(total, reported)
+        factor = np.divide(broker, total, out=np.ones(count), where=total > 0.0)
+        rates[is_owned] *= factor[owner]
+        return PresentRates(broker=np.asarray(broker, dtype=np.float64), bundle=rates)
+
+
+_IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, too
+
+
+def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
+    """Msg/s that each bundle of the request counts for at least: float64[k], at least 0.
+
+    `planned_rate_floor_msg_per_s` and the mean of those whose load is known: the larger of them
+    where nobody knows its load, else thousands that are made at once would go to whoever is a few
+    mean ones below the others; the smaller where it is known, else in a cluster of small bundles a
+    broker that came back empty would be full after a few.
+    """
+    floor, known = config.planned_rate_floor_msg_per_s, request.snapshot.bundles.is_load_known
+    if not floor:
+        return np.zeros(len(request.bundles))
+    mean = _mean_known_rate(request.snapshot)
+    least: Floats = np.full(len(request.bundles), max(floor, mean))
+    if known is not None:
+        least[known[request.bundles]] = min(floor, max(mean, floor * _IDLE_PART))
+    return least
+
+
+def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
+    """Msg/s for which each broker's bundles count that nobody could report yet; float64[n].
+
+    Each as an unknown one of `least_rates`: else what is made in several batches goes to the same
+    broker in each, until it reports. 0 without a floor, or where nothing planned is counted.
+    """
+    bundles, count = snapshot.bundles, len(snapshot.brokers.names)
+    floor = config.planned_rate_floor_msg_per_s
+    if bundles.is_awaited is None or not floor or not config.count_planned:
+        return np.zeros(count)
+    awaited = np.bincount(bundles.owner[bundles.is_awaited], minlength=count)
+    return np.asarray(awaited * max(floor, _mean_known_rate(snapshot)), dtype=np.float64)
+
+
+def room_below(request: PlaceRequest, threshold_percent: float, rates: Floats) -> Floats:
+    """Msg/s that each broker may take on before its usage is above the threshold; float64[n].
+
+    By what a message costs the cluster in the mean; endless where that is not known. Otherwise
+    the one broker that was below the threshold got all of thousands of bundles.
+    """
+    capacity = request.snapshot.brokers.capacity
+    total, used = float(rates.sum()), float((request.usage * capacity).sum())
+    if total <= 0.0 or used <= 0.0:
+        return np.full(len(rates), np.inf)
+    left = threshold_percent / 100.0 - request.usage
+    return np.asarray(left * capacity * (total / used), dtype=np.float64)
+
+
+def _mean_known_rate(snapshot: Snapshot) -> float:
+    """Msg/s, in plus out, of the bundles whose load is known, in the mean; 0 of none."""
+    bundles = snapshot.bundles
+    known = bundles.is_load_known
+    if known is None or not known.any():
+        return 0.0
+    return float((bundles.short[known, RATE_IN] + bundles.short[known, RATE_OUT]).mean())
+
+
+def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
+    """Msg/s, in plus out, of each bundle of the request: long-term, or (ours) at least the present.
+
+    What is hot now counts as hot where `count_planned` counts it on its new broker.
+    """
+    if config.count_planned:
+        return PresentRates.of(request.snapshot).bundle[request.bundles]
+    long = request.snapshot.bundles.long[request.bundles]
+    rates: Floats = long[:, RATE_IN] + long[:, RATE_OUT]
+    return rates
 
 
 class Rule(Protocol):

@@ -2,7 +2,7 @@
 
 Decides from whom `ballast` takes nothing more. What is wrong with such a broker is not the load of
 its bundles as messages and bytes tell it; taking more of them interrupts clients for nothing. Its
-verdict stands in the decision log, and the alarm `held` names it.
+verdict stands in the decision log, and the alarm `blocked` names it.
 """
 
 from collections.abc import Iterable, Mapping

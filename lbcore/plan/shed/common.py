@@ -1,16 +1,19 @@
-"""Shared parts of the modular shedders: input, result, and selection of bundles.
+"""Shared parts of the modular shedders: input, result, selection of bundles, hits.
 
 Decides which bundles of a chosen broker go, once a strategy has said how much must go. Source:
-Pulsar 4.0.8 OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder; grouping bundles by
-owner for all brokers at once is ours.
+Pulsar 4.0.8 OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder; hits after PIP-364,
+whose trial values are 10 points × 5 hits and 40 points × 1 hit. A broker's counter grows with each
+fresh observation beyond the threshold and is dropped by one within it. A broker sheds when it is
+above and its own counter is full, or that of a broker below the average.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -218,3 +221,59 @@ def take_within(traffic: Floats, budget: float) -> Bools:
         is_taken[at] = True
         budget -= -falling[at]
         at += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """Brokers that may act, and the counters before acting resets them.
+
+    is_ready: bool[n].
+    """
+
+    is_ready: Bools
+    low: dict[str, int]
+    high: dict[str, int]
+    full_cold: tuple[str, ...]
+
+
+def count_hits(view: ShedView, state: ShedState, excess: Floats, config: SheddingConfig) -> Hits:
+    """Count this cycle's observations. excess: float64[n], points above the average."""
+    names = view.snapshot.brokers.names
+    low, high = dict(state.hits_low), dict(state.hits_high)
+    distance = np.abs(excess)
+    for broker in np.flatnonzero(view.is_due).tolist():
+        far = float(distance[broker])
+        _count(low, names[broker], is_hit=far >= config.multi_hit_low_percent)
+        _count(high, names[broker], is_hit=far >= config.multi_hit_high_percent)
+    is_full = np.array(
+        [
+            low.get(name, 0) >= config.multi_hit_low_hits
+            or high.get(name, 0) >= config.multi_hit_high_hits
+            for name in names
+        ],
+        dtype=np.bool_,
+    )
+    cold = np.flatnonzero(is_full & (excess < 0)).tolist()
+    is_above = excess >= min(config.multi_hit_low_percent, config.multi_hit_high_percent)
+    return Hits(
+        is_ready=is_above & (is_full | bool(cold)),
+        low=low,
+        high=high,
+        full_cold=tuple(names[broker] for broker in cold),
+    )
+
+
+def after_acting(hits: Hits, acted: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """The counters (low, high) after some brokers shed: theirs and the full cold ones' are gone."""
+    names = list(acted)
+    spent = {*names, *hits.full_cold} if names else set()
+    low = {name: count for name, count in hits.low.items() if name not in spent}
+    high = {name: count for name, count in hits.high.items() if name not in spent}
+    return low, high
+
+
+def _count(hits: dict[str, int], name: str, *, is_hit: bool) -> None:
+    if is_hit:
+        hits[name] = hits.get(name, 0) + 1
+    else:
+        hits.pop(name, None)

@@ -19,12 +19,13 @@ from lbcore.plan.shed.common import (
     Shed,
     ShedState,
     ShedView,
+    after_acting,
+    count_hits,
     eligible_by_traffic,
     sequential_sum,
     take_at_least,
     throughput,
 )
-from lbcore.plan.shed.hits import after_acting, count_hits
 from lbcore.plan.snapshot import Bools
 
 PERCENT = 100.0

@@ -191,19 +191,19 @@ def _state_text(state: Any) -> str:
 def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
     """The answer as selections, one a move, in its order."""
     view = cycle.view
-    selections, forbidden, held = [], 0, 0
+    selections, forbidden, kept = [], 0, 0
     is_open = _open_pairs(cycle) if any(at != NOBODY for at in checked.destinations) else None
     for move, row, destination in zip(
         checked.proposal.moves, checked.rows, checked.destinations, strict=True
     ):
         if not view.snapshot.bundles.can_move[row]:
-            held += 1
+            kept += 1
         elif destination != NOBODY and is_open is not None and not is_open(row, destination):
             forbidden += 1
         else:
             selections.append(_selection(view, row, destination, move))
     numbers = {name: float(value) for name, value in checked.proposal.numbers.items()}
-    left_out = {"left_out_held": held, "left_out_forbidden": forbidden}
+    left_out = {"left_out_kept": kept, "left_out_forbidden": forbidden}
     numbers |= {name: float(count) for name, count in left_out.items() if count}
     reason = "NoOverloadedBroker"
     if checked.proposal.moves:

@@ -43,7 +43,7 @@ from lbcore.plan.shed.strategy import (
     multi_hits,
 )
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
-from lbcore.plan.shed.transfer_phase import run_transfer
+from lbcore.plan.shed.transfer import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
 from lbcore.plan.strategy import SCORE_WEIGHTS, WEIGHTS, keys
 

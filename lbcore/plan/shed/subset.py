@@ -129,7 +129,7 @@ def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
         is_awaited=_at(bundles.is_awaited, rows),
         pin=None if pin is None else broker[pin],
         is_non_persistent=_at(bundles.is_non_persistent, rows),
-        is_held=_at(bundles.is_held, rows),
+        is_paused=_at(bundles.is_paused, rows),
         moved_ms=_at(bundles.moved_ms, rows),
         left=None if left is None else broker[left],
     )

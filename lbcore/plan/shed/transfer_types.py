@@ -1,6 +1,6 @@
 """Input, state and results of the transfer shedder.
 
-Made by the planner and by tests, read by `transfer`, `transfer_stats` and `transfer_pair`. Source:
+Made by the planner and by tests, read by `transfer`. Source:
 Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
 """
 

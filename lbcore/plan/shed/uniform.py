@@ -20,12 +20,13 @@ from lbcore.plan.shed.common import (
     Shed,
     ShedState,
     ShedView,
+    after_acting,
+    count_hits,
     eligible_by_traffic,
     message_rate,
     sequential_sum,
     throughput,
 )
-from lbcore.plan.shed.hits import after_acting, count_hits
 from lbcore.plan.snapshot import Bools, Floats
 
 EPSILON = 1e-6

@@ -1,4 +1,4 @@
-"""Boundaries that each split algorithm proposes for a bundle.
+"""Boundaries that each split algorithm proposes for a bundle, and the algorithms by name.
 
 Decides positions only. `decide` or the operator decides whether to split; `model.bundles` decides
 the result of a split in the namespace's set. Sorted inner boundaries, or None for "no split".
@@ -207,3 +207,46 @@ def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
     gaps = np.unique(np.minimum(np.where(is_left_nearer, right - 1, right), len(places) - 2))
     lows, highs = places[gaps], places[gaps + 1]
     return tuple((lows + (highs - lows) // 2 + 1).tolist())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRule:
+    """A rule that says which bundles are split.
+
+    name: ours; pulsar_class: simple name of Pulsar's class, "" for a rule of ours; summary: one
+    line.
+    """
+
+    name: str
+    pulsar_class: str
+    summary: str
+
+
+RULES = (
+    SplitRule(
+        name="ballast",
+        pulsar_class="",
+        summary="Over one of four limits in more than `hit_count_threshold` fresh observations in "
+        "a row: the worst first, each into as many parts as it is over its limit.",
+    ),
+    SplitRule(
+        name="extensible",
+        pulsar_class="DefaultNamespaceBundleSplitStrategyImpl",
+        summary="For comparison, never run: each broker for its own bundles, in the order of its "
+        "map: over a limit in more than `hit_count_threshold` cycles in a row, at one boundary.",
+    ),
+    SplitRule(
+        name="modular",
+        pulsar_class="BundleSplitterTask",
+        summary="For comparison, never run: the leader for all bundles: over a limit once, by "
+        "long-term averages, without hit counts and without a limit a cycle.",
+    ),
+)
+
+ALGORITHM_SUMMARIES = {
+    SplitAlgorithm.RANGE: "In halves of equal width, whatever the topics.",
+    SplitAlgorithm.TOPIC_COUNT: "With as many topics on each side.",
+    SplitAlgorithm.SPECIFIED_POSITIONS: "At the positions that the command names; needs 2 topics.",
+    SplitAlgorithm.SPECIFIED_POSITIONS_FORCED: "At the positions that the command names.",
+    SplitAlgorithm.FLOW_OR_QPS: "Wherever the next topic would take a part over a rate limit.",
+}

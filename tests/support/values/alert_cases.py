@@ -173,8 +173,8 @@ CASES: Mapping[str, Case] = {
     ),
     "BallastImbalance": _constant('ballast_floor_adjusted_imbalance{cluster="c"}', 1.9, 1.2),
     "BallastClusterFull": _constant('ballast_alarm{cluster="c",alarm="full"}', 1, 0),
-    "BallastBrokerHeld": _constant(
-        'ballast_broker_held_seconds{cluster="c",broker="b1",reason="grace"}', 240, 0
+    "BallastBrokerBlocked": _constant(
+        'ballast_broker_blocked_seconds{cluster="c",broker="b1",reason="recently_unloaded"}', 240, 0
     ),
     "BallastStrategyWrong": _constant('ballast_alarm{cluster="c",alarm="strategy"}', 1, 0),
     "BallastUnsplittable": _constant('ballast_unsplittable_bundles{cluster="c"}', 1, 0),

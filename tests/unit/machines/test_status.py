@@ -385,7 +385,7 @@ def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read()
 )
 def test_bundles_without_candidate_name_the_rule_and_a_way_out(setting: str, command: str) -> None:
     row = {**decision(7, "no_candidate", setting), "bundle": "n/a/1", "inputs": "{}"}
-    (alarm,) = status(decisions=[decision(6), row], held=[row]).alarms
+    (alarm,) = status(decisions=[decision(6), row], blocked=[row]).alarms
     assert setting in alarm
     assert command in alarm
 
@@ -394,9 +394,9 @@ def test_full_cluster_is_an_alarm_that_names_the_brokers_it_lacks() -> None:
     inputs = {"mean": 98.4, "missing": 2, "brokers": 6, "target": 75.0, "of": ["b1", "b2"]}
     row = {"kind": "full", "reason": "Full", "source": "", "bundle": "", "cycle": 3}
     row |= {"at_ms": NOW_MS - 20_000, "decision_id": "1-1", "inputs": json.dumps(inputs)}
-    (alarm,) = status(held=[row]).alarms
+    (alarm,) = status(blocked=[row]).alarms
     assert "the mean usage of 6 brokers (b1, b2, ...) is 98 %" in alarm
     assert "start at least 2 brokers of the mean capacity, which brings it to 75 %" in alarm
     over = {**row, "reason": "Over", "at_ms": NOW_MS - 10_000}
-    assert status(held=[row, over]).alarms == ()
-    assert status(held=[{**row, "at_ms": NOW_MS - 700_000}]).alarms == ()
+    assert status(blocked=[row, over]).alarms == ()
+    assert status(blocked=[{**row, "at_ms": NOW_MS - 700_000}]).alarms == ()

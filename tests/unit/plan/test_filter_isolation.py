@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.plan.filter.isolation import (
+from lbcore.plan.filter.index import (
     IsolationBrokers,
     is_broker_available,
     isolation_verdicts,

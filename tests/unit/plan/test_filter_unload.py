@@ -19,7 +19,7 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
     facts = BundleFacts(
         is_recently_unloaded=np.array([False, True, False, False, True, False, False, True]),
         is_in_flight=np.array([False, False, False, True, False, False, False, False]),
-        is_held=np.array([False] * 7 + [True]),
+        is_paused=np.array([False] * 7 + [True]),
         pin=np.array([1, -1, 0, -1, -1, -1, -1, -1]),
     )
     found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
@@ -31,7 +31,7 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
         FilterVerdict.EXCLUDED_NAMESPACE,
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.SYSTEM_NAMESPACE,
-        FilterVerdict.HELD,
+        FilterVerdict.PAUSED,
     ]
 
 
@@ -39,7 +39,7 @@ def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
     snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
     quiet = np.zeros(1, dtype=np.bool_)
     facts = BundleFacts(
-        is_recently_unloaded=quiet, is_in_flight=quiet, is_held=quiet, pin=np.array([-1])
+        is_recently_unloaded=quiet, is_in_flight=quiet, is_paused=quiet, pin=np.array([-1])
     )
     assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
 

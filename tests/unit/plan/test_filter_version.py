@@ -2,7 +2,7 @@
 
 import pytest
 
-from lbcore.plan.filter.version import compare_versions, parse_version, version_levels
+from lbcore.plan.filter.pipeline import compare_versions, parse_version, version_levels
 
 RISING = [
     "0.9.0",

@@ -220,7 +220,7 @@ def test_bundle_that_may_not_move_is_left_out() -> None:
     found, _ = planned(proposing(ProposedMove(bundle=BUNDLE)), snapshot=held)
     assert isinstance(found, Skip)
     assert found.reason == "NoBundles"
-    assert found.trace.numbers["shed.left_out_held"] == 1.0
+    assert found.trace.numbers["shed.left_out_kept"] == 1.0
 
 
 def test_more_moves_than_a_cycle_may_have_are_cut_by_the_limit() -> None:

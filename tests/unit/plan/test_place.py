@@ -21,7 +21,6 @@ from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.place.choice import choose
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (
     Placement,
@@ -30,8 +29,8 @@ from lbcore.plan.place.request import (
     PlaceSettings,
     place_request,
 )
-from lbcore.plan.place.resource_usage import below_average, of_least_usage
 from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState
+from lbcore.plan.place.rules import below_average, choose, of_least_usage
 from lbcore.plan.planner import place
 from lbcore.plan.snapshot import Snapshot
 from tests.conformance.reference.one_turn import next_in_turn

@@ -13,7 +13,7 @@ from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
-from lbcore.plan.place.crowding import placed_crowding
+from lbcore.plan.place.least_load import placed_crowding
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.snapshot import MARK_BITS, Ints, Partitions, Snapshot

@@ -1,8 +1,7 @@
 """Split rules and algorithms are all told."""
 
 from lbcore.config.splitting import ALGORITHMS
-from lbcore.plan.split.algorithms import SplitAlgorithm
-from lbcore.plan.split.registry import ALGORITHM_SUMMARIES
+from lbcore.plan.split.algorithms import ALGORITHM_SUMMARIES, SplitAlgorithm
 
 
 def test_every_algorithm_has_its_summary() -> None:

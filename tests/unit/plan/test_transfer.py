@@ -11,8 +11,15 @@ from lbcore.config.transfer import TransferConfig
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.shed.common import owner_index
-from lbcore.plan.shed.transfer import find_transfers
-from lbcore.plan.shed.transfer_stats import java_divide, java_max, java_sqrt
+from lbcore.plan.shed.transfer import (
+    TopLists,
+    find_transfers,
+    java_divide,
+    java_max,
+    java_sqrt,
+    transfer_pipeline,
+    transfer_view,
+)
 from lbcore.plan.shed.transfer_types import (
     Label,
     Reason,
@@ -21,7 +28,6 @@ from lbcore.plan.shed.transfer_types import (
     TransferState,
     TransferView,
 )
-from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot

@@ -1,4 +1,4 @@
-"""A broker that stays hot, held by a rule: explain, status and metrics say which, with numbers."""
+"""A broker that stays hot and gives nothing: explain, status and metrics say why, with numbers."""
 
 import json
 from collections.abc import Mapping
@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.rebuild import newest_rows
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster
 from lbcore.explain.status import ClusterStatus, StatusRows, make_status
-from lbcore.foresight.foresee import Foresight, WhatIf, foresee
-from lbcore.foresight.rehearse import RehearsalRows
 from tests.support.worlds.explained_world import rows_of
+from tests.support.worlds.foreseen_world import foreseen
 from tests.support.worlds.ruled_world import decided, owners, running, skewed
 from tests.support.worlds.world import CLUSTER, World
 
@@ -32,8 +30,8 @@ def world() -> World:
     for bundle in moved:
         found.command("unload_bundle", bundle=bundle, destination=HOT)
     found.run(90_000)
-    held = {bundle for bundle in moved if owners(found)[bundle] == HOT}
-    found.rates = {b: 2_500.0 if b in held else 1.0 for b in owners(found)}
+    there = {bundle for bundle in moved if owners(found)[bundle] == HOT}
+    found.rates = {b: 2_500.0 if b in there else 1.0 for b in owners(found)}
     found.run(180_000)
     return found
 
@@ -51,69 +49,70 @@ def status_of(world: World) -> ClusterStatus:
             pins=rows.pins,
             load=rows.load,
             rejected=(),
-            held=[row for row in rows.decisions if row["kind"] == "held"],
+            blocked=[row for row in rows.decisions if row["kind"] == "blocked"],
         ),
         world.config,
         world.now_ms,
     )
 
 
-def foreseen(world: World, **what_if: Any) -> Foresight:
-    newest = {row["broker"]: row for row in world.other_rows["load_history"]}
-    rows = RehearsalRows(
-        tables=newest_rows(world.newest(), world.other_rows),
-        load=[dict(row) for row in newest.values()],
-        decisions=list(reversed(world.decisions)),
-    )
-    found = foresee(world.config, CLUSTER, rows, world.now_ms, WhatIf(**what_if))
-    assert isinstance(found, Foresight), found
-    return found
+def newest_blocked(world: World) -> Mapping[str, Any]:
+    return decided(world, "blocked")[-1]
 
 
-def newest_held(world: World) -> Mapping[str, Any]:
-    return decided(world, "held")[-1]
-
-
-def test_hot_broker_held_by_the_grace_is_told_with_its_numbers(world: World) -> None:
-    row = newest_held(world)
+def test_hot_broker_in_its_grace_is_told_with_its_bundles_by_verdict(world: World) -> None:
+    row = newest_blocked(world)
     inputs = json.loads(row["inputs"])
-    assert (row["source"], row["reason"]) == (HOT, "grace")
-    (cause,) = inputs["causes"]
-    grace_ms = world.config.shedding.grace_period_ms
-    assert cause["bundles"] >= 4
-    assert row["at_ms"] < cause["first_ms"] <= cause["last_ms"] <= row["at_ms"] + grace_ms
+    assert (row["source"], row["reason"]) == (HOT, "recently_unloaded")
+    assert inputs["counts"]["recently_unloaded"] >= 4
+    assert sum(inputs["counts"].values()) == inputs["bundles"]
 
 
-def test_explain_and_status_name_the_rule_and_until_when_in_the_same_words(world: World) -> None:
+def test_explain_names_the_constraint_and_until_when_and_what_allows_it(world: World) -> None:
+    count = json.loads(newest_blocked(world)["inputs"])["counts"]["recently_unloaded"]
     explained = explain_broker(rows_of(world), HOT)
     assert explained is not None
-    rule = next(text for text in explained.changes if text.startswith("held by grace: "))
-    assert "moved a short while ago (grace), the first until 2" in rule
-    assert "shedding.grace_period_ms" in rule
-    found = status_of(world)
-    (held,) = found.held
-    assert held.words in found.alarms
-    assert found.why == f"nothing is moving, though {HOT} is hot"
-    assert held.words in explained.blocks
-    assert rule in held.words
-    assert f"{HOT} is hot for " in held.words
-    assert held.words in explain_cluster(rows_of(world)).blocks
+    (words,) = [text for text in explained.changes if text.startswith(f"{HOT} is at ")]
+    assert f"{count} of its " in words
+    assert "bundles moved less than 30 min ago (grace); the first may move again at " in words
+    assert "To allow it now: `ballast config set shedding.grace_period_ms=0`" in words
+    assert words in explain_cluster(rows_of(world)).changes
     assert not any("larger than what is to be moved" in text for text in explained.changes)
 
 
-def test_metrics_say_who_is_held_by_what_and_for_how_long(world: World) -> None:
+def test_explanation_of_the_past_says_the_verdicts_that_the_cycle_recorded(world: World) -> None:
+    explained = explain_broker(replace(rows_of(world), planning=None, is_past=True), HOT)
+    assert explained is not None
+    assert any("moved a short while ago" in text for text in explained.blocks)
+    assert not any("To allow it now" in text for text in explained.changes)
+
+
+def test_status_and_explain_say_the_same_counts(world: World) -> None:
+    found = status_of(world)
+    (blocked,) = found.blocked
+    assert blocked.words in found.alarms
+    assert found.why == f"nothing is moving, though {HOT} is hot"
+    assert blocked.words.startswith(f"{HOT} is at ")
+    assert " bundles moved a short while ago" in blocked.words
+    explained = explain_broker(rows_of(world), HOT)
+    assert explained is not None
+    assert blocked.words in explained.blocks
+    assert blocked.words in explain_cluster(rows_of(world)).blocks
+
+
+def test_metrics_say_who_is_blocked_by_what_and_for_how_long(world: World) -> None:
     (gauges,) = [world.reports[-1]["gauges"]]
-    held = gauges["held"][HOT]  # type: ignore[index]
-    assert held["reason"] == "grace"
-    assert held["for_ms"] >= 60_000
+    blocked = gauges["blocked"][HOT]  # type: ignore[index]
+    assert blocked["reason"] == "recently_unloaded"
+    assert blocked["for_ms"] >= 60_000
 
 
 def test_dry_run_knows_the_grace_and_says_what_the_job_then_does(world: World) -> None:
     found = foreseen(world)
     moves = ("transfer", "unload")
     assert [one for one in found.decisions if one["kind"] in moves] == []
-    assert "held by grace: " in found.held[0]
-    assert " is hot for 0 ms" not in found.held[0]
+    assert "moved a short while ago" in found.blocked[0]
+    assert " for 0 ms" not in found.blocked[0]
     assert any("judged last" in text for text in found.unknown)
     before = len(decided(world, "transfer"))
     world.run(found.cycle_ms * found.cycles)
@@ -122,7 +121,7 @@ def test_dry_run_knows_the_grace_and_says_what_the_job_then_does(world: World) -
     assert any(one["kind"] == "transfer" and one["source"] == HOT for one in ended.decisions)
 
 
-def test_held_broker_survives_packing_and_is_over_when_it_cools(world: World) -> None:
+def test_blocked_broker_survives_packing_and_is_over_when_it_cools(world: World) -> None:
     assert world.state is not None
     hot = world.state.plan.hot
     assert HOT in hot
@@ -131,8 +130,8 @@ def test_held_broker_survives_packing_and_is_over_when_it_cools(world: World) ->
     assert "hot" not in replace(plan, hot={}).to_row()
     world.rates = dict.fromkeys(owners(world), 1.0)
     world.run(120_000)
-    assert newest_held(world)["reason"] == "Over"
-    assert status_of(world).held == ()
+    assert newest_blocked(world)["reason"] == "Over"
+    assert status_of(world).blocked == ()
 
 
 def test_drain_is_foreseen_as_it_then_happens_with_pins_and_hot_receivers() -> None:

@@ -1,4 +1,4 @@
-"""Random cycles with hot brokers, and rules that may hold them; each is lifted here anew."""
+"""Random cycles with hot brokers and constraints on them; each is lifted here again."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Cycle:
 
 
 def random_cycle(random: Random) -> Cycle:
-    """Up to five brokers, one of them hot; every rule that may hold bundles, now and then."""
+    """Up to five brokers, one of them hot; every constraint on bundles, now and then."""
     names = [f"b{at}" for at in range(random.randint(2, 5))]
     bundles = {name: random.choices(RATES[:4], k=random.randint(0, 6)) for name in names}
     bundles["b0"] = random.choices(RATES[2:], k=random.randint(1, 7))
@@ -57,7 +57,7 @@ def random_cycle(random: Random) -> Cycle:
     columns = {
         "moved_ms": _some(random, count, NOW_MS - 20_000, 0),
         "pin": np.where(_chosen(random, count), snapshot.bundles.owner, -1),
-        "is_held": _chosen(random, count),
+        "is_paused": _chosen(random, count),
         "can_move": ~_chosen(random, count),
     }
     given = {name: value for name, value in columns.items() if random.random() < 0.25}
@@ -140,7 +140,7 @@ LIFTED: Mapping[str, Callable[[Cycle], Cycle]] = {
     "grace": lambda cycle: replace(cycle, state=replace(cycle.state, unloaded_ms={})),
     "cool_down": _section("shedding", cool_down_ms=0),
     "pinned": _bundles(pin=None),
-    "paused_namespace": _bundles(is_held=None),
+    "paused_namespace": _bundles(is_paused=None),
     "in_flight": _at_rest,
     "excluded_namespace": _section("shedding", excluded_namespaces=()),
     "max_moves_per_cycle": _section("shedding", max_moves_per_cycle=-1),
@@ -163,7 +163,7 @@ LIFTED: Mapping[str, Callable[[Cycle], Cycle]] = {
     "older_version": _section("filters", prefer_later_versions=False),
     "max_topics": _section("filters", max_topics_per_broker=10**9),
 }
-"""Rule → the cycle without it, as this test sees it."""
+"""Constraint → the cycle without it, as this test sees it."""
 
 
 def gives(result: Plan | Skip, broker: str) -> bool:

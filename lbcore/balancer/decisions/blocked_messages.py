@@ -1,0 +1,114 @@
+"""Messages for a hot broker that gives nothing: its usage, and its bundles by verdict.
+
+The same words for status, page, `status --watch`, explain and the alarm. Reads rows of `decisions`
+of the kind `blocked`, which `cycle` writes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lbcore.model.times import duration
+from lbcore.plan.blocked import FREE
+
+BLOCKED, OVER = "blocked", "Over"
+"""The kind of these rows, whose source is the broker; the reason of the row that ends them."""
+VALID_MS = 600_000
+"""Validity of such a row, ms: hits may take so long to be complete again."""
+
+_BUNDLES: Mapping[str, str] = {
+    "recently_unloaded": "moved a short while ago",
+    "pinned": "are pinned to it",
+    "excluded_namespace": "are in namespaces excluded from shedding",
+    "paused": "are in namespaces for which balancing is paused",
+    "in_flight": "are changing hands",
+    "system_namespace": "are its own (system namespace)",
+    "no_other_broker": "may go to no other broker",
+    "no_destination": "found no destination",
+    "anti_affinity": "would come back (anti-affinity groups)",
+    "over_budget": "did not fit into what was to be moved",
+    "cycle_limit": "waited (shedding.max_moves_per_cycle)",
+    "broker_limit": "waited (shedding.max_moves_per_broker)",
+    "namespace_limit": "waited (shedding.max_moves_per_namespace)",
+    "in_flight_limit": "waited (shedding.max_moves_in_flight)",
+    "hour_limit": "waited (shedding.max_moves_per_hour)",
+    "tenant_limit": "waited (shedding.max_moves_per_hour_of_tenant)",
+    "role_cool_down": "waited (shedding.role_cool_down_ms)",
+}
+_STRATEGY: Mapping[str, str] = {
+    "no_fitting_bundle": "each is larger than what is to be moved",
+    "no_gain": "no move or exchange gains more than it costs",
+    "left_alone": "it got worse although it carries less",
+    "below_min_unload": "all of them are less than is worth moving",
+    "below_min_throughput": "all of them are less than is worth moving",
+    "churn_budget": "the round has moved what its budget allows",
+    "too_few_hits": "too few reports in a row",
+}
+"""The strategy's verdict on a broker → why it left the bundles that no rule stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedStatus:
+    """A broker that is hot and gives nothing. since_ms: since when it is hot; words: the alarm.
+
+    reason: the commonest verdict on its bundles, or the strategy's.
+    """
+
+    broker: str
+    reason: str
+    since_ms: int
+    words: str
+
+
+def is_believed(told_ms: int, now_ms: int) -> bool:
+    """True if a message of told_ms is still valid, as no shedding may have run since."""
+    return now_ms - told_ms <= VALID_MS
+
+
+def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[BlockedStatus, ...]:
+    """Return the brokers blocked now, in name order. O(rows log rows).
+
+    rows: of `decisions`, in any order.
+    """
+    newest: dict[str, Mapping[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: int(row["at_ms"])):
+        if row["kind"] == BLOCKED:
+            newest[str(row["source"])] = row
+    return tuple(
+        BlockedStatus(
+            broker=broker,
+            reason=str(row["reason"]),
+            since_ms=int(json.loads(row["inputs"])["since_ms"]),
+            words=f"{hot_words(row, now_ms)} and gives nothing: {count_words(row)}",
+        )
+        for broker, row in sorted(newest.items())
+        if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)
+    )
+
+
+def hot_words(row: Mapping[str, Any], now_ms: int) -> str:
+    """`broker-1 is at 54 % (group mean 35 %) for 4 min`."""
+    inputs = json.loads(row["inputs"])
+    usage, mean = (f"{100 * inputs[name]:.0f} %" for name in ("usage", "mean"))
+    hot_ms = now_ms - int(inputs["since_ms"])
+    span = f" for {duration(hot_ms)}" if hot_ms > 0 else ""
+    return f"{row['source']} is at {usage} (group mean {mean}){span}"
+
+
+def count_words(row: Mapping[str, Any]) -> str:
+    """`10 of its 11 bundles moved a short while ago, 1 stays (no gain ...)`; adds up to all."""
+    inputs = json.loads(row["inputs"])
+    counts: Mapping[str, int] = inputs["counts"]
+    stopped = sorted(set(counts) - FREE, key=lambda name: (-counts[name], name))
+    parts = [f"{counts[name]} {_BUNDLES.get(name, f'stay ({name})')}" for name in stopped]
+    free = sum(counts[name] for name in counts if name in FREE)
+    if free:
+        why = _STRATEGY.get(inputs["verdict"], inputs["verdict"])
+        parts.append(f"{free} may move" + (f" ({why})" if why != "taken" else ""))
+    if not parts:
+        return "it has no bundle"
+    first, *others = parts
+    count, _, words = first.partition(" ")
+    bundles = f"{count} of its {inputs['bundles']} bundles {words}"
+    return ", ".join([bundles, *others])

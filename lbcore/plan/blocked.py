@@ -1,0 +1,163 @@
+"""Hot brokers that give nothing, with the verdicts that a plan's trace has on their bundles.
+
+A bundle counts once, by the last verdict that a phase had on it, so the counts of a broker add up
+to its bundles. The search for what would free a broker is `explain.constraints`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.plan.decision import Kind, Plan, Skip
+from lbcore.plan.shed.gauge import NOBODY, Gauge
+from lbcore.plan.snapshot import Floats, Ints
+from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
+
+BROKERS_MAX = 20
+TAKEN = CandidateVerdict.TAKEN.value
+FREE = frozenset({"ok", TAKEN, CandidateVerdict.NOT_NEEDED.value})
+"""Verdicts on a bundle that no rule and no limit stopped."""
+NO_DESTINATION = "no_destination"
+
+_NEVER_STUCK = frozenset({"", "below_threshold"})
+_CURRENT_OWNER = "current_owner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedBroker:
+    """A hot broker that gives nothing.
+
+    verdict: the strategy's on the broker. usage, mean: of it and of its group, 1.0 = 100 %.
+    counts: verdict → how many of its bundles.
+    """
+
+    broker: str
+    verdict: str
+    usage: float
+    mean: float
+    bundles: int
+    counts: Mapping[str, int]
+
+    @property
+    def reason(self) -> str:
+        """The commonest verdict, for which the strategy's own stands where most are free."""
+        stopped = {name: count for name, count in self.counts.items() if name not in FREE}
+        if not stopped:
+            return self.verdict
+        commonest = max(sorted(stopped), key=lambda name: stopped[name])
+        is_free = 2 * sum(stopped.values()) < self.bundles
+        return self.verdict if is_free and self.verdict != TAKEN else commonest
+
+
+def givers(result: Plan | Skip) -> frozenset[str]:
+    """The brokers that balancing takes something from."""
+    if isinstance(result, Skip):
+        return frozenset()
+    moves = (Kind.TRANSFER, Kind.UNLOAD)
+    return frozenset(
+        one.source for one in result.decisions if one.kind in moves and one.reason != "Pinned"
+    )
+
+
+def stuck(result: Plan | Skip) -> dict[str, str]:
+    """Broker → the strategy's verdict, of the brokers that are to give and give nothing.
+
+    They are beyond a threshold for as many observations as it takes. Needs a traced plan.
+    """
+    found: dict[str, str] = {}
+    giving = givers(result)
+    for part in result.trace.parts:
+        if not isinstance(part, GaugeRows):
+            continue
+        names = zip(result.trace.brokers, part.verdicts, _is_ready(part.gauge), strict=True)
+        for name, verdict, is_ready in names:
+            waits = verdict == CandidateVerdict.TOO_FEW_HITS.value and not is_ready
+            if verdict not in _NEVER_STUCK and not waits and name not in giving:
+                found[name] = verdict
+    return found
+
+
+def near(result: Plan | Skip) -> frozenset[str]:
+    """The brokers that are beyond a threshold now, for however long. Needs a traced plan."""
+    return frozenset(
+        name
+        for part in result.trace.parts
+        if isinstance(part, GaugeRows)
+        for name, verdict in zip(result.trace.brokers, part.verdicts, strict=True)
+        if verdict not in _NEVER_STUCK
+    )
+
+
+def _is_ready(gauge: Gauge) -> list[bool]:
+    """Return the brokers with the hits of a level that they are beyond."""
+    is_ready = np.zeros(len(gauge.number), dtype=np.bool_)
+    for level in gauge.levels:
+        is_ready |= (gauge.number >= level.threshold) & (level.hits >= level.needed)
+    ready: list[bool] = is_ready.tolist()
+    return ready
+
+
+def blocked_brokers(
+    trace: Trace, verdicts: Mapping[str, str], usage: Floats, mean: Floats
+) -> tuple[BlockedBroker, ...]:
+    """The hottest of these brokers, those above their mean, at most BROKERS_MAX. O(bundles).
+
+    verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and of their groups.
+    """
+    index = {name: at for at, name in enumerate(trace.brokers)}
+    rows = [index[name] for name in verdicts if usage[index[name]] >= mean[index[name]]]
+    rows = sorted(rows, key=lambda at: (-float(usage[at]), trace.brokers[at]))[:BROKERS_MAX]
+    counts = _counts(trace, rows) if rows else {}
+    return tuple(
+        BlockedBroker(
+            broker=trace.brokers[at],
+            verdict=verdicts[trace.brokers[at]],
+            usage=float(usage[at]),
+            mean=float(mean[at]),
+            bundles=sum(counts[at].values()),
+            counts=counts[at],
+        )
+        for at in rows
+    )
+
+
+def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:
+    """Broker → verdict → how many of its bundles have it as their last one."""
+    owner, last = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    labels: list[str] = []
+    for part in trace.parts:
+        if isinstance(part, Columns) and part.phase == "eligible":
+            owner, last = part.broker, part.verdict.copy()
+            labels = list(part.verdicts)
+        elif isinstance(part, Columns) and part.phase in ("shed", "limit"):
+            if part.subjects != trace.brokers:
+                is_own = part.subject < len(last)
+                last[part.subject[is_own]] = len(labels) + part.verdict[is_own]
+                labels += part.verdicts
+        elif isinstance(part, PlacementRows):
+            _take_refusals(part, owner, last, labels)
+    found: dict[int, dict[str, int]] = {}
+    for at in brokers:
+        named = Counter[str]()
+        for code, count in zip(*np.unique(last[owner == at], return_counts=True), strict=True):
+            named[labels[int(code)]] += int(count)
+        found[at] = dict(sorted(named.items()))
+    return found
+
+
+def _take_refusals(part: PlacementRows, owner: Ints, last: Ints, labels: list[str]) -> None:
+    """Give bundles without a destination the verdict that most other brokers have on them."""
+    own = len(owner)
+    for at in np.flatnonzero((part.chosen == NOBODY) & (part.subject < own)).tolist():
+        codes, counts = np.unique(part.verdicts[at], return_counts=True)
+        refused = {
+            part.labels[int(code)]: int(count)
+            for code, count in zip(codes, counts, strict=True)
+            if code and part.labels[int(code)] != _CURRENT_OWNER
+        }
+        last[part.subject[at]] = len(labels)
+        labels.append(
+            max(sorted(refused), key=lambda name: refused[name]) if refused else NO_DESTINATION
+        )
