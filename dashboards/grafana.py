@@ -15,7 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from dashboards.panel import Kind, Page, Panel
+from dashboards.panel import Page, Panel, PanelKind
 
 _SOURCE = dashboard_models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 _TAG = "ballast"
@@ -126,8 +126,8 @@ def _heat() -> heatmap.Panel:
 
 
 _LOOKS = {
-    Kind.LINES: _lines,
-    Kind.STACKED: _stacked,
-    Kind.NUMBER: _number,
-    Kind.HEAT: _heat,
+    PanelKind.LINES: _lines,
+    PanelKind.STACKED: _stacked,
+    PanelKind.NUMBER: _number,
+    PanelKind.HEAT: _heat,
 }

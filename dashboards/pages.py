@@ -3,13 +3,23 @@
 Each panel says what is normal and what to do otherwise.
 """
 
-from dashboards.panel import Kind, Page, Query, Row, growth, of, panel, quantile, rate
+from dashboards.panel import (
+    Page,
+    PanelKind,
+    PanelQuery,
+    PanelRow,
+    growth,
+    of,
+    panel,
+    quantile,
+    rate,
+)
 from dashboards.pipeline_page import PIPELINE
 from dashboards.pulsar_page import PULSAR
 from dashboards.service_page import LOOKUP
 
-_MOVES = Query(expr=f"{growth('ballast_moves_total', 'cause')} > 0", legend="moves")
-_FAILOVERS = Query(
+_MOVES = PanelQuery(expr=f"{growth('ballast_moves_total', 'cause')} > 0", legend="moves")
+_FAILOVERS = PanelQuery(
     expr=growth("ballast_decisions_total", "kind", 'kind=~"failover|repair"') + " > 0",
     legend="failovers and repairs",
 )
@@ -30,13 +40,13 @@ _IN_FLIGHT = panel(
     ("0, and small hills that last seconds while bundles move.",
      "a hill that stays: `ballast status` lists the bundles, see BallastStuckBundles."),
     (of("ballast_bundles", 'state=~"Assigning|Releasing|Splitting"'), "{{state}}"),
-    kind=Kind.STACKED,
+    kind=PanelKind.STACKED,
 )  # fmt: skip
 _MOVED = panel(
     "Moves a minute, by cause", "short",
     ("few; after a crash or a new broker many, then few again.",
      "moves all day: look at thrash on Decisions."),
-    (growth("ballast_moves_total", "cause"), "{{cause}}"), kind=Kind.STACKED,
+    (growth("ballast_moves_total", "cause"), "{{cause}}"), kind=PanelKind.STACKED,
 )  # fmt: skip
 
 OVERVIEW = Page(
@@ -44,23 +54,23 @@ OVERVIEW = Page(
     title="Ballast: overview",
     marks=(_FAILOVERS,),
     rows=(
-        Row(title="Now", panels=(
+        PanelRow(title="Now", panels=(
             panel("Since the last batch", "s", ("1 to 3 s.", "more than 60 s: BallastJobSilent."),
-                  (f"time() - {of('ballast_batch_time_seconds')}", "{{cluster}}"), kind=Kind.NUMBER),
+                  (f"time() - {of('ballast_batch_time_seconds')}", "{{cluster}}"), kind=PanelKind.NUMBER),
             panel("The job", "short",
                   ("at work: 1; beside it spares that are standing by.", "none: BallastJobDown; stalled: BallastJobSilent; rebuilding for minutes:"
-                   " its log; set aside: BallastSettingSetAside."),
+                   " its log; set aside: BallastSettingIgnored."),
                   ("ballast_job_phase == 1", "{{phase}}"),
                   ("sum(time() - ballast_batch_time_seconds > bool 60) > 0", "stalled"),
-                  ("ballast_settings_set_aside > 0", "settings set aside"), kind=Kind.NUMBER),
+                  ("ballast_ignored_settings > 0", "settings set aside"), kind=PanelKind.NUMBER),
             panel("Brokers", "short", ("all of them active.", "silent ones: BallastBrokerDown."),
-                  (of("ballast_brokers"), "{{state}}"), kind=Kind.NUMBER),
+                  (of("ballast_brokers"), "{{state}}"), kind=PanelKind.NUMBER),
             panel("Stuck bundles", "short", ("0.", "anything else: BallastStuckBundles."),
-                  (of("ballast_stuck_bundles"), "stuck"), kind=Kind.NUMBER),
+                  (of("ballast_stuck_bundles"), "stuck"), kind=PanelKind.NUMBER),
             panel("Alarms", "short", ("0 for each.", "1: the section of that alarm in the runbook."),
-                  (of("ballast_alarm"), "{{alarm}}"), kind=Kind.NUMBER),
+                  (of("ballast_alarm"), "{{alarm}}"), kind=PanelKind.NUMBER),
         )),
-        Row(title="Balance and ownership", panels=(
+        PanelRow(title="Balance and ownership", panels=(
             _IMBALANCE,
             _MOVED,
             _IN_FLIGHT,
@@ -69,11 +79,11 @@ OVERVIEW = Page(
                    "`ballast explain bundle NAME` says which filter refuses which broker."),
                   (of("ballast_bundles", 'state="Free"'), "free")),
         )),
-        Row(title="Lookups", panels=(
+        PanelRow(title="Lookups", panels=(
             panel("Lookups a second, by result", "reqps",
                   ("found, nearly all.", "no_owner or not_ready: BallastLookupsFail."),
                   ("sum by (result) (rate(ballast_lookup_requests_total[$__rate_interval]))",
-                   "{{result}}"), kind=Kind.STACKED),
+                   "{{result}}"), kind=PanelKind.STACKED),
             panel("Age of the answers", "s", ("below 1 s.", "above 10 s: BallastLookupStale."),
                   ("ballast_snapshot_age_seconds", "{{instance}}")),
         )),
@@ -85,7 +95,7 @@ BALANCE = Page(
     title="Ballast: balance",
     marks=(_MOVES,),
     rows=(
-        Row(title="Load of each broker", panels=(
+        PanelRow(title="Load of each broker", panels=(
             panel("Messages a second", "cps",
                   ("lines close together; a step where a move is marked.",
                    "one line far above: `ballast explain broker NAME`."),
@@ -100,9 +110,9 @@ BALANCE = Page(
             panel("Scores, all brokers", "percentunit",
                   ("one narrow band.", "two bands: part of the brokers is shut out, by policies, "
                    "versions or failure domains."),
-                  (of("pulsar_lb_resource_usage", 'feature="max_ema"'), "{{broker}}"), kind=Kind.HEAT),
+                  (of("pulsar_lb_resource_usage", 'feature="max_ema"'), "{{broker}}"), kind=PanelKind.HEAT),
         )),
-        Row(title="How even", panels=(
+        PanelRow(title="How even", panels=(
             _IMBALANCE,
             panel("Mean and deviation of scores", "percentunit",
                   ("a deviation of a tenth of the mean.", "it grows: as for imbalance."),
@@ -113,7 +123,7 @@ BALANCE = Page(
                    "draining, flapping, or shut out by a policy?"),
                   (of("pulsar_sunit_state_chn_owned_su_total"), "{{broker}}")),
         )),
-        Row(title="On the way to a move", panels=(
+        PanelRow(title="On the way to a move", panels=(
             panel("Hits of each broker", "short",
                   ("0; a line that climbs to *needed* ends in a move.",
                    "it stays at *needed* without a move: Decisions says what holds it."),
@@ -121,7 +131,7 @@ BALANCE = Page(
                   (of("ballast_hits_needed"), "needed: {{level}}")),
             panel("Bundles given, by broker", "short",
                   ("hot brokers give.", "a broker that gives again and again: are its topics skewed?"),
-                  (growth("pulsar_lb_unload_bundle_total", "broker"), "{{broker}}"), kind=Kind.STACKED),
+                  (growth("pulsar_lb_unload_bundle_total", "broker"), "{{broker}}"), kind=PanelKind.STACKED),
         )),
     ),
 )  # fmt: skip
@@ -131,15 +141,15 @@ DECISIONS = Page(
     title="Ballast: decisions",
     marks=(_MOVES,),
     rows=(
-        Row(title="What was decided", panels=(
+        PanelRow(title="What was decided", panels=(
             panel("Decisions a minute, by kind", "short",
                   ("6 a minute, mostly skips.", "none: BallastJobSilent, or a pause."),
-                  (growth("ballast_decisions_total", "kind"), "{{kind}}"), kind=Kind.STACKED),
+                  (growth("ballast_decisions_total", "kind"), "{{kind}}"), kind=PanelKind.STACKED),
             panel("Why cycles did nothing", "short",
                   ("NoOverloadedBroker, and HitCount before a move.",
                    "NoBundles or NoDestination while a broker is hot: `ballast explain broker NAME`."),
                   (growth("ballast_decisions_total", "reason", 'kind="skip"'), "{{reason}}"),
-                  kind=Kind.STACKED),
+                  kind=PanelKind.STACKED),
             panel("What keeps cycles from moving", "short",
                   ("0, but in quiet hours.", "1: a pause, quiet hours or the brake; failover goes on. "
                    "Paused for an hour: BallastPaused."),
@@ -148,31 +158,31 @@ DECISIONS = Page(
             panel("What moved, and why", "short",
                   ("few.", "table `decisions` has the numbers behind each."),
                   (growth("ballast_decisions_total", "kind, reason", 'kind!="skip"'),
-                   "{{kind}} {{reason}}"), kind=Kind.STACKED),
+                   "{{kind}} {{reason}}"), kind=PanelKind.STACKED),
             panel("What lost, by verdict", "short",
                   ("too_few_hits, not_needed.", "a filter's name while a broker is hot: that filter "
                    "leaves it no way out."),
-                  (growth("ballast_candidates_total", "verdict"), "{{verdict}}"), kind=Kind.STACKED),
+                  (growth("ballast_candidates_total", "verdict"), "{{verdict}}"), kind=PanelKind.STACKED),
         )),
-        Row(title="Whether it helped", panels=(
+        PanelRow(title="Whether it helped", panels=(
             panel("Effects of moves", "short",
-                  ("helped, mostly.", "no_better, mostly: BallastMovesDontHelp."),
+                  ("helped, mostly.", "ineffective, mostly: BallastMovesDontHelp."),
                   (growth("ballast_decision_effects_total", "outcome"), "{{outcome}}"),
-                  kind=Kind.STACKED),
+                  kind=PanelKind.STACKED),
             panel("Thrash within the hour", "percentunit",
                   ("below 2 %.", "above 10 %: BallastThrash."), (_THRASH, "returns / moves")),
         )),
-        Row(title="Splits and commands", panels=(
+        PanelRow(title="Splits and commands", panels=(
             panel("Splits a minute", "short",
                   ("none, but while load grows.", "all day: limits of `splitting` are too low."),
-                  (growth("pulsar_lb_bundles_split_total", "broker"), "{{broker}}"), kind=Kind.STACKED),
+                  (growth("pulsar_lb_bundles_split_total", "broker"), "{{broker}}"), kind=PanelKind.STACKED),
             panel("Bundles over a split limit", "short",
                   ("0.", "no boundary divides them: BallastUnsplittable."),
                   (of("ballast_split_hits"), "collecting hits"),
                   (of("ballast_unsplittable_bundles"), "cannot be split")),
             panel("Commands a minute", "short",
                   ("done.", "refused or failed: table `commands` has the reason."),
-                  (growth("ballast_commands_total", "status"), "{{status}}"), kind=Kind.STACKED),
+                  (growth("ballast_commands_total", "status"), "{{status}}"), kind=PanelKind.STACKED),
         )),
     ),
 )  # fmt: skip
@@ -182,7 +192,7 @@ OWNERSHIP = Page(
     title="Ballast: ownership and failover",
     marks=(_FAILOVERS,),
     rows=(
-        Row(title="Brokers", panels=(
+        PanelRow(title="Brokers", panels=(
             panel("Who is heard", "short",
                   ("1 for each.", "0: taken for dead, BallastBrokerDown."),
                   (of("ballast_broker_up"), "{{broker}}")),
@@ -192,22 +202,22 @@ OWNERSHIP = Page(
                   (growth("pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total", "result"),
                    "{{result}}")),
             panel("Left to drain", "short",
-                  ("nothing, or falling.", "it stands: BallastDrainStands."),
-                  (of("ballast_drain_left") + " or vector(0)", "{{broker}}")),
+                  ("nothing, or falling.", "it stands: BallastDrainStalled."),
+                  (of("ballast_drain_remaining_bundles") + " or vector(0)", "{{broker}}")),
         )),
-        Row(title="Transitions", panels=(
+        PanelRow(title="Transitions", panels=(
             panel("Records a second, by cause", "cps",
                   ("ack, and what began it.", "repair or restart: brokers don't answer."),
-                  (rate("ballast_transitions_total", "cause"), "{{cause}}"), kind=Kind.STACKED),
+                  (rate("ballast_transitions_total", "cause"), "{{cause}}"), kind=PanelKind.STACKED),
             _IN_FLIGHT,
             panel("Oldest in flight", "s",
                   ("seconds.", "above the timeouts of `ownership`: BallastStuckBundles."),
-                  (of("ballast_oldest_seconds"), "{{state}}")),
+                  (of("ballast_oldest_record_seconds"), "{{state}}")),
             panel("Records against the rules", "short",
                   ("0, but in a failover.", "admin: somebody overrides by hand."),
                   (growth("ballast_overrides_total", "cause"), "{{cause}}")),
         )),
-        Row(title="How long it takes", panels=(
+        PanelRow(title="How long it takes", panels=(
             panel("Opening (95 of 100)", "ms",
                   ("as long as the service needs to open, and a batch.",
                    "one broker high: its open callback."),
@@ -221,7 +231,7 @@ OWNERSHIP = Page(
                   (quantile(0.5, "brk_lb_unload_latency_ms"), "half"),
                   (quantile(0.95, "brk_lb_unload_latency_ms"), "95 of 100")),
         )),
-        Row(title="Agreement", panels=(
+        PanelRow(title="Agreement", panels=(
             panel("Reported otherwise than owned", "short",
                   ("small, for a moment after moves.", "lasting: BallastDisagreement."),
                   (of("ballast_disagreements"), "{{kind}}")),

@@ -11,7 +11,7 @@ CLUSTER = "$cluster"
 RATE = "$__rate_interval"
 
 
-class Kind(str, Enum):
+class PanelKind(str, Enum):
     """Drawing style of a panel."""
 
     LINES = "lines"
@@ -21,7 +21,7 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class PanelQuery:
     """expr: PromQL with Grafana's variables. legend: of each series, with {{labels}}."""
 
     expr: str
@@ -36,8 +36,8 @@ class Panel:
     unit: str
     normal: str
     otherwise: str
-    queries: tuple[Query, ...]
-    kind: Kind = Kind.LINES
+    queries: tuple[PanelQuery, ...]
+    kind: PanelKind = PanelKind.LINES
 
     @property
     def description(self) -> str:
@@ -46,7 +46,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PanelRow:
     """Panels under a heading."""
 
     title: str
@@ -59,8 +59,8 @@ class Page:
 
     slug: str
     title: str
-    rows: tuple[Row, ...]
-    marks: tuple[Query, ...] = field(default_factory=tuple)
+    rows: tuple[PanelRow, ...]
+    marks: tuple[PanelQuery, ...] = field(default_factory=tuple)
 
     @property
     def panels(self) -> tuple[Panel, ...]:
@@ -69,7 +69,11 @@ class Page:
 
 
 def panel(
-    title: str, unit: str, says: tuple[str, str], *queries: tuple[str, str], kind: Kind = Kind.LINES
+    title: str,
+    unit: str,
+    says: tuple[str, str],
+    *queries: tuple[str, str],
+    kind: PanelKind = PanelKind.LINES,
 ) -> Panel:
     """says: what is normal, and what to do otherwise. queries: (expr, legend)."""
     return Panel(
@@ -77,7 +81,7 @@ def panel(
         unit=unit,
         normal=says[0],
         otherwise=says[1],
-        queries=tuple(Query(expr=expr, legend=legend) for expr, legend in queries),
+        queries=tuple(PanelQuery(expr=expr, legend=legend) for expr, legend in queries),
         kind=kind,
     )
 

@@ -1,6 +1,6 @@
 """The dashboard of the streaming job as a program: Spark, Kafka, Delta."""
 
-from dashboards.panel import Kind, Page, Row, growth, of, panel, quantile
+from dashboards.panel import Page, PanelKind, PanelRow, growth, of, panel, quantile
 
 _RATE = "$__rate_interval"
 
@@ -8,7 +8,7 @@ PIPELINE = Page(
     slug="pipeline",
     title="Ballast: pipeline",
     rows=(
-        Row(title="Batches", panels=(
+        PanelRow(title="Batches", panels=(
             panel("Parts of a batch (95 of 100)", "s",
                   ("operators below 1 s, delta 0.5 s, kafka 0.1 s.",
                    "the one that grew is what is short: CPU, storage, or Kafka."),
@@ -20,46 +20,46 @@ PIPELINE = Page(
             panel("Spark's last trigger, by phase", "s",
                   ("addBatch has nearly all of it.", "walCommit or latestOffset: slow disk, slow Kafka."),
                   ('ballast_spark_phase_seconds{phase!="triggerExecution"}', "{{phase}}"),
-                  kind=Kind.STACKED),
+                  kind=PanelKind.STACKED),
             panel("Batches a minute", "short",
                   ("up to 60.", "fewer than 10: BallastSlowBatches."),
                   (growth("ballast_batches_total", "cluster"), "{{cluster}}")),
         )),
-        Row(title="Kafka", panels=(
+        PanelRow(title="Kafka", panels=(
             panel("Lag", "short", ("0, or what comes in a second.", "it grows: BallastKafkaLag."),
                   ("ballast_kafka_lag_messages", "messages")),
             panel("Messages read a second", "cps",
                   ("steady; ticks and heartbeats are most of broker-load.",
                    "a topic that jumped: who sends?"),
-                  (f"rate(ballast_kafka_read_total[{_RATE}])", "{{topic}}"), kind=Kind.STACKED),
+                  (f"rate(ballast_kafka_read_total[{_RATE}])", "{{topic}}"), kind=PanelKind.STACKED),
             panel("Reports, by what they came to", "cps",
                   ("accepted.", "late or duplicate after a restart; always: clocks or clients."),
                   (f"sum by (result) (rate({of('ballast_reports_total')}[{_RATE}]))", "{{result}}"),
-                  kind=Kind.STACKED),
+                  kind=PanelKind.STACKED),
             panel("Refused messages, by reason", "short",
                   ("none.", "BallastRejectedReports; table `rejected_reports` has them whole."),
                   (growth("ballast_rejected_total", "topic, reason") + " or vector(0)",
-                   "{{topic}} {{reason}}"), kind=Kind.STACKED),
+                   "{{topic}} {{reason}}"), kind=PanelKind.STACKED),
             panel("Age of reports", "s",
                   ("up to `signals.report_max_interval_ms`.", "one far above: BallastStaleReports."),
                   (of("ballast_report_age_seconds"), "{{broker}}")),
             panel("Catching up", "short", ("0.", "1 for minutes: BallastBehind."),
                   (of("ballast_catching_up"), "{{cluster}}")),
         )),
-        Row(title="Delta", panels=(
+        PanelRow(title="Delta", panels=(
             panel("Commits a minute, by table", "short",
                   ("events: 6 heartbeats and what changes.", "many small ones: brokers come and go?"),
                   ("sum by (table) (increase(ballast_table_commits_total[1m]))", "{{table}}"),
-                  kind=Kind.STACKED),
+                  kind=PanelKind.STACKED),
             panel("Rows a minute, by table", "short",
                   ("load_history once a minute, few others.", "a table that jumped: its rows say why."),
                   ("sum by (table) (increase(ballast_table_rows_total[1m]))", "{{table}}"),
-                  kind=Kind.STACKED),
+                  kind=PanelKind.STACKED),
             panel("Version of ownership_events", "short",
                   ("climbs.", "it stands: BallastWriterSilent."),
                   ('ballast_table_version{table="ownership_events"}', "version")),
         )),
-        Row(title="State and process", panels=(
+        PanelRow(title="State and process", panels=(
             panel("State's memory, by operator", "bytes",
                   ("steady.", "above 2 GB: BallastStateLarge."),
                   ("ballast_state_bytes", "{{operator}}")),

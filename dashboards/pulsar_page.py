@@ -4,7 +4,7 @@ Its three rows and panels, by broker where it has them by pod. What a Ballast cl
 (the cache of owned bundles) is left out. Source: StreamNative's dashboard for Pulsar 4.0.
 """
 
-from dashboards.panel import Kind, Page, Panel, Row, growth, of, panel
+from dashboards.panel import Page, Panel, PanelKind, PanelRow, growth, of, panel
 from lbcore.model.resources import RESOURCES, Resource
 
 _USED = of("pulsar_lb_resource_usage", 'feature="max_ema"')
@@ -42,7 +42,7 @@ _SPLITS = {
 def _breakdown(metric: str, title: str, result: str, normal: str) -> Panel:
     expr = growth(f"pulsar_lb_{metric}_breakdown_total", "reason", f'result="{result}"')
     return panel(f"{title}: {result}", "short", (normal, _OWN),
-                 (f"{expr} or vector(0)", "{{reason}}"), kind=Kind.STACKED)  # fmt: skip
+                 (f"{expr} or vector(0)", "{{reason}}"), kind=PanelKind.STACKED)  # fmt: skip
 
 
 def _channel(metric: str, title: str, by: str, normal: str, *matchers: str) -> Panel:
@@ -55,7 +55,7 @@ PULSAR = Page(
     slug="pulsar",
     title="Ballast: Pulsar-compatible",
     rows=(
-        Row(title="LoadBalance", panels=(
+        PanelRow(title="LoadBalance", panels=(
             *map(_usage, sorted(RESOURCES, key=_as_pulsar_shows)),
             panel("Bundles split", "short", ("a step for each split since the job began; flat.", _OWN),
                   (f"sum({of('pulsar_lb_bundles_split_total')}) or vector(0)", "total")),
@@ -71,7 +71,7 @@ PULSAR = Page(
                   ("not even: load is evened out, not numbers.", _OWN),
                   (of("ballast_broker_topics"), "{{broker}}")),
         )),
-        Row(title="Extension -- Breakdown", panels=(
+        PanelRow(title="Extension -- Breakdown", panels=(
             panel("Resource usage (max EMA)", "percent", ("below 85.", _OWN),
                   (f"100 * {_USED}", "{{broker}}")),
             panel("Resource usage, average", "percent", ("below 85.", _OWN),
@@ -86,13 +86,13 @@ PULSAR = Page(
             *(_breakdown("unload_broker", "Unload", *one) for one in _UNLOADS.items()),
             *(_breakdown("bundles_split", "Split", *one) for one in _SPLITS.items()),
         )),
-        Row(title="Extension -- ServiceUnitStateChannel", panels=(
+        PanelRow(title="Extension -- ServiceUnitStateChannel", panels=(
             panel("Owner lookups, by state", "short", ("Owned, nearly all.", _OWN),
                   (growth("pulsar_sunit_state_chn_owner_lookup_total", "state", 'result="Total"'),
-                   "{{state}}"), kind=Kind.STACKED),
+                   "{{state}}"), kind=PanelKind.STACKED),
             panel("Owner lookups without an owner, by state", "short", ("0.", "BallastLookupsFail."),
                   (growth("pulsar_sunit_state_chn_owner_lookup_total", "state", 'result="Failure"'),
-                   "{{state}}"), kind=Kind.STACKED),
+                   "{{state}}"), kind=PanelKind.STACKED),
             _channel("event_publish_ops", "Events published", "event",
                      "Assign and Unload while bundles move; Override in a failover.",
                      'result="Total"'),

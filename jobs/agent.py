@@ -30,7 +30,7 @@ from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.agent import AgentMachine as Machine
 from lbcore.agent.host import RunningAgent
 from lbcore.agent.lease import EndConfirmed, ReportConfirmed
-from lbcore.agent.readings import identity_fault
+from lbcore.agent.load_validation import identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import (
     Effect,
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_MS = 200
 _IDLE_WAIT_S = 0.5
-_LAST_WORDS_MS = 5_000
+_FINAL_FLUSH_MS = 5_000
 _ENDS_MS = 1_000
 _S = 1_000.0
 
@@ -194,10 +194,10 @@ class Agent:
         self._end()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(_LAST_WORDS_MS / 1000.0)
+                thread.join(_FINAL_FLUSH_MS / 1000.0)
         self._permits.withdraw()  # by now nobody gives any
         self._calls.close()
-        self._sender.close(_LAST_WORDS_MS if self._is_kafka_there else 0)
+        self._sender.close(_FINAL_FLUSH_MS if self._is_kafka_there else 0)
         self._tail.close()
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -261,9 +261,9 @@ class Agent:
         self._permits.give(usable, until_ms)
         left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
         self.metrics.show_permits(len(usable), left_ms)
-        self._tell_lease(until_ms)
+        self._log_lease(until_ms)
 
-    def _tell_lease(self, until_ms: int) -> None:
+    def _log_lease(self, until_ms: int) -> None:
         """Log when the lease runs out, and when it is back; the permits need no telling."""
         holds = self._clock.now_ms() <= until_ms
         if holds and not self._holds_lease:
@@ -297,18 +297,18 @@ class Agent:
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
             sent_ms = effect.message.envelope.reported_at_ms
-            heard = partial(self._hear, topic, sent_ms)
+            heard = partial(self._on_delivery, topic, sent_ms)
             self._sender.send(topic, key.decode(), value, on_delivery=heard)
         elif isinstance(effect, Call):
             self._calls.call(effect)
         elif isinstance(effect, ReadLoad):
             self._calls.read_load()
         elif isinstance(effect, Stopped):
-            self._is_kafka_there = self._sender.flush(_LAST_WORDS_MS)
+            self._is_kafka_there = self._sender.flush(_FINAL_FLUSH_MS)
             self._left = effect.left
             self._is_stopped.set()
 
-    def _hear(self, topic: Topic, sent_ms: int, delivery: Delivery) -> None:
+    def _on_delivery(self, topic: Topic, sent_ms: int, delivery: Delivery) -> None:
         """In the producer's thread: what became of a message."""
         is_delivered = isinstance(delivery, Delivered)
         self.metrics.count_message(topic.value, is_delivered=is_delivered, at_s=time.time())

@@ -23,18 +23,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 
-from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.jars import have_jars
-from jobs.adapters.processes.paths import own_folder
+from jobs.adapters.processes.jars import ensure_jars
+from jobs.adapters.processes.paths import private_directory
 from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.fatal_errors import error_messages, java_line
 from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, json_line, note
-from jobs.parser import Parser, add_settings_words, add_spark_word
+from jobs.parser import Parser, add_settings_options, add_spark_option
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Column
 
@@ -65,7 +65,7 @@ def main(
     use_java_home()
     try:
         with error_messages(), _output_of_our_own() as output:
-            session = _session(args, own_folder("ballast-archive"))
+            session = _session(args, private_directory("ballast-archive"))
             run = _Run(session=session, root=args.tables, passed=passed)
             for archive in ARCHIVES.values():
                 print(json_line(run.archive(archive, until_ms)), file=output, flush=True)
@@ -92,8 +92,8 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
     )
-    add_settings_words(parser)
-    add_spark_word(parser)
+    add_settings_options(parser)
+    add_spark_option(parser)
     parser.add_argument("--master", default="local[2]", help="Spark master (spark-submit's wins)")
     return parser
 
@@ -101,7 +101,7 @@ def _arguments() -> argparse.ArgumentParser:
 def _session(args: argparse.Namespace, folder: Path) -> SparkSession:
     settings = dict(args.spark)
     return spark_session(
-        jars=have_jars("spark"),
+        jars=ensure_jars("spark"),
         master=args.master,
         local_dir=folder,
         settings={"spark.app.name": "ballast archive_history", **_DELTA, **settings},

@@ -19,7 +19,7 @@ from typing import Any
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from jobs.adapters.delta.table_place import store_errors, table_place, usable_folder
+from jobs.adapters.delta.table_location import store_errors, table_place, usable_path
 from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
@@ -29,18 +29,18 @@ from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import ClockSteps, wall_ms
+from jobs.adapters.processes.gc_tuning import raise_gc_thresholds
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.processes.short_pauses import pass_rarely
-from jobs.adapters.processes.signals import OrderedEnd
+from jobs.adapters.processes.signals import Shutdown
 from jobs.adapters.spark.batch_sink import BatchSink, EachBatch
 from jobs.adapters.spark.checkpoint import (
     DamagedCheckpointError,
     DamagedStateError,
     Manifest,
     Resumption,
-    SeenVersion,
+    VersionMark,
     check_standby,
     choose_checkpoint,
     hold_folder,
@@ -56,14 +56,14 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
 from jobs.adapters.spark.fatal_errors import (
-    LateWorkerError,
+    WorkerStartupError,
     error_messages,
     in_time,
-    is_late_worker,
+    is_startup_failure,
     java_failure,
     java_text,
+    own_error_message,
     root_cause,
-    said_of,
 )
 from jobs.adapters.spark.partitioning import PARTITIONS, ExecutorWatch, progress_line, read_progress
 from jobs.adapters.spark.recovery import (
@@ -71,8 +71,8 @@ from jobs.adapters.spark.recovery import (
     claimed_tables,
     complete_last_batch,
     identity_of,
-    lift_versions,
     present_manifest,
+    raise_versions,
     rebuilt_states,
     send_all_records,
 )
@@ -85,7 +85,7 @@ from jobs.adapters.spark.stream import (
     start_query,
 )
 from jobs.console import CommandError, Exit, complain, json_line, note
-from jobs.parser import Parser, add_settings_words, add_spark_word
+from jobs.parser import Parser, add_settings_options, add_spark_option
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from lbcore.config.pipeline import Pipeline
@@ -117,17 +117,17 @@ def main(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the job."""
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-    parser.add_argument("--state-dir", type=usable_folder, required=True, help="its checkpoint")
+    parser.add_argument("--state-dir", type=usable_path, required=True, help="its checkpoint")
     parser.add_argument(
         "--tables",
         type=table_place,
         required=True,
         help="folder of the Delta tables, or s3://bucket/prefix",
     )
-    add_settings_words(parser)
+    add_settings_options(parser)
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
     exposition.add_arguments(parser)
-    add_spark_word(parser)
+    add_spark_option(parser)
     parser.add_argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)")
     parser.add_argument(
         "--standby",
@@ -139,14 +139,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: None) -> int:
     """Run the job until a signal stops it; raises CommandError."""
     log_json_lines()
-    pass_rarely()
+    raise_gc_thresholds()
     last = None
     with suppress(DamagedStateError):  # looked into when the folder is held
         last = read_manifest(args.state_dir)
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
     for own in config.own.values():
         note(f"strategy {own.name}: {own.problem or own.code}")
-    end = OrderedEnd(limit_s=_END_S).listen()
+    end = Shutdown(limit_s=_END_S).listen()
     try:
         with error_messages(), ExitStack() as cleanup, end.with_work():
             shown = exposition.MetricsPort(config.telemetry.host, args)
@@ -178,7 +178,7 @@ class _Job:
 
     args: argparse.Namespace
     config: Config
-    end: OrderedEnd
+    end: Shutdown
     passed: Callable[[str], None]
     cleanup: ExitStack
     shown: exposition.MetricsPort
@@ -242,7 +242,7 @@ class _Job:
                 place=place,
                 writer=writer,
                 claimed=claimed,
-                told=_Told(log=log, metrics=metrics),
+                told=_ProgressListeners(log=log, metrics=metrics),
                 publisher=publisher,
                 watch=watch,
             )
@@ -265,7 +265,7 @@ class _Start:
     place: KafkaPlace
     writer: TableWriter
     claimed: Manifest
-    told: "_Told"
+    told: "_ProgressListeners"
     publisher: OwnershipPublisher
     watch: TopicWatch
 
@@ -278,7 +278,7 @@ class _Start:
         """
         config, args, end = self.job.config, self.job.args, self.job.end
         writer, log = self.writer, self.told.log
-        self._tell(resumption)
+        self._log_resumption(resumption)
         beginning = _beginning(config, args, writer, resumption, self.place)
         if resumption.is_rebuilt:
             records = send_all_records(writer, self.publisher)
@@ -293,7 +293,7 @@ class _Start:
             watch=self.told.metrics.see_batch,
             ends=self.place.ends_after(writer.last_commit()),
         )
-        upkeep, seen = _upkeep(writer, config.pipeline), SeenVersion(args.state_dir)
+        upkeep, seen = _upkeep(writer, config.pipeline), VersionMark(args.state_dir)
         each = EachBatch(sink, resumption, upkeep, seen)
         begin = partial(start_query, session.result(), config, beginning, each)
         told = replace(self.told, executors=ExecutorWatch(session.result(), config))
@@ -306,7 +306,7 @@ class _Start:
         end.has_begun = True
         return in_time(attempt)
 
-    def _tell(self, resumption: Resumption) -> None:
+    def _log_resumption(self, resumption: Resumption) -> None:
         """Log where the query goes on from, and remove checkpoints that nothing needs."""
         line = {"event": "start", "writer_epoch": self.writer.epoch}
         self.told.log({**line, "rebuilt_because": resumption.reason})
@@ -322,7 +322,7 @@ class _Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _ProgressListeners:
     """Recipients of Spark's progress."""
 
     log: Callable[[Mapping[str, Any]], None]
@@ -349,7 +349,7 @@ def _beginning(
     if resumption.is_rebuilt:
         complete_last_batch(writer)
     elif writer.is_mended:
-        writer.write_owed()
+        writer.write_pending_rows()
     address = kafka_address(config, args.bootstrap)
     if resumption.is_rebuilt and is_restored(args.state_dir):
         _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
@@ -375,16 +375,16 @@ def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) ->
     """Give all records new versions; what was commanded since the backup is not done again."""
     ends = place.ends_beyond(commands, writer.last_commit())
     read = {"offsets": ends, "topics": dict(place.topics)}
-    count = lift_versions(writer, wall_ms(), read)
+    count = raise_versions(writer, wall_ms(), read)
     note(f"the tables were restored: {count} records have new versions, older commands are left")
 
 
 def _wait(
     query: Any,
-    end: OrderedEnd,
+    end: Shutdown,
     watch: TopicWatch,
     each: EachBatch,
-    told: _Told,
+    told: _ProgressListeners,
 ) -> int:
     last, steps = -1, ClockSteps()
     checkpoint = each.resumption.checkpoint
@@ -399,11 +399,11 @@ def _wait(
             raise
         if not query.isActive:
             error = java_text(query.exception())
-            if each.ended < 0 and is_late_worker(error):
-                raise LateWorkerError(error)
+            if each.ended < 0 and is_startup_failure(error):
+                raise WorkerStartupError(error)
             if is_damage(error):
                 raise DamagedCheckpointError(checkpoint, root_cause(error))
-            said = said_of(error)
+            said = own_error_message(error)
             # offsets are lost where a topic was made anew, too: which of the two says the topic
             lost = watch.look() if not said or OffsetsLostError.__name__ in error else None
             note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))

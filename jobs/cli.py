@@ -31,7 +31,7 @@ from jobs.verbs import VERBS, Verb
 _JSON, _HELP = "--json", "help"
 _OF_TABLES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
 """Modules of errors that delta-rs and Arrow raise; importing them takes longer than many verbs."""
-COMMAND_WORDS = "jobs.operating.command_words"
+COMMAND_VERBS = "jobs.operating.command_options"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,7 +93,7 @@ def _without_verb(words: Sequence[str]) -> int:
 
 def _phrases_with(word: str) -> Sequence[str]:
     """The commands whose second word it is; no verb that is known waits for their declarations."""
-    phrases: Sequence[str] = importlib.import_module(COMMAND_WORDS).phrases_with(word)
+    phrases: Sequence[str] = importlib.import_module(COMMAND_VERBS).phrases_with(word)
     return phrases
 
 

@@ -66,7 +66,7 @@ class UnknownError(CommandError):
     exit_code = Exit.UNKNOWN
 
 
-def cause_words(cause: Exception) -> str:
+def cause_message(cause: Exception) -> str:
     """Return the cause of a failure in words: an OSError without its number."""
     return str((isinstance(cause, OSError) and cause.strerror) or cause)
 

@@ -20,14 +20,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.command_client import CommandClient
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.owner_asker import OwnerAsker, by_commands, by_service
+from jobs.assignment_requests import AssignmentRequester, by_commands, by_service
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
@@ -93,7 +93,7 @@ class LookupClient:
     ) -> None:
         self._ready = threading.Event()
         self._stop = threading.Event()
-        self._asker: OwnerAsker | None = None
+        self._asker: AssignmentRequester | None = None
         self._follower: DeltaFollower | WatchFollower
         if isinstance(source, WatchAddress):
             self._follower = WatchFollower(source, cluster)

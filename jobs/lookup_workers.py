@@ -10,9 +10,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.adapters.processes.paths import own_folder
+from jobs.adapters.processes.paths import private_directory
 from jobs.adapters.processes.processes import ProcessSpec, Supervisor
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 from jobs.console import note
 
 _ROOT = Path(__file__).parents[1]
@@ -23,9 +23,9 @@ _GRACE_MS = 10_000
 def run_workers(words: Sequence[str], count: int, port: int) -> None:
     """Keep `count` workers running until SIGTERM or SIGINT; words: their command line."""
     stop = threading.Event()
-    hear(stop.set)
+    on_signals(stop.set)
     supervisor = Supervisor()
-    folder = str(own_folder("ballast-metrics"))
+    folder = str(private_directory("ballast-metrics"))
     try:
         for worker in range(count):
             supervisor.start(_spec((*words, "--worker-folder", folder), worker, port))

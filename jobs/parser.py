@@ -128,7 +128,7 @@ def _near(word: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKE_ENOUGH)), "")
 
 
-def add_settings_words(
+def add_settings_options(
     to: argparse._ActionsContainer, help_of_set: str = "section.name=value (repeat)"
 ) -> None:
     """Add --conf (formerly --config) and --set, the options for settings."""
@@ -144,7 +144,7 @@ def add_settings_words(
     to.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_of_set)
 
 
-def add_spark_word(to: argparse._ActionsContainer) -> None:
+def add_spark_option(to: argparse._ActionsContainer) -> None:
     """Add the option for Spark's own settings: args.spark is a list of pairs."""
     to.add_argument(
         "--spark",

@@ -22,11 +22,11 @@ from jobs import VERSION
 from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.agent_host.service_answers import failure_of
 from jobs.console import CommandError, Exit, MisuseError, complain, note
-from jobs.parser import Parser, add_settings_words
+from jobs.parser import Parser, add_settings_options
 from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     conf = parser.add_argument_group("Kafka and settings")
     conf.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --conf")
-    add_settings_words(conf, "section.name=value (repeat); they must be those of the job")
+    add_settings_options(conf, "section.name=value (repeat); they must be those of the job")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -142,7 +142,7 @@ class _Stops:
         self.is_urgent = False
         self._asked_s = 0.0
         self._agent = agent
-        hear(self._on_signal)
+        on_signals(self._on_signal)
 
     def _on_signal(self) -> None:
         if not self._asked_s:

@@ -28,12 +28,12 @@ from jobs.adapters.kafka.clients import Sender, Tail
 from jobs.adapters.kafka.connection import KafkaWatch, kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
+from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, MisuseError, complain, json_line, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
 from jobs.fleet.control import ControlServer, EventLog
 from jobs.fleet.fleet import Fleet, FleetLoop
-from jobs.parser import Parser, add_settings_words
-from jobs.whole_file import write_whole
+from jobs.parser import Parser, add_settings_options
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.hashing import HashFunction
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
     made.add_argument("--topic-prefix", default="", help="put before every topic's name")
-    add_settings_words(made)
+    add_settings_options(made)
     made.add_argument("--cluster", default="local", help="the cluster that the brokers belong to")
     made.add_argument("--state-dir", type=Path, required=True, help="for the event log and clock")
     made.add_argument("--port", type=int, default=0, help="of the control server, 0 = any")
@@ -332,13 +332,13 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
     path = state_dir / "load-origin.json"
     if not path.exists():
         state_dir.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"origin_ms": now_ms}))
+        atomic_write(path, json.dumps({"origin_ms": now_ms}))
     return int(json.loads(path.read_text())["origin_ms"])
 
 
 def _announce(port: int, port_file: Path | None) -> None:
     if port_file is not None:
-        write_whole(port_file, str(port), is_durable=False)
+        atomic_write(port_file, str(port), is_durable=False)
     _say("the fleet is ready", port=port)
 
 

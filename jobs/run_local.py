@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.processes.signals import STOPPING, hear
+from jobs.adapters.processes.signals import STOPPING, on_signals
+from jobs.atomic_file import atomic_write
 from jobs.console import Exit, MisuseError, note
 from jobs.extras import require
 from jobs.local.layout import Layout, Size
 from jobs.local.run import LocalRun
 from jobs.local.stack import Kill, RunOptions
-from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
-from jobs.whole_file import write_whole
+from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from lbcore.sim.load.load import LoadShape
 
 _SHAPES = tuple(shape.value for shape in LoadShape)
@@ -83,7 +83,7 @@ def _stop_on_signals(local: LocalRun) -> threading.Event:
             raise KeyboardInterrupt
         is_first = False
 
-    hear(stop.set, (*STOPPING, signal.SIGHUP), handler=notice)
+    on_signals(stop.set, (*STOPPING, signal.SIGHUP), handler=notice)
     return stop
 
 
@@ -141,5 +141,5 @@ def write_summary(path: Path | None, summary: Mapping[str, Any]) -> None:
     """Write the summary whole, and say where it is."""
     if path is None:
         return
-    write_whole(path, json.dumps(summary, indent=2, sort_keys=True) + "\n")
+    atomic_write(path, json.dumps(summary, indent=2, sort_keys=True) + "\n")
     note(f"summary: {path}")

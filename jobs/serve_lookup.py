@@ -20,20 +20,20 @@ from typing import Any, cast
 
 import uvicorn
 
-from jobs.adapters.delta.arrow_alone import keep_from_pandas
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.arrow_without_pandas import block_pandas
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.http.protocol import Bounds, Sweep, Timed
 from jobs.adapters.http.tls import ServerTls
+from jobs.adapters.processes.gc_tuning import limit_gc_pauses
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.processes.short_pauses import keep_pauses_short
+from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
-from jobs.parser import Parser, add_settings_words
+from jobs.parser import Parser, add_settings_options
 from jobs.service.assemble import Service, start_service
 from jobs.service.fast_lookup import QuickLookups, quick_protocol
 from jobs.service.lookup_metrics import SharedMetrics
-from jobs.whole_file import write_whole
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config, changed
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the Delta tables, or s3://bucket/prefix",
     )
     parser.add_argument("--cluster", required=True, help="cluster whose bundles are looked up")
-    add_settings_words(parser)
+    add_settings_options(parser)
     parser.add_argument("--bootstrap", default="", help="Kafka's address, for commands and audit")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=int, help="port to listen on, 0 = any free")
@@ -119,7 +119,7 @@ def _run_workers(args: argparse.Namespace, lookup: LookupConfig) -> int:
 
 
 def _serve(args: argparse.Namespace, config: Config) -> int:
-    keep_from_pandas()
+    block_pandas()
     lookup = config.lookup
     tls = ServerTls(lookup) if lookup.certificate_file else None
     listeners = _listeners(args, lookup)
@@ -127,7 +127,7 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     # The event loop must get the interpreter back quickly while a load or a commit is parsed.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
-    service.run_beside(keep_pauses_short)
+    service.run_beside(limit_gc_pauses)
     if tls is not None:
         service.run_beside(tls.keep_up)
     if args.worker_folder is not None:
@@ -282,7 +282,7 @@ def _write_port(path: Path | None, port: int) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, f"{port}\n", is_durable=False)
+    atomic_write(path, f"{port}\n", is_durable=False)
 
 
 def _log(event: str, **fields: object) -> None:

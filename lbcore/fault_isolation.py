@@ -154,7 +154,7 @@ class Guard:
             at = left[0] if len(left) == 1 else _TOGETHER
             self._attempt(phase, (call, at), partial(do, [items[at] for at in left]))
         for at in out:
-            self._set_aside(phase, (call, at), items[at], ways)
+            self._isolate(phase, (call, at), items[at], ways)
 
     def next_attempt(self, error: Exception) -> "Guard":
         """Return the guard of the repeated step; raises the error when nothing is left to try."""
@@ -211,7 +211,7 @@ class Guard:
         self._raised = found if len(found) > _FEW else first
         raise AssertionError(together.sentence)
 
-    def _set_aside(
+    def _isolate(
         self, phase: str, part: Part, item: Item, ways: Sequence[Callable[[Item, Fault], str]]
     ) -> None:
         fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]

@@ -204,7 +204,7 @@ def draw_strategies() -> str:
     """The page of the strategies: its own words, and the tables of the records."""
     page = (DOCS / "strategies.md").read_text(encoding="utf-8")
     for kind, strategies in STRATEGIES.items():
-        columns = ["Pulsar's class", "take it when", "beware"]
+        columns = ["Pulsar's class", "take it when", "caveats"]
         columns += ["seen in"] if any(one.seen_in for one in strategies) else []
         head = f"| {' | '.join([kind, *columns])} |"
         width = len(columns) + 1
@@ -222,7 +222,7 @@ def _with_table(page: str, head: str, rows: Sequence[str]) -> str:
 
 
 def _draw_strategy(one: Strategy, width: int) -> str:
-    cells = [f"`{one.name}`", one.pulsar_class, one.use_when, one.beware]
+    cells = [f"`{one.name}`", one.pulsar_class, one.use_when, one.caveats]
     cells += [one.seen_in.replace("](", "](../tests/")]
     return f"| {' | '.join(cells[:width])} |"
 

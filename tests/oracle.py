@@ -28,7 +28,7 @@ from unittest import mock
 from jobs.operating.simulations import STRATEGIES, config_of, load_scenarios
 from lbcore.balancer.state.effects import Effect
 from lbcore.sim.engine.job import Job, UncommittedBatch
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.reports.report import judge_all, render
 from tests.conformance.runner import difference, read_cases
 from tests.support.worlds.stories import tell

@@ -1,7 +1,7 @@
 """Answers of a service to its agent: its load, its topics and its exceptions.
 
-Decides nothing (`lbcore.agent.readings` says what can be reported). Makes sure that no answer,
-whatever it is, ends the thread that asks.
+Decides nothing (`lbcore.agent.load_validation` says what can be reported). Makes sure that no
+answer, whatever it is, ends the thread that asks.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from traceback import format_exception
 
 from jobs.agent_host.service_callbacks import Callbacks
-from lbcore.agent.readings import Checked, check_load, check_topics, shown_type
+from lbcore.agent.load_validation import Checked, check_load, check_topics, shown_type
 from lbcore.agent.reporting import LoadRead, TopicsRead
 
 logger = logging.getLogger(__name__)

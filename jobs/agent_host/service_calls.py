@@ -30,11 +30,11 @@ Tell = Callable[[Event], None]
 
 
 @dataclass
-class _Task:
+class _CallbackTask:
     """One callback that waits or runs: which, of what bundle; began_ms by the looks' clock."""
 
     name: str
-    run: Callable[["_Task"], None]
+    run: Callable[["_CallbackTask"], None]
     call: Call | None = None
     began_ms: int | None = None
     is_overdue: bool = False
@@ -65,15 +65,15 @@ class ServiceCalls:
         self._metrics = metrics
         self._timeout_ms = bounds.timeout_ms
         self._lock = threading.Lock()
-        self._running: list[_Task] = []
+        self._running: list[_CallbackTask] = []
         self._clock_s = bounds.clock_s
         self._looked_s = bounds.clock_s()
         self._seen_ms = 0
         self._is_reading_load = False
         self._last_fault = ""
         self._is_closed = False
-        self._of_bundles: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._of_load: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._of_bundles: queue.SimpleQueue[_CallbackTask | None] = queue.SimpleQueue()
+        self._of_load: queue.SimpleQueue[_CallbackTask | None] = queue.SimpleQueue()
         self._threads = bounds.threads
         for _ in range(bounds.threads):
             self._start_thread(self._of_bundles, "callback")
@@ -81,7 +81,7 @@ class ServiceCalls:
 
     def call(self, call: Call) -> None:
         """Have a callback run, when a thread is free."""
-        self._of_bundles.put(_Task(name=call.callback.value, run=self._call, call=call))
+        self._of_bundles.put(_CallbackTask(name=call.callback.value, run=self._call, call=call))
 
     def read_load(self) -> None:
         """Have load and topics read, unless that is still under way."""
@@ -89,7 +89,7 @@ class ServiceCalls:
             if self._is_reading_load:
                 return
             self._is_reading_load = True
-        self._of_load.put(_Task(name=LOAD, run=self._read_load))
+        self._of_load.put(_CallbackTask(name=LOAD, run=self._read_load))
 
     def look(self) -> None:
         """Give up what has taken too long; called at least once a second. O(running).
@@ -114,22 +114,22 @@ class ServiceCalls:
             self._of_bundles.put(None)
         self._of_load.put(None)
 
-    def _start_thread(self, tasks: "queue.SimpleQueue[_Task | None]", name: str) -> None:
+    def _start_thread(self, tasks: "queue.SimpleQueue[_CallbackTask | None]", name: str) -> None:
         threading.Thread(target=self._work, args=(tasks,), daemon=True, name=name).start()
 
-    def _work(self, tasks: "queue.SimpleQueue[_Task | None]") -> None:
+    def _work(self, tasks: "queue.SimpleQueue[_CallbackTask | None]") -> None:
         while (task := tasks.get()) is not None and not self._is_closed:
             self._begin(task)
             task.run(task)
             if self._end(task):
                 return  # another thread has stepped in
 
-    def _begin(self, task: _Task) -> None:
+    def _begin(self, task: _CallbackTask) -> None:
         with self._lock:
             task.began_ms, task.began_s = self._seen_ms, time.monotonic()
             self._running.append(task)
 
-    def _end(self, task: _Task) -> bool:
+    def _end(self, task: _CallbackTask) -> bool:
         """Finish the task; return True if it was given up before it ended."""
         with self._lock:
             self._running.remove(task)
@@ -137,11 +137,11 @@ class ServiceCalls:
                 self._show_overdue(task.name)
             return task.is_overdue
 
-    def _has_become_late(self, task: _Task) -> bool:
+    def _has_become_late(self, task: _CallbackTask) -> bool:
         began_ms = self._seen_ms if task.began_ms is None else task.began_ms
         return not task.is_overdue and self._seen_ms - began_ms >= self._timeout_ms
 
-    def _give_up(self, task: _Task) -> None:
+    def _give_up(self, task: _CallbackTask) -> None:
         failure = f"it has not returned within agent.callback_timeout_ms = {self._timeout_ms} ms"
         of_what = f" of {task.call.bundle}" if task.call else ""
         logger.error(
@@ -169,7 +169,7 @@ class ServiceCalls:
         late = sum(task.is_overdue and task.name == name for task in self._running)
         self._metrics.show_overdue(name, late)
 
-    def _call(self, task: _Task) -> None:
+    def _call(self, task: _CallbackTask) -> None:
         call = task.call
         assert call is not None  # noqa: S101 tasks of bundles have one
         failure = ""
@@ -200,7 +200,7 @@ class ServiceCalls:
         else:
             self._callbacks.split(call.bundle, call.children, call.version_id)
 
-    def _read_load(self, task: _Task) -> None:
+    def _read_load(self, task: _CallbackTask) -> None:
         fault = read_load(self._callbacks, self._tell, lambda: task.is_overdue)
         if fault and fault != self._last_fault:
             logger.error("load can't be read: %s", plain_text(fault))

@@ -8,7 +8,7 @@ import html
 from jobs.console import printable
 from lbcore.assess.loads import Loads
 from lbcore.explain.explanation import number
-from lbcore.foresight.foresee import Foresight
+from lbcore.foresight.forecast import Foresight
 from lbcore.model.times import duration
 
 _WIDE, _WIDEST = 380.0, 540.0

@@ -20,7 +20,7 @@ from jobs.operating.text_format import format_instant
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
-from lbcore.foresight.foresee import Foresight
+from lbcore.foresight.forecast import Foresight
 from lbcore.model.times import duration
 
 _LISTED = 50

@@ -16,9 +16,9 @@ from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from lbcore.assess.observer import Observer
-from lbcore.assess.report import HOTTEST_TOPICS, Report, SeenCluster, make_report
+from lbcore.assess.owner_changes import OwnerChanges, Unloads, unloads_of
+from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Report, make_report
 from lbcore.assess.risks import HotTopic
-from lbcore.assess.sightings import Sightings, Unloads, unloads_of
 from lbcore.bridge.answers import Settings, Unreadable, parse_topics
 from lbcore.bridge.mirror import Look
 from lbcore.config.tree import Config
@@ -65,7 +65,7 @@ class ClusterWatch:
         self._collector = Collector(admin, names, config, rhythm, self._send)
         interval_ms = rhythm.namespaces_ms
         self._policies = PolicyFollower(admin, place.cluster, interval_ms, self._told.append)
-        self._sightings = Sightings()
+        self._sightings = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
         self._trouble = _Trouble(self._unread)
@@ -110,7 +110,7 @@ class ClusterWatch:
         self._settings, failed = brokers_settings(self._admin, self._place.cluster, brokers)
         owners, hot = self._read_topics(brokers)
         unread = {**self._collector.unread(), **self._policies.unread, **failed}
-        seen = SeenCluster(
+        seen = ClusterObservation(
             sightings=self._sightings,
             look=self._look,
             settings=self._settings,

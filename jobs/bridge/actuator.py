@@ -19,20 +19,20 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.telemetry.bridge_names import SPLIT, UNLOAD
 from lbcore.bridge.acting import (
     Action,
-    Effort,
     Leave,
     LookAgain,
     Lookup,
+    PulsarState,
     RecordAnswer,
-    SeenInPulsar,
+    RetryPolicy,
     Split,
     Tried,
     Unload,
     next_action,
     positions_for,
 )
+from lbcore.bridge.anomalies import Trouble
 from lbcore.bridge.guardian import Finding
-from lbcore.bridge.sights import Trouble
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.messages import Ack, Acks, Envelope
@@ -79,7 +79,7 @@ class Actuator:
         self._asked_s: deque[float] = deque()
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
-        self.bounds = Effort(forbidden="the bridge has just started")
+        self.bounds = RetryPolicy(forbidden="the bridge has just started")
         self.quarantined: frozenset[str] = frozenset()
         self._metrics = collector.metrics
         self.counts: dict[str, int] = {}
@@ -150,7 +150,7 @@ class Actuator:
                 return
             tried = self._carry_out(record, action, tried)
 
-    def _bounds_of(self, bundle: str) -> Effort:
+    def _bounds_of(self, bundle: str) -> RetryPolicy:
         if bundle not in self.quarantined:
             return self.bounds
         return replace(self.bounds, forbidden=self.bounds.forbidden or QUARANTINED)
@@ -210,7 +210,7 @@ class Actuator:
         if looked.refused:
             raise PulsarAdminError(looked.refused)
 
-    def _see(self, record: OwnershipRecord) -> SeenInPulsar:
+    def _see(self, record: OwnershipRecord) -> PulsarState:
         """Ask now; a broker that doesn't answer makes it unclear."""
         try:
             if record.state is State.SPLITTING:
@@ -222,7 +222,7 @@ class Actuator:
                 owner, boundaries = self._owner(record), ()
         except PulsarAdminError:
             owner, boundaries = None, ()
-        return SeenInPulsar(
+        return PulsarState(
             owner=owner, incarnations=self._collector.incarnations(), boundaries=boundaries
         )
 

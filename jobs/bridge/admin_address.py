@@ -92,7 +92,7 @@ class PulsarAdminError(Exception):
 
     @property
     def label(self) -> str:
-        """One of `lbcore.bridge.sights.FAILURES`: the kind of failure, as metrics count it."""
+        """One of `lbcore.bridge.anomalies.FAILURES`: the kind of failure, as metrics count it."""
         if isinstance(self, UnverifiedBrokerError):
             return "other_broker"
         if self.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):

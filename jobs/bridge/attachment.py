@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from jobs.atomic_file import atomic_write
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.bridge import brokers_settings, require_brokers_apart, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
-from jobs.whole_file import write_whole
 from lbcore.bridge.guard import SHEDDING
 
 
-def add_access_words(group: "argparse._ArgumentGroup") -> None:
+def add_access_options(group: "argparse._ArgumentGroup") -> None:
     """Add the options for the cluster, our credentials and the timeout."""
     group.add_argument("--pulsar-cluster", default="", metavar="NAME", help="if there are several")
     for option, about in (
@@ -56,7 +56,7 @@ def _broker_url(text: str) -> tuple[str, str]:
     return broker, f"{parts.scheme}://{parts.netloc}"
 
 
-def add_network_word(words: "argparse._ActionsContainer") -> None:
+def add_network_option(words: "argparse._ActionsContainer") -> None:
     """Add the option for the bandwidth of a broker's network."""
     words.add_argument(
         "--network-mbytes",
@@ -69,7 +69,7 @@ def add_network_word(words: "argparse._ActionsContainer") -> None:
 
 
 def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
-    """The interface at an address, with the words of `add_access_words`. Raises MisuseError."""
+    """The interface at an address, with the words of `add_access_options`. Raises MisuseError."""
     return PulsarAdmin(
         AdminAddress(
             url=url.rstrip("/"),
@@ -250,4 +250,4 @@ def _forget(admin: PulsarAdmin) -> None:
 
 def _keep(layout: Layout, attachment: Attachment) -> None:
     """Write it whole, and down to the disk: it is what a crash leaves to `detach`."""
-    write_whole(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)))
+    atomic_write(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)))

@@ -20,12 +20,12 @@ from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
+from jobs.bridge.guardian_probe import GuardianProbe
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.watchman import Watchman
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
-from lbcore.bridge.acting import Effort
+from lbcore.bridge.acting import RetryPolicy
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
 from lbcore.bridge.guardian import Finding
@@ -50,7 +50,7 @@ _GUARD_S = 15.0
 _COMMAND_MS = 60_000
 _SETTING_MS = 600_000
 _ENDS_MS = 5_000
-_LAST_WORDS_MS = 5_000
+_FINAL_FLUSH_MS = 5_000
 _TRIED_MAX = 3
 
 
@@ -86,8 +86,8 @@ class Bridge:
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         interval_ms = options.rhythm.namespaces_ms
-        self._policies = PolicyFollower(admin, pulsar_cluster, interval_ms, self._tell_policies)
-        self._watchman = Watchman(self._collector)
+        self._policies = PolicyFollower(admin, pulsar_cluster, interval_ms, self._send_policies)
+        self._watchman = GuardianProbe(self._collector)
         self._look_in_s = 0.0
         self._found: dict[tuple[str, str], str] = {}
         self._before: Look | None = None
@@ -127,9 +127,9 @@ class Bridge:
         self._collector.close()
         self._policies.close()
         self._watchman.close()
-        reader.join(_LAST_WORDS_MS / 1_000)
+        reader.join(_FINAL_FLUSH_MS / 1_000)
         self._kafka.close()
-        self._sender.close(_LAST_WORDS_MS)
+        self._sender.close(_FINAL_FLUSH_MS)
         self._tail.close()
 
     def _round(self) -> None:
@@ -151,7 +151,7 @@ class Bridge:
         self._collector.domains = self._policies.domains
         self._guard(look)
         difference = replace(self._compare(look, busy), findings=self._watch(look))
-        self._tell(difference)
+        self._send_difference(difference)
         self._before = look
         self._log(look, difference)
 
@@ -186,7 +186,7 @@ class Bridge:
         records, busy = dict(self._feed.records), busy_before | self._actuator.busy()
         return compare(records, self._before, look, self._brokers, busy)
 
-    def _tell(self, difference: Difference) -> None:
+    def _send_difference(self, difference: Difference) -> None:
         """Send what differs, once in a while when it stays so; and that we look, every minute."""
         now_s = time.monotonic()
         is_alive_due = now_s - self._alive_s >= _ALIVE_S and self._before is not None
@@ -220,14 +220,14 @@ class Bridge:
             logger.info(
                 "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
             )
-        self._actuator.bounds = Effort(forbidden=forbidden)
+        self._actuator.bounds = RetryPolicy(forbidden=forbidden)
         self.metrics.show_acting(is_acting=not forbidden)
         if self._observes is not bool(forbidden):
             self._observes = bool(forbidden)
             self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
             self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
 
-    def _tell_policies(self, command: ObservePolicies) -> None:
+    def _send_policies(self, command: ObservePolicies) -> None:
         self._command(command, _COMMAND_MS)
 
     def _command(self, arguments: CommandArguments, timeout_ms: int) -> None:

@@ -19,6 +19,7 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.telemetry.bridge_metrics import BridgeMetrics
+from lbcore.bridge.anomalies import Looked
 from lbcore.bridge.answers import (
     Claims,
     Gauges,
@@ -28,11 +29,11 @@ from lbcore.bridge.answers import (
     parse_metrics,
     parse_topics,
 )
-from lbcore.bridge.looking import topic_within
 from lbcore.bridge.mirror import ALL, Look
+from lbcore.bridge.owner_lookup import topic_within
 from lbcore.bridge.reports import (
     Measured,
-    Told,
+    SentReports,
     in_domain,
     measured_extensible,
     measured_modular,
@@ -42,7 +43,6 @@ from lbcore.bridge.reports import (
     report_topics,
     with_network,
 )
-from lbcore.bridge.sights import Looked
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message
 
@@ -85,7 +85,7 @@ class TooSoonError(PulsarAdminError):
 class _Broker:
     """State of one broker, and its pending requests."""
 
-    told: Told = field(default_factory=Told)
+    told: SentReports = field(default_factory=SentReports)
     incarnation: str = ""
     load_error: PulsarAdminError | None = None
     unreported: Mapping[str, str] = field(default_factory=dict)

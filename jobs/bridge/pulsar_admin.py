@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
-from jobs.adapters.http.tls import expired_words
+from jobs.adapters.http.tls import expired_message
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.atomic_file import read_text_file
 from jobs.bridge.admin_address import (
     AdminAddress,
     PulsarAdminError,
@@ -26,7 +27,7 @@ from jobs.bridge.admin_address import (
     redirect_leads_to_broker,
 )
 from jobs.console import MisuseError
-from jobs.whole_file import read_text_file
+from lbcore.bridge.anomalies import Looked
 from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
@@ -40,9 +41,8 @@ from lbcore.bridge.answers import (
     parse_settings,
     parse_version,
 )
-from lbcore.bridge.looking import lookup_path
+from lbcore.bridge.owner_lookup import lookup_path
 from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
-from lbcore.bridge.sights import Looked
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (
     PulsarReport,
@@ -333,7 +333,7 @@ class PulsarAdmin:
         """Return the URL of a broker's name, or its address as told at `entry`."""
         scheme = urlsplit(entry).scheme
         failures = []
-        for base in chain([f"{scheme}://{broker}"], self._told_base(broker, entry)):
+        for base in chain([f"{scheme}://{broker}"], self._advertised_base(broker, entry)):
             if broker_name(base).lower() == urlsplit(entry).netloc.lower():
                 return entry
             url = base + _owned_path(cluster, broker)
@@ -352,7 +352,7 @@ class PulsarAdmin:
             f" reached under its own name ({failures[0]}); {_WHAT_TO_GIVE}"
         )
 
-    def _told_base(self, broker: str, entry: str) -> Iterable[str]:
+    def _advertised_base(self, broker: str, entry: str) -> Iterable[str]:
         """The address of a broker that answers at `entry` itself, as its settings tell it."""
         try:
             raw = self._raw("/admin/v2/brokers/configuration/runtime", entry)
@@ -508,7 +508,7 @@ class PulsarAdmin:
             self._turn_from(f"{parts.scheme}://{parts.netloc}")
             why = str(error) or type(error).__name__
             if parts.scheme == "https":
-                expired = expired_words(self._address.cert_file, wall_ms())
+                expired = expired_message(self._address.cert_file, wall_ms())
                 why = f"{why} ({expired})" if expired else why
             raise PulsarAdminError(f"{method} {parts.netloc}{parts.path}: {why}") from None
         self._shown.note(url, answer.certificate_ends_ms)

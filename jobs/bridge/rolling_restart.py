@@ -19,27 +19,31 @@ from uuid import uuid4
 
 from jobs.adapters.kafka.command_client import CommandClient, local_principal
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.signals import STOPPING, hear
+from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.attachment import add_access_words, admin_at, known_attachment
+from jobs.bridge.attachment import add_access_options, admin_at, known_attachment
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rollout_deeds import Deeds, RestartWatch
+from jobs.bridge.rollout_actions import RolloutActions, RolloutProbe
 from jobs.bridge.rollout_file import STATE_FILE, alone_with, keep_rollout, read_rollout
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
+from jobs.operating.connection_options import (
+    ConnectionOptions,
+    add_stack_arguments,
+    connection_options,
+)
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.bridge.rolling import Advance, advance, halted, resumed
 from lbcore.bridge.rollout import (
     RestartBounds,
-    RestartSight,
     RestartStage,
     Rollout,
+    RolloutObservation,
     complaints,
     in_order,
     pace_of,
 )
-from lbcore.explain.rollout_sight import rates_of
+from lbcore.explain.rollout_observation import rates_of
 from lbcore.explain.status import ClusterStatus
 from lbcore.model.times import duration
 
@@ -58,13 +62,13 @@ _TIMES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def add_words(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options: which brokers, how to restart them, and the time limits."""
     group = parser.add_argument_group("Pulsar")
     group.add_argument(
         "--admin-url", default="", metavar="URL", help="web service of any broker (attached: known)"
     )
-    add_access_words(group)
+    add_access_options(group)
     parser.add_argument(
         "--brokers", nargs="+", default=[], metavar="BROKER", help="which (all), host:port"
     )
@@ -83,7 +87,11 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     pace = parser.add_argument_group("pace and bounds")
     for option, kind, about in (
         ("at_once", int, "bundles on their way at once, 0 = a twentieth of all"),
-        ("felt_ms", float, "ms that clients may wait on the mean before moves are held back"),
+        (
+            "publish_latency_ms",
+            float,
+            "ms that clients may wait on the mean before moves are held back",
+        ),
         ("room", float, "usage of the others while a broker is gone, 1 = 100 %%"),
         ("even", float, "busiest over mean, at which brokers are even"),
     ):
@@ -106,7 +114,7 @@ def add_words(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Go on, or begin; done when every broker is."""
-    where = whereabouts(args)
+    where = connection_options(args)
     path = (args.state or where.layout.root / STATE_FILE).absolute()
     with alone_with(path):
         known = read_rollout(path)
@@ -117,10 +125,10 @@ def run(args: argparse.Namespace) -> int:
                 next_step="name its file with --state, or its folder with --state-dir",
             )
         admin, name = _pulsar(args, where, known)
-        watch = RestartWatch(where, where.started(), admin, name)
+        watch = RolloutProbe(where, where.started(), admin, name)
         with CommandClient(where.address(), where.tables, where.cluster) as client:
-            deeds = Deeds(client, where.cluster, path.with_suffix(".log"))
-            restart = _RollingRestart(watch, deeds, path, _bounds(args))
+            actions = RolloutActions(client, where.cluster, path.with_suffix(".log"))
+            restart = _RollingRestart(watch, actions, path, _bounds(args))
             if args.abort and known is not None:
                 return restart.abort(known)
             rollout = _begun(args, where, restart, known, name)
@@ -131,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _carry_out(args: argparse.Namespace, restart: "_RollingRestart", rollout: Rollout) -> int:
     end = threading.Event()
-    forget = hear(end.set, (*STOPPING, signal.SIGHUP))
+    forget = on_signals(end.set, (*STOPPING, signal.SIGHUP))
     try:
         done = restart.run(rollout, end)
     finally:
@@ -148,45 +156,45 @@ class _RollingRestart:
     """Looks, lets the state machine decide, keeps what it says, and carries it out."""
 
     def __init__(
-        self, watch: RestartWatch, deeds: Deeds, path: Path, bounds: RestartBounds
+        self, watch: RolloutProbe, actions: RolloutActions, path: Path, bounds: RestartBounds
     ) -> None:
-        self.watch, self._deeds, self._path = watch, deeds, path
+        self.watch, self._actions, self._path = watch, actions, path
         self.bounds = bounds
         self._said_s = 0.0
         self._is_felt_known = True
 
-    def look(self, rollout: Rollout) -> RestartSight:
+    def look(self, rollout: Rollout) -> RolloutObservation:
         """Return what can be seen of the restart now."""
         return replace(
             self.watch.look(rollout),
-            command=self._deeds.command(rollout)
+            command=self._actions.command(rollout)
             if rollout.stage is RestartStage.RESTARTING
             else None,
-            refused=self._deeds.refused(rollout),
+            refused=self._actions.refused(rollout),
         )
 
     def run(self, rollout: Rollout, end: threading.Event) -> Rollout | None:
         """Until all is done; None when it was cut off. Raises CommandError when it stops."""
         while rollout.stage is not RestartStage.DONE:
-            sight = self.look(rollout)
+            observed = self.look(rollout)
             if end.is_set():
-                self._halt(rollout, sight)
+                self._halt(rollout, observed)
                 return None
-            taken = advance(rollout, sight, self.bounds)
+            taken = advance(rollout, observed, self.bounds)
             if taken.rollout.stage is not rollout.stage:
                 self._said_s = time.monotonic()
-                self._note_felt()
+                self._note_latency()
             rollout = self._take(taken)
-            self._say(rollout, sight)
+            self._say(rollout, observed)
             if taken.stop is not None:
                 stop = taken.stop
                 raise CommandError(stop.what, why=stop.why, next_step=stop.next_step)
             end.wait(0.0 if rollout.stage is RestartStage.DONE else _TICK_S)
         return rollout
 
-    def _note_felt(self) -> None:
+    def _note_latency(self) -> None:
         """Once, when it is not known."""
-        if self._is_felt_known and not self.watch.tells_felt():
+        if self._is_felt_known and not self.watch.reports_latency():
             note("no broker tells what clients feel: moves go at the bridge's pace")
             self._is_felt_known = False
 
@@ -197,10 +205,10 @@ class _RollingRestart:
         note(f"let be: {rollout.at} of {len(rollout.order)} brokers had been restarted")
         return Exit.DONE
 
-    def _halt(self, rollout: Rollout, sight: RestartSight) -> None:
+    def _halt(self, rollout: Rollout, observed: RolloutObservation) -> None:
         if rollout.stage is RestartStage.RESTARTING and rollout.pid:
             note(f"the command of {rollout.broker} goes on by itself")
-        kept = self._take(halted(rollout, sight))
+        kept = self._take(halted(rollout, observed))
         left = f"{kept.at} of {len(kept.order)} brokers are done"
         note(f"cut off: {left}; the same command goes on, --abort lets it be")
 
@@ -209,26 +217,26 @@ class _RollingRestart:
         rollout = taken.rollout
         keep_rollout(self._path, rollout)
         if rollout.stage is not RestartStage.RESTARTING:
-            self._deeds.forget_command()
-        for deed in taken.deeds:
-            pid = self._deeds.do(rollout, deed, note)
+            self._actions.forget_command()
+        for rollout_action in taken.actions:
+            pid = self._actions.do(rollout, rollout_action, note)
             if pid:
                 rollout = replace(rollout, pid=pid)
                 keep_rollout(self._path, rollout)
         return rollout
 
-    def _say(self, rollout: Rollout, sight: RestartSight) -> None:
+    def _say(self, rollout: Rollout, observed: RolloutObservation) -> None:
         """Now and then, what is waited for."""
         if time.monotonic() - self._said_s < _SAY_S or rollout.stage is RestartStage.DONE:
             return
         self._said_s = time.monotonic()
-        words = [rollout.words(sight.now_ms)]
-        words += [one.why for one in complaints(rollout, sight, self.bounds)]
+        words = [rollout.progress_message(observed.now_ms)]
+        words += [one.why for one in complaints(rollout, observed, self.bounds)]
         note("; ".join(words))
 
 
 def _pulsar(
-    args: argparse.Namespace, where: Whereabouts, known: Rollout | None
+    args: argparse.Namespace, where: ConnectionOptions, known: Rollout | None
 ) -> tuple[PulsarAdmin, str]:
     attached = known_attachment(where.layout) if not args.admin_url else None
     url = args.admin_url or (attached.url if attached else "")
@@ -263,13 +271,19 @@ def _answering(args: argparse.Namespace, known: Rollout | None) -> PulsarAdmin:
 
 
 def _bounds(args: argparse.Namespace) -> RestartBounds:
-    names = ("at_once", "felt_ms", "room", "even", *(field for field, _ in _TIMES.values()))
+    names = (
+        "at_once",
+        "publish_latency_ms",
+        "room",
+        "even",
+        *(field for field, _ in _TIMES.values()),
+    )
     return RestartBounds(**{name: getattr(args, name) for name in names})
 
 
 def _begun(
     args: argparse.Namespace,
-    where: Whereabouts,
+    where: ConnectionOptions,
     restart: _RollingRestart,
     known: Rollout | None,
     name: str,
@@ -287,8 +301,8 @@ def _begun(
         rollout = replace(rollout, at_once=args.at_once or rollout.at_once)
     else:
         rollout = _new(args, where, restart, name, command or "")
-    sight = restart.look(rollout)
-    for line in _plan_lines(rollout, sight, restart, is_new=known is None):
+    observed = restart.look(rollout)
+    for line in _plan_lines(rollout, observed, restart, is_new=known is None):
         note(line)
     if not (args.yes or args.dry_run):
         agree("--dry-run shows it again")
@@ -297,7 +311,7 @@ def _begun(
 
 def _new(
     args: argparse.Namespace,
-    where: Whereabouts,
+    where: ConnectionOptions,
     restart: _RollingRestart,
     name: str,
     command: str,
@@ -315,33 +329,33 @@ def _new(
         brokers=(),
         at_once=args.at_once,
     )
-    sight = restart.watch.look(draft)
+    observed = restart.watch.look(draft)
     status = restart.watch.status
-    unknown = sorted(set(args.brokers) - sight.listed)
-    if unknown or not sight.listed or status is None or status.mirror is None:
-        raise _not_begun(sight, unknown, status)
+    unknown = sorted(set(args.brokers) - observed.listed)
+    if unknown or not observed.listed or status is None or status.mirror is None:
+        raise _not_begun(observed, unknown, status)
     asked = args.admin_url.rpartition("//")[2].rstrip("/")
-    chosen = args.brokers or sight.listed
+    chosen = args.brokers or observed.listed
     return replace(
         draft,
         order=in_order(chosen, rates_of(status), asked),
-        brokers=tuple(sorted(sight.listed)),
-        settings=sight.settings,
-        at_once=args.at_once or pace_of(len(sight.owners)),
+        brokers=tuple(sorted(observed.listed)),
+        settings=observed.settings,
+        at_once=args.at_once or pace_of(len(observed.owners)),
     )
 
 
 def _not_begun(
-    sight: RestartSight, unknown: list[str], status: ClusterStatus | None
+    observed: RolloutObservation, unknown: list[str], status: ClusterStatus | None
 ) -> CommandError:
     what = "the rolling restart has not begun"
     if unknown:
-        why = f"Pulsar lists no broker {unknown[0]}; there are {', '.join(sorted(sight.listed))}"
+        why = f"Pulsar lists no broker {unknown[0]}; there are {', '.join(sorted(observed.listed))}"
         return MisuseError(what, why=why, next_step="name brokers as Pulsar does, host:port")
-    if sight.complaints and status is None:
-        one = sight.complaints[0]
+    if observed.complaints and status is None:
+        one = observed.complaints[0]
         return CommandError(what, why=one.why, next_step=one.next_step)
-    if not sight.listed:
+    if not observed.listed:
         return CommandError(what, why="Pulsar lists no broker", next_step="check --pulsar-cluster")
     return CommandError(
         what,
@@ -351,13 +365,13 @@ def _not_begun(
 
 
 def _plan_lines(
-    rollout: Rollout, sight: RestartSight, restart: _RollingRestart, *, is_new: bool
+    rollout: Rollout, observed: RolloutObservation, restart: _RollingRestart, *, is_new: bool
 ) -> list[str]:
     if not is_new:
-        return [f"goes on: {rollout.words(sight.now_ms)}"]
+        return [f"goes on: {rollout.progress_message(observed.now_ms)}"]
     status = restart.watch.status
     rates = rates_of(status) if status else {}
-    counts = {one: list(sight.owners.values()).count(one) for one in rollout.order}
+    counts = {one: list(observed.owners.values()).count(one) for one in rollout.order}
     lines = [f"rolling restart of {rollout.pulsar_cluster}, in this order:"]
     lines += [
         f"  {one}: {counts[one]} bundles, {rates.get(one, 0.0):,.0f} msg/s" for one in rollout.order
@@ -372,9 +386,9 @@ def _plan_lines(
         "  and it is filled with what it had; balancing goes on meanwhile",
         f"  {moves} moves, roughly {duration(rough_ms)}; Ctrl-C ends it with nothing left by half",
     ]
-    wrong = complaints(rollout, sight, restart.bounds)
+    wrong = complaints(rollout, observed, restart.bounds)
     lines += [f"  not well now: {one.why}" for one in wrong]
-    usage = sight.others_usage
+    usage = observed.others_usage
     room = f"{usage:.0%} of usage" if usage is not None else "not known: a broker tells no usage"
     lines.append(f"  the others without the first: {room}")
     return lines

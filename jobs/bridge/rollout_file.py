@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs.atomic_file import atomic_write
 from jobs.console import CommandError
-from jobs.whole_file import write_whole
 from lbcore.bridge.rollout import RestartStage, Rollout
 
 STATE_FILE = "rolling-restart.json"
@@ -36,7 +36,7 @@ def keep_rollout(path: Path, rollout: Rollout) -> None:
     if rollout.stage is RestartStage.DONE:
         path.unlink(missing_ok=True)
         return
-    write_whole(path, json.dumps(rollout.to_json()) + "\n")
+    atomic_write(path, json.dumps(rollout.to_json()) + "\n")
 
 
 @contextmanager
@@ -55,10 +55,10 @@ def alone_with(path: Path) -> Iterator[None]:
         yield
 
 
-def rollout_words(path: Path, now_ms: int) -> str:
+def rollout_message(path: Path, now_ms: int) -> str:
     """Describe the progress for a status; "" if there is none, or no readable file."""
     try:
         found = read_rollout(path)
     except CommandError:
         return ""
-    return found.words(now_ms) if found is not None else ""
+    return found.progress_message(now_ms) if found is not None else ""

@@ -286,11 +286,11 @@ class SimulatedBroker:
     def _send(self, effect: Send) -> None:
         topic, key, value = format_message(effect.message)
         assert self._host is not None  # noqa: S101 it asks
-        hear = partial(self._hear, self._host, effect.message.envelope.reported_at_ms)
-        heard = hear if topic is Topic.BROKER_LOAD else _ignore
+        on_signals = partial(self._on_delivery, self._host, effect.message.envelope.reported_at_ms)
+        heard = on_signals if topic is Topic.BROKER_LOAD else _ignore
         self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
 
-    def _hear(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
+    def _on_delivery(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
         """In the producer's thread: what became of a report; its own start hears of it."""
         if isinstance(delivery, Delivered):
             self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lbcore.balancer.intake.brokers import SILENCE
-from lbcore.explain.noticed import Silence, moved_words, silence_of, silence_words
+from lbcore.explain.recent_findings import Silence, moves_message, silence_message, silence_of
 
 
 class LineTail:
@@ -139,14 +139,14 @@ class JobLog:
             told = {**row, "at_ms": line["now_ms"]}
             self.silence[row["source"]] = told
             if row["source"]:
-                self.news.append(silence_words(told, line["now_ms"]))
+                self.news.append(silence_message(told, line["now_ms"]))
         moved: dict[str, Counter[str]] = {}
         for move in line["moves"]:
             if move["cause"] == "failover":
                 moved.setdefault(move["from"], Counter())[move["to"]] += 1
         for broker, to in sorted(moved.items()):
             inputs = {"bundles": to.total(), "destinations": to}
-            self.news.append(f"{broker} is dead: {moved_words([inputs])}")
+            self.news.append(f"{broker} is dead: {moves_message([inputs])}")
 
     def _count(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():

@@ -155,7 +155,7 @@ class LocalRun:
         return RunStatus(
             elapsed_ms=self._elapsed_ms(),
             phase=self._phase(sample),
-            job=self._judged().words() if job.now_ms else "",
+            job=self._judged().message() if job.now_ms else "",
             troubles=tuple(self._troubles()),
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample),

@@ -22,8 +22,8 @@ from jobs.adapters.processes.processes import (
     ProcessEvent,
     ProcessSpec,
     Supervisor,
-    death_words,
-    last_words,
+    exit_message,
+    last_output,
 )
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, note
@@ -138,7 +138,7 @@ class Wiring:
         """Base URL of topic lookups."""
         return f"http://127.0.0.1:{self.lookup_port}"
 
-    def config_words(self, option: str) -> tuple[str, ...]:
+    def config_arguments(self, option: str) -> tuple[str, ...]:
         """The words that give another process the same configuration; option: before overlays."""
         overlays = ((option, overlay) for overlay in self.overlays)
         assignments = (("--set", assignment) for assignment in self.assignments)
@@ -160,7 +160,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--log", str(layout.batches)),
         *("--metrics-port", "0"),
         *("--metrics-port-file", str(layout.metrics_port)),
-        *wiring.config_words("--conf"),
+        *wiring.config_arguments("--conf"),
     ]
     return _python(JOB, layout, words)
 
@@ -169,7 +169,7 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
     """The lookup service; ready when it answers, be it that it has no tables yet."""
     words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
     words += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
-    words += wiring.config_words("--conf")
+    words += wiring.config_arguments("--conf")
     return _python(
         LOOKUP,
         wiring.layout,
@@ -220,7 +220,7 @@ def ensure_topics(wiring: Wiring) -> None:
     """Make or check the wire's topics; raises CommandError with what the verb said."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
-        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_words("--conf")],
+        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_arguments("--conf")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -229,7 +229,7 @@ def ensure_topics(wiring: Wiring) -> None:
     if ended.returncode:
         raise CommandError(
             "the topics could not be made",
-            why=last_words(ended.stdout + ended.stderr),
+            why=last_output(ended.stdout + ended.stderr),
             next_step=f"read {wiring.layout.kafka / 'logs'}, then run the same command again",
         )
 
@@ -322,7 +322,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
 
     def _words(self, event: ProcessEvent) -> str:
         if event.what == "died":
-            return death_words(event, self.wiring.layout.logs / f"{event.name}.log")
+            return exit_message(event, self.wiring.layout.logs / f"{event.name}.log")
         return f"{event.name} was started again"
 
 
@@ -331,17 +331,17 @@ _POLL_S = 0.2
 
 def run_attached(
     processes: OwnProcesses,
-    bridge_words: Callable[[], Sequence[str]],
+    bridge_arguments: Callable[[], Sequence[str]],
     stop: threading.Event,
     show: Callable[[], None],
 ) -> None:
     """Start, watch until told to stop, and end it all.
 
-    bridge_words: asked for once all else runs; what must not be done by half is done there. show:
-    called again and again. Raises CommandError when the start fails.
+    bridge_arguments: asked for once all else runs; what must not be done by half is done there.
+    show: called again and again. Raises CommandError when the start fails.
     """
     with processes:
-        processes.start("bridge", lambda: bridge_spec(processes.wiring, bridge_words()))
+        processes.start("bridge", lambda: bridge_spec(processes.wiring, bridge_arguments()))
         while not stop.wait(_POLL_S):
             for news in processes.news():
                 note(news)

@@ -14,19 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.delta.recordings import Row, read_history
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer
+from jobs.operating.connection_options import (
+    ConnectionOptions,
+    add_stack_arguments,
+    connection_options,
+)
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
+from lbcore.sim.engine.scenario_run import OnProgress, ignore_progress, run_scenario
+from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
-from lbcore.sim.judge.possible import BAR, BesideBound, beside_bound
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
 from lbcore.sim.reports.backtest import MOVE_PRICE, backtest_scenario, run_cost
 from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
@@ -100,7 +104,7 @@ def add_past_arguments(parser: argparse.ArgumentParser) -> None:
     add_stack_arguments(parser, with_kafka=False)
 
 
-def recorded_of(args: argparse.Namespace, where: Whereabouts) -> Recorded:
+def recorded_of(args: argparse.Namespace, where: ConnectionOptions) -> Recorded:
     """Read the recording that the options name: a file, or the tables.
 
     Raises CommandError.
@@ -108,7 +112,7 @@ def recorded_of(args: argparse.Namespace, where: Whereabouts) -> Recorded:
     return read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
 
 
-def settings_of(args: argparse.Namespace, where: Whereabouts) -> Config:
+def settings_of(args: argparse.Namespace, where: ConnectionOptions) -> Config:
     """By what a recorded run is played again: the job's settings, or the files' with a recording.
 
     Raises CommandError.
@@ -178,10 +182,10 @@ def trying(
 
 
 def _try(
-    past: Past, upon: tuple[Sequence[str], Config], strategy: str, tell: Tell
+    past: Past, upon: tuple[Sequence[str], Config], strategy: str, on_progress: OnProgress
 ) -> dict[str, Any] | None:
     config = config_of(past.scenario, strategy, *upon)
-    done = note_wrong(run_scenario(past.scenario, config, tell))
+    done = note_wrong(run_scenario(past.scenario, config, on_progress))
     if done.is_cut:
         return None
     floor = measure_named(done, _FLOOR)
@@ -197,7 +201,7 @@ def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any] | Non
 
     strategy: what the row calls it, "" = as it was set.
     """
-    done = note_wrong(run_scenario(past.scenario, config, tell_nobody))
+    done = note_wrong(run_scenario(past.scenario, config, ignore_progress))
     return None if done.is_cut else _judged(strategy, done)
 
 
@@ -309,7 +313,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
-    where = whereabouts(args)
+    where = connection_options(args)
     past = make_past(recorded_of(args, where), args.last, args.seed)
     base = settings_of(args, where)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]

@@ -15,15 +15,15 @@ from jobs.adapters.following.outcome_follower import CommandOutcome
 from jobs.adapters.kafka.command_client import CommandClient, NoOutcome, Ticket, new_command
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, UnknownError, answer, note, three_parts
-from jobs.operating.command_words import read_command
+from jobs.operating.command_options import read_command
+from jobs.operating.connection_options import ConnectionOptions, connection_options
 from jobs.operating.outlook import Outlook
-from jobs.operating.stack_words import Whereabouts, whereabouts
 from jobs.operating.status_rows import read_rehearsal_rows
 from jobs.operating.text_format import format_instant
 from lbcore.balancer.state.book import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobWord, judge_job
-from lbcore.foresight.foresee import Impossible, WhatIf, foresee
+from lbcore.foresight.forecast import Impossible, WhatIf, foresee
 from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.model.times import duration
 from lbcore.wire.commands import KINDS
@@ -46,7 +46,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
     """Send it as the words of `add_sending` say; raises as `run_command` does."""
-    where = whereabouts(args)
+    where = connection_options(args)
     command = new_command(
         where.cluster, arguments, command_id=args.command_id, timeout_ms=args.timeout_ms
     )
@@ -75,7 +75,7 @@ def _say_sent(args: argparse.Namespace, command: Command) -> int:
 
 
 def _wait(
-    client: CommandClient, ticket: Ticket, timeout_ms: int, where: Whereabouts
+    client: CommandClient, ticket: Ticket, timeout_ms: int, where: ConnectionOptions
 ) -> CommandOutcome | NoOutcome:
     """Wait, and say on standard error how it stands, every ten seconds."""
     began_s = time.monotonic()
@@ -89,7 +89,9 @@ def _wait(
     return client.wait(ticket, max(0, left_ms))
 
 
-def _progress(client: CommandClient, ticket: Ticket, waited_s: float, where: Whereabouts) -> str:
+def _progress(
+    client: CommandClient, ticket: Ticket, waited_s: float, where: ConnectionOptions
+) -> str:
     waited = f"{waited_s:.0f} s"
     if ticket.first.done():
         drains = _drains(where, ticket.command_id)
@@ -99,7 +101,7 @@ def _progress(client: CommandClient, ticket: Ticket, waited_s: float, where: Whe
     )
 
 
-def _drains(where: Whereabouts, command_id: str) -> str:
+def _drains(where: ConnectionOptions, command_id: str) -> str:
     try:
         rows = where.reader().rows("policies", condition="kind = 'drain' AND is_set")
     except CommandError:
@@ -112,7 +114,7 @@ def _ago(silent_ms: int) -> str:
     return "never" if silent_ms < 0 else f"{duration(silent_ms)} ago"
 
 
-def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> UnknownError:
+def _nobody_knows(command: Command, outcome: NoOutcome, where: ConnectionOptions) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
     pipeline = where.started(tell=lambda _: None).pipeline
     job = judge_job(silent_ms, silent_ms, pipeline)
@@ -212,7 +214,7 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) -> int:
+def _rehearse(args: argparse.Namespace, where: ConnectionOptions, command: Command) -> int:
     reader = where.reader()
     writer = reader.writer()
     now_ms = wall_ms()

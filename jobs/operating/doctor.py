@@ -17,8 +17,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_location import StorePath, TablePlace
 from jobs.adapters.delta.table_log import DamagedTableError
-from jobs.adapters.delta.table_place import StorePath, TablePlace
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import (
     checkpoint_version,
@@ -35,11 +35,15 @@ from jobs.adapters.processes.jars import absent_jars, default_store, jar_paths
 from jobs.adapters.processes.preflight import check_python, find_java, running_python
 from jobs.adapters.spark.checkpoint import code_version
 from jobs.console import CommandError, Exit, answer
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
+from jobs.operating.connection_options import (
+    ConnectionOptions,
+    add_stack_arguments,
+    connection_options,
+)
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
 from lbcore.explain.mirrored import certificates_ending
-from lbcore.explain.noticed import (
+from lbcore.explain.recent_findings import (
     ADVICE,
     broker_versions,
     counted_versions,
@@ -130,7 +134,7 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
 class Examined:
     """Scope of an examination: place and time; with_kafka: include Kafka."""
 
-    where: Whereabouts
+    where: ConnectionOptions
     now_ms: int
     with_kafka: bool
 
@@ -206,7 +210,7 @@ def _jars() -> Iterator[DoctorFinding]:
         yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
 
 
-def _disk(where: Whereabouts) -> Iterator[DoctorFinding]:
+def _disk(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     place = where.tables.absolute()
     if isinstance(place, StorePath):
         yield ok("disk", f"none is needed: the tables are in {place}")
@@ -227,7 +231,7 @@ def _disk(where: Whereabouts) -> Iterator[DoctorFinding]:
 # -- the tables
 
 
-def _tables(where: Whereabouts) -> Iterator[DoctorFinding]:
+def _tables(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     where.reader()  # raises when there are none
     found = [finding for table in TABLES for finding in _table(where.tables, table)]
     yield from found
@@ -281,7 +285,7 @@ def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[DoctorFindin
 # -- the job and what it knows
 
 
-def _job_clock(where: Whereabouts) -> Iterator[DoctorFinding]:
+def _job_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     """The job's clock against this machine's, and against that of the tables' disk."""
     events = table_path(where.tables, OWNERSHIP_EVENTS.name)
     newest = newest_version(events)
@@ -321,7 +325,7 @@ def _kafka(around: JobSurroundings) -> Iterator[DoctorFinding]:
     yield fail("kafka", f"{around.kafka}, asked from this machine", step)
 
 
-def _job(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
+def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
     config = where.started()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, around)
     status = make_status(where.cluster, rows, config, now_ms)
@@ -345,7 +349,9 @@ def _job(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[D
         yield warn("certificate", what, step)
 
 
-def _load(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
+def _load(
+    where: ConnectionOptions, now_ms: int, around: JobSurroundings
+) -> Iterator[DoctorFinding]:
     """Brokers that are there and whose load is not known, or old; while the job tells of it."""
     reader = where.reader()
     writer = reader.writer()
@@ -374,7 +380,7 @@ def _load(where: Whereabouts, now_ms: int, around: JobSurroundings) -> Iterator[
         yield ok("load", f"of all {len(there)} active brokers")
 
 
-def _versions(where: Whereabouts) -> Iterator[DoctorFinding]:
+def _versions(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     """Brokers of several versions at once, as in the middle of an upgrade."""
     versions = broker_versions(where.reader().rows("brokers", ("state", "version")))
     several = several_versions(versions)
@@ -387,7 +393,7 @@ def _versions(where: Whereabouts) -> Iterator[DoctorFinding]:
 # -- Kafka
 
 
-def _topics(where: Whereabouts) -> Iterator[DoctorFinding]:
+def _topics(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     specs = wanted_topics(where.config)
     reports = ensure_topics(where.address(), specs, dry_run=True, timeout_ms=_KAFKA_TIMEOUT_MS)
     found = [_topic(report) for report in reports]
@@ -406,7 +412,7 @@ def _topic(report: TopicReport) -> DoctorFinding | None:
     return None
 
 
-def _kafka_clock(where: Whereabouts) -> Iterator[DoctorFinding]:
+def _kafka_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     newest_ms = newest_record_ms(where.address(), _KAFKA_TIMEOUT_MS)
     now_ms = wall_ms()  # asking takes a while, in which Kafka's clock goes on
     if newest_ms is None:
@@ -433,7 +439,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write what is found."""
-    examined = Examined(where=whereabouts(args), now_ms=wall_ms(), with_kafka=not args.no_kafka)
+    examined = Examined(
+        where=connection_options(args), now_ms=wall_ms(), with_kafka=not args.no_kafka
+    )
     found = examine(examined)
     verdict = worst(found)
     value = {"verdict": verdict.value, "findings": [one.to_json() for one in found]}

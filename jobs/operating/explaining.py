@@ -20,7 +20,7 @@ from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import ExplainRows, Explanation, TableGap, unknown, with_unknown
 from lbcore.explain.mirrored import with_findings
-from lbcore.explain.noticed import RECENT_MS
+from lbcore.explain.recent_findings import RECENT_MS
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,

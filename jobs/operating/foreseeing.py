@@ -1,4 +1,4 @@
-"""Asks `lbcore.foresight.foresee` what the next cycles would do.
+"""Asks `lbcore.foresight.forecast` what the next cycles would do.
 
 Decides what a strategy's name stands for; `outlook` words the answer. Nothing is sent. Used by the
 verb and by the service.
@@ -13,8 +13,8 @@ from jobs.operating.simulations import STRATEGIES, settings_with
 from jobs.operating.status_rows import read_rehearsal_rows
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
-from lbcore.foresight.foresee import Impossible, WhatIf, foresee
-from lbcore.plan.shed.own import own_shedding
+from lbcore.foresight.forecast import Impossible, WhatIf, foresee
+from lbcore.plan.shed.custom import custom_shedding
 
 
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
@@ -53,7 +53,7 @@ def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
         return ()
     if strategy in config.own:
         own = require_loaded(changed(config, {"shedding.strategy": strategy})).own[strategy]
-        return settings_with(own_shedding(own))
+        return settings_with(custom_shedding(own))
     if strategy not in STRATEGIES:
         raise MisuseError(
             f"there is no strategy {strategy!r} to plan with",

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from jobs.console import CommandError, note
 from jobs.parser import whole_number
 from lbcore.model.times import duration
-from lbcore.sim.engine.rehearsal import Tell
+from lbcore.sim.engine.scenario_run import OnProgress
 
 _SILENT_S = 3.0
 _DRAWN_EACH_S, _SAID_EACH_S = 0.5, 30.0
@@ -44,13 +44,13 @@ class RunProgress:
         self._told_s = self._began_s + (_SILENT_S - _DRAWN_EACH_S if self._is_terminal else 0.0)
         self._width = 0
 
-    def tell(self, done: int, share: float) -> None:
+    def update(self, done: int, share: float) -> None:
         """So many are done, and that share of all work; says so when it is time to."""
         now_s = self._clock_s()
         if now_s - self._told_s < (_DRAWN_EACH_S if self._is_terminal else _SAID_EACH_S):
             return
         self._told_s = now_s
-        words = progress_words(done, self._count, self._what, share, now_s - self._began_s)
+        words = progress_message(done, self._count, self._what, share, now_s - self._began_s)
         if not self._is_terminal:
             note(words)
             return
@@ -68,7 +68,7 @@ class RunProgress:
             self._width = 0
 
 
-def progress_words(done: int, count: int, what: str, share: float, passed_s: float) -> str:
+def progress_message(done: int, count: int, what: str, share: float, passed_s: float) -> str:
     """E.g. 12 of 44 runs, 31%, about 4 min left.
 
     What is left takes as long as what was done, share for share; nothing is foretold of less than
@@ -109,7 +109,7 @@ class ManyRuns(Generic[Result]):
     """Items worked on by several processes. is_cut: whether Ctrl-C ended it early."""
 
     def __init__(
-        self, work: Callable[[Any, Tell], Result | None], workers: int, what: str = "runs"
+        self, work: Callable[[Any, OnProgress], Result | None], workers: int, what: str = "runs"
     ) -> None:
         """work: what is done with an item; None: it was given up. workers: from 1.
 
@@ -149,12 +149,12 @@ class ManyRuns(Generic[Result]):
             if self.is_cut:
                 return
 
-            def tell(share: float, *, at: int = at) -> bool:
+            def on_progress(share: float, *, at: int = at) -> bool:
                 shares[at] = share
-                progress.tell(at, _passed(shares, weights))
+                progress.update(at, _passed(shares, weights))
                 return not self.is_cut
 
-            yield self._work(item, tell)
+            yield self._work(item, on_progress)
             shares[at] = 1.0
 
     def _beside(
@@ -171,7 +171,7 @@ class ManyRuns(Generic[Result]):
                     while not (future.done() or self.is_cut):
                         wait([future], timeout=_POLL_S)
                         done = sum(one.done() for one in futures)
-                        progress.tell(done, _passed(shares, weights))
+                        progress.update(done, _passed(shares, weights))
                     if self.is_cut and not future.done():
                         continue
                     yield future.result()
@@ -223,11 +223,11 @@ def _begin(shares: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _work_on(work: Callable[[Any, Tell], Any], at: int, item: Any) -> Any:
-    def tell(share: float) -> bool:
+def _work_on(work: Callable[[Any, OnProgress], Any], at: int, item: Any) -> Any:
+    def on_progress(share: float) -> bool:
         _shares[at] = share
         return True
 
-    found = work(item, tell)
+    found = work(item, on_progress)
     _shares[at] = 1.0
     return found

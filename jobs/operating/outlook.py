@@ -9,9 +9,9 @@ from typing import Any
 
 from jobs.operating.text_format import text_table
 from lbcore.explain.explanation import number
-from lbcore.foresight.foresee import ForeseenBroker, Foresight, LoadMoment
+from lbcore.foresight.forecast import ForeseenBroker, Foresight, LoadMoment
 from lbcore.model.times import duration
-from lbcore.plan.shed.own import FAULTS
+from lbcore.plan.shed.custom import FAULTS
 
 _LISTED = 20
 
@@ -44,8 +44,8 @@ class Outlook:
         )
         if found.idle:
             yield f"no load is known of {', '.join(found.idle)}: taken for idle"
-        if found.unseen_moves:
-            yield f"{found.unseen_moves} moves of late that load does not show yet count as done"
+        if found.unreported_moves:
+            yield f"{found.unreported_moves} moves of late that load does not show yet count as done"  # noqa: E501 (reads as one line)
         yield from _decision_lines(found)
         yield from _skip_lines(found)
         yield from _waiting_lines(found)

@@ -11,9 +11,9 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.stack_words import require_known
+from jobs.operating.connection_options import require_known
 from jobs.operating.text_format import text_table
-from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, ProposedStep, Station
+from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, PlanStatus, ProposedStep
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State
@@ -43,7 +43,7 @@ def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
     """A plan with its reasons, its steps, and load before and after."""
     lines = [
         f"plan {name}: {one.why or 'no reason was given'}",
-        f"  {_progress_words(one, now_ms)}",
+        f"  {_progress_message(one, now_ms)}",
     ]
     by = f"by {one.by}" if one.by else "by a cycle"
     lines += [f"  proposed {by} at {instant(one.since_ms)}", "", "usage, before and after:"]
@@ -56,12 +56,12 @@ def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
     lines += [*text_table(cells, right=(1, 3)), "", "steps:"]
     steps = [(f"  {at}", *_step(step)) for at, step in enumerate(one.steps, start=1)]
     lines += text_table(steps)
-    if one.station is Station.WAITS:
+    if one.station is PlanStatus.WAITS:
         lines += ["", f"ballast plan approve {name}    or: ballast plan reject {name}"]
     return lines
 
 
-def way_back(
+def undo_moves(
     reader: TableReader, *, plan: str = "", since_ms: int = 0, drain: str = ""
 ) -> tuple[dict[str, str], list[str]]:
     """Bundle → broker that undoes a plan, what balancing has moved since, or a broker's last drain.
@@ -158,11 +158,11 @@ def _is_of(row: Mapping[str, Any], plan: str) -> bool:
 def _cells(name: str, one: PlanProposal, now_ms: int) -> Sequence[str]:
     hottest = f"{percent(one.before['max'])} -> {percent(one.after['max'])}"
     ago = f"{duration(max(0, now_ms - one.since_ms))} ago"
-    return (name, _progress_words(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
+    return (name, _progress_message(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
 
 
-def _progress_words(one: PlanProposal, now_ms: int) -> str:
-    if one.station is Station.WAITS:
+def _progress_message(one: PlanProposal, now_ms: int) -> str:
+    if one.station is PlanStatus.WAITS:
         left_ms = one.until_ms - now_ms
         return f"waits, lapses in {duration(left_ms)}" if left_ms > 0 else "waits, its time is over"
     by = f" by {one.answered_by}" if one.answered_by else ""

@@ -12,21 +12,21 @@ from pathlib import Path
 from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.paths import shipped
 from jobs.adapters.processes.settings import require_loaded, with_own
-from jobs.console import CommandError, MisuseError, cause_words, note
-from jobs.whole_file import read_text_file
+from jobs.atomic_file import read_text_file
+from jobs.console import CommandError, MisuseError, cause_message, note
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
-from lbcore.plan.shed.own import own_shedding
+from lbcore.plan.shed.custom import custom_shedding
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.load.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
-from lbcore.sim.scenario.words import ScenarioError
+from lbcore.sim.scenario.tokens import ScenarioError
 from lbcore.validation.check import require_suitable
 
 SUFFIX = ".scenario"
@@ -159,7 +159,7 @@ def _settings_of(strategy: str, config: Config) -> tuple[str, ...]:
         return RECOMMENDED[strategy]
     name = strategy.removeprefix(PULSAR_PREFIX)
     if name in config.own:
-        return settings_with(own_shedding(config.own[name]))
+        return settings_with(custom_shedding(config.own[name]))
     if name not in STRATEGIES:
         raise MisuseError(
             f"there is no strategy {strategy!r} to simulate",
@@ -190,7 +190,7 @@ def _load(path: Path) -> Loaded:
     except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
-            why=cause_words(cause),
+            why=cause_message(cause),
             next_step="correct the path or its rights",
         ) from None
     try:
@@ -228,6 +228,6 @@ def write_text(path: Path, text: str) -> None:
     except OSError as cause:
         raise CommandError(
             f"{path} can't be written",
-            why=cause_words(cause),
+            why=cause_message(cause),
             next_step="correct the path or its rights",
         ) from None

@@ -7,10 +7,10 @@ from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import wall_ms
 from lbcore.balancer.decisions.blocked_messages import BLOCKED
 from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.placing import ALARM as NO_CANDIDATE
+from lbcore.balancer.decisions.placement import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.explain.noticed import RECENT_MS
+from lbcore.explain.recent_findings import RECENT_MS
 from lbcore.explain.status import HISTORY_MS, StatusRows
 from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows

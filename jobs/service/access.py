@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from jobs.adapters.http.tls import WatchedFile
-from jobs.whole_file import read_text_file
+from jobs.atomic_file import read_text_file
 
 ANY = "*"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, time
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import Changes
 from jobs.adapters.http.protocol import Account
@@ -272,7 +272,7 @@ class Assignments:
 
 _NEXT = (
     "look at the time service of both machines (chronyc tracking): section"
-    " BallastServiceClockApart of docs/runbook.md"
+    " BallastServiceClockSkew of docs/runbook.md"
 )
 
 

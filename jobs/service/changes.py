@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from jobs.adapters.delta.commits import Commit
 from jobs.adapters.delta.rows import ROUTE_COLUMNS, routes_of
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_tail import LostError, commits_between, read_added
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.view import Changes

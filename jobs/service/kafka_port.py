@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.outcome_follower import CommandOutcome as Row
 from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.kafka.command_client import CommandClient, Ticket

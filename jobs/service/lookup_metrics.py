@@ -31,6 +31,7 @@ from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.protocol import Account, Cut
 from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from jobs.atomic_file import atomic_write
 from jobs.service.access import TokenFault
 from jobs.service.access_control import OTHER_REFUSALS, AdminCounts, AuditCounts, GateCounts
 from jobs.service.csrf import FOREIGN
@@ -38,7 +39,6 @@ from jobs.service.lookup_replies import OTHER_RESULTS
 from jobs.service.v1.reading import Readers
 from jobs.telemetry.declared import BALANCER, DeclaredMetric, counter, gauge, histogram
 from jobs.telemetry.job_names import CHANNEL
-from jobs.whole_file import write_whole
 from lbcore.ownership.records import State
 from lbcore.route.bundles import Unsound
 from lbcore.route.snapshot import LookupOutcome
@@ -85,7 +85,7 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         "ballast_tables_reloads_total", "Loads of the whole tables, by reason.", "reason",
         reason=tuple(one.value for one in ReloadReason),
     ),
-    gauge("ballast_tables_trouble",
+    gauge("ballast_tables_unreadable",
           "1 while the newest tables are refused or unreadable: answers age."),
     counter("ballast_tables_errors_total", "Times the tables could not be read."),
     counter(
@@ -93,7 +93,7 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         reason=_REFUSALS,
     ),
     counter(
-        "ballast_connections_cut_total", "Connections ended before their time, by reason.",
+        "ballast_connections_closed_total", "Connections ended before their time, by reason.",
         "reason", reason=tuple(one.value for one in Cut),
     ),
     gauge("ballast_requests_unanswered_bytes", "Received of requests that are not answered yet."),
@@ -165,7 +165,7 @@ class LookupMetrics(Collector):
         counts = self._follower.counts
         yield _counter("ballast_snapshot_refused", "reason", counts.refused)
         yield _counter("ballast_tables_reloads", "reason", counts.reloads)
-        yield _gauge("ballast_tables_trouble", int(counts.last_error != ""))
+        yield _gauge("ballast_tables_unreadable", int(counts.last_error != ""))
         yield _plain_counter("ballast_tables_errors", counts.errors)
 
         yield from self._of_admin()
@@ -269,7 +269,7 @@ class SharedMetrics:
 
     def write(self) -> None:
         """Write this worker's metrics, whole or not at all."""
-        write_whole(self._folder / f"{self._worker}.prom", self._own(), is_durable=False)
+        atomic_write(self._folder / f"{self._worker}.prom", self._own(), is_durable=False)
 
     def text(self) -> bytes:
         """The metrics of all workers, this one's of this moment."""

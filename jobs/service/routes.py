@@ -147,7 +147,7 @@ class Router:
             raise HttpError(404, "HTTP 404 Not Found")
         route = found.routes.get("GET" if method == "HEAD" else method)
         if route is None and method == OPTIONS:
-            return Match(route=_telling(_allowed(found)), params={})
+            return Match(route=_options_handler(_allowed(found)), params={})
         if route is None:
             raise HttpError(405, "HTTP 405 Method Not Allowed", (b"allow", _allowed(found)))
         names = _parts(route.path)
@@ -165,14 +165,16 @@ def _allowed(node: _Node) -> bytes:
     return ", ".join(sorted(node.routes.keys() | more)).encode()
 
 
-def _telling(allowed: bytes) -> Route:
+def _options_handler(allowed: bytes) -> Route:
     """Answers with the methods alone."""
 
-    async def tell(request: Request, context: AdminContext) -> Reply:
+    async def answer_options(request: Request, context: AdminContext) -> Reply:
         del request, context
         return Reply(headers=((b"allow", allowed),))
 
-    return Route(method=OPTIONS, path="", handler=tell, checks_itself=True, is_recorded=False)
+    return Route(
+        method=OPTIONS, path="", handler=answer_options, checks_itself=True, is_recorded=False
+    )
 
 
 def _parts(path: str) -> list[str]:

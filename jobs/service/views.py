@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from jobs.adapters.delta.rows import PRESENT, of_cluster
+from jobs.adapters.delta.table_location import TablePlace, is_store, table_place
 from jobs.adapters.delta.table_log import check_newest
-from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
 from jobs.adapters.delta.table_scan import rows_in, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
-from lbcore.config.told import as_started, newest_told
+from lbcore.config.reported_settings import as_started, newest_reported
 from lbcore.config.tree import Config
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import namespace_of_topic
@@ -191,7 +191,7 @@ class TableViews:
         if all(refreshed):
             self.confirmed_ms = started_ms
         if all(refreshed) and all(followed):
-            self._tell("; ".join(self._unread[name] for name in sorted(self._unread)))
+            self._record_fault("; ".join(self._unread[name] for name in sorted(self._unread)))
 
     def _try(self, refresh: Callable[[Table], None], table: Table) -> bool:
         try:
@@ -294,9 +294,9 @@ class TableViews:
         self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
 
     def _note(self, error: Exception) -> None:
-        self._tell(in_one_line(error))
+        self._record_fault(in_one_line(error))
 
-    def _tell(self, text: str) -> None:
+    def _record_fault(self, text: str) -> None:
         """Keep what is wrong, "" = nothing, and log it once while it lasts."""
         if text and text != self.last_error:
             logger.warning("views_not_refreshed", extra={"fields": {"error": text}})
@@ -338,7 +338,7 @@ def _newest(found: Rows) -> Rows:
 _KEPT: Mapping[str, Callable[[Rows], Rows]] = {
     POLICIES.name: _in_force,
     CONFIG_VERSIONS.name: _newest,
-    SETTINGS_IN_FORCE.name: lambda found: tuple(newest_told(found)),
+    SETTINGS_IN_FORCE.name: lambda found: tuple(newest_reported(found)),
 }
 """What is held of tables whose rows would grow in number for ever."""
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from jobs.adapters.delta.table_mending import check_complete
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
+from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import SqlTables, open_delta
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import lacking_columns, table_path

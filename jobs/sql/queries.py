@@ -359,7 +359,7 @@ class Query:
     text: str
 
 
-def _reach(*tables: str) -> str:
+def _oldest_rows(*tables: str) -> str:
     """Rows of plans stay for ever and say nothing of how far back the others reach."""
     but = {"decisions": " WHERE kind <> 'plan'"}
     parts = (
@@ -400,7 +400,7 @@ GROUP BY m.cluster, m.day ORDER BY m.cluster, m.day""",
         name="no-help",
         question="Which decisions did not help?",
         reading="Compare each side before and after: a bundle that takes its load along needs a "
-        "split. `not_seen`: a broker did not report in time; `moved_elsewhere`: something else "
+        "split. `unobserved`: a broker did not report in time; `moved_elsewhere`: something else "
         "came in between.",
         text="""
 SELECT e.cluster, e.decision_id, d.strategy, d.reason, e.bundle, e.source, e.destination,
@@ -570,7 +570,7 @@ ORDER BY cluster, day, messages DESC, topic, reason""",
         question="How far back does each table tell?",
         reading="Nothing is known of before `since`. Rows go after the time that docs/tables.md "
         "says. `brokers`, `namespaces`, `policies` and `pins` have the newest row of a key alone.",
-        text=_reach(
+        text=_oldest_rows(
             "ownership_events",
             "commands",
             "decisions",

@@ -19,9 +19,9 @@ from jobs.telemetry.bridge_names import (
     UNLOAD,
 )
 from jobs.telemetry.store import MetricStore
+from lbcore.bridge.anomalies import FAILURES, Trouble
 from lbcore.bridge.guardian import Finding, FindingStage
 from lbcore.bridge.mirror import Look
-from lbcore.bridge.sights import FAILURES, Trouble
 from lbcore.wire.messages import AckOutcome
 
 
@@ -37,9 +37,9 @@ class BridgeMetrics:
         self.show_findings(())
         self.show_unread(())
         for name, labels in (
-            ("ballast_bridge_looks_total", (LOOKED, FAILED)),
-            ("ballast_bridge_asked_total", (UNLOAD, SPLIT)),
-            ("ballast_bridge_not_done_total", (REFUSED, FAILED)),
+            ("ballast_bridge_polls_total", (LOOKED, FAILED)),
+            ("ballast_bridge_requests_total", (UNLOAD, SPLIT)),
+            ("ballast_bridge_failed_requests_total", (REFUSED, FAILED)),
             ("ballast_bridge_messages_total", (DELIVERED, NOT_DELIVERED)),
             ("ballast_bridge_answers_total", tuple(outcome.value for outcome in AckOutcome)),
         ):
@@ -59,20 +59,20 @@ class BridgeMetrics:
         """The brokers were asked who owns what."""
         silent = sum(owned is None for owned in look.owned.values())
         bundles = sum(len(owned or ()) for owned in look.owned.values())
-        self._store.add("ballast_bridge_looks_total", self._cluster, LOOKED)
-        self._store.observe("ballast_bridge_look_seconds", took_s, self._cluster)
+        self._store.add("ballast_bridge_polls_total", self._cluster, LOOKED)
+        self._store.observe("ballast_bridge_poll_seconds", took_s, self._cluster)
         self._store.set("ballast_bridge_brokers", len(look.owned), self._cluster)
         self._store.set("ballast_bridge_silent_brokers", silent, self._cluster)
         self._store.set("ballast_bridge_bundles", bundles, self._cluster)
 
     def count_failed_look(self) -> None:
         """There was no list of brokers."""
-        self._store.add("ballast_bridge_looks_total", self._cluster, FAILED)
+        self._store.add("ballast_bridge_polls_total", self._cluster, FAILED)
 
     def show_mirror(self, differences: int, working: int) -> None:
         """Set the number of differences, and of bundles being worked on."""
         self._store.set("ballast_bridge_differences", differences, self._cluster)
-        self._store.set("ballast_bridge_working", working, self._cluster)
+        self._store.set("ballast_bridge_pending_actions", working, self._cluster)
 
     def show_findings(self, findings: Collection[Finding]) -> None:
         """Set the numbers of the guardian's findings in this look."""
@@ -96,12 +96,12 @@ class BridgeMetrics:
 
     def count_asked(self, action: str) -> None:
         """Pulsar is asked for an UNLOAD or a SPLIT."""
-        self._store.add("ballast_bridge_asked_total", self._cluster, action)
+        self._store.add("ballast_bridge_requests_total", self._cluster, action)
 
     def count_not_done(self, *, is_refusal: bool) -> None:
         """It did not go through."""
         result = REFUSED if is_refusal else FAILED
-        self._store.add("ballast_bridge_not_done_total", self._cluster, result)
+        self._store.add("ballast_bridge_failed_requests_total", self._cluster, result)
 
     def count_answer(self, outcome: AckOutcome, took_s: float) -> None:
         """A record was acknowledged so long after work on it began."""

@@ -1,7 +1,7 @@
 """The metrics of the bridge to a Pulsar cluster, declared."""
 
 from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
-from lbcore.bridge.sights import FAILURES, Trouble
+from lbcore.bridge.anomalies import FAILURES, Trouble
 from lbcore.wire.messages import AckOutcome
 
 _OF = "cluster"
@@ -18,16 +18,16 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bridge_bundles", "Bundles that brokers say they own.", _OF),
     gauge("ballast_bridge_differences",
           "Bundles and namespaces that Pulsar has otherwise than our records.", _OF),
-    gauge("ballast_bridge_working", "Bundles whose unload or split is being followed.", _OF),
+    gauge("ballast_bridge_pending_actions", "Bundles whose unload or split is being followed.", _OF),  # noqa: E501 (reads as one line)
     gauge("ballast_bridge_findings", "What is wrong in the cluster, by trouble.", _OF, "trouble",
           trouble=tuple(trouble.value for trouble in Trouble)),
     gauge("ballast_bridge_quarantined", "Findings that could not be mended, left alone.", _OF),
-    counter("ballast_bridge_looks_total", "Looks at who owns what.", _OF, "result",
+    counter("ballast_bridge_polls_total", "Looks at who owns what.", _OF, "result",
             result=(LOOKED, FAILED)),
-    histogram("ballast_bridge_look_seconds", "How long a look took.", S_BUCKETS, _OF),
-    counter("ballast_bridge_asked_total", "Unloads and splits that Pulsar was asked for.", _OF,
+    histogram("ballast_bridge_poll_seconds", "How long a look took.", S_BUCKETS, _OF),
+    counter("ballast_bridge_requests_total", "Unloads and splits that Pulsar was asked for.", _OF,
             "action", action=(UNLOAD, SPLIT)),
-    counter("ballast_bridge_not_done_total",
+    counter("ballast_bridge_failed_requests_total",
             "Of these, those that Pulsar refused, and those that failed on the way.", _OF,
             "result", result=(REFUSED, FAILED)),
     counter("ballast_bridge_answers_total", "Records acknowledged for brokers.", _OF, "outcome",

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from jobs.atomic_file import atomic_write
 from jobs.console import CommandError
-from jobs.whole_file import write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,7 @@ class MetricsPort(Collector):
                 "it",
             ) from error
         if self._args.metrics_port_file is not None:
-            write_whole(self._args.metrics_port_file, f"{server.server_port}\n", is_durable=False)
+            atomic_write(self._args.metrics_port_file, f"{server.server_port}\n", is_durable=False)
 
         def stop() -> None:
             server.shutdown()

@@ -13,8 +13,8 @@ from typing import Any
 from jobs.telemetry.declared import BALANCER, Type
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING, UNLOADING
 from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
-from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
+from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
@@ -132,7 +132,7 @@ def _known_decisions() -> Iterator[tuple[str, str]]:
         yield ("failover" if intent.value.endswith("dead") else "repair"), intent.value
 
 
-def count_rows(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
+def count_rows(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
     """Count what a batch wrote."""
     _count_events(store, seen, moves)
     _count_decisions(store, seen)
@@ -158,7 +158,7 @@ def _count_not_kept(store: MetricStore, cluster: str, counts: Mapping[str, int])
         if name.startswith(NOT_KEPT):
             topic, _, reason = name.removeprefix(NOT_KEPT).partition(":")
             store.add("ballast_rejected_total", cluster, topic, reason, by=count)
-            store.add("ballast_rejected_not_kept_total", cluster, by=count)
+            store.add("ballast_rejected_dropped_total", cluster, by=count)
 
 
 def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
@@ -169,7 +169,7 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
         by = counts.get(f"{TOPICS_COUNTED}{result}", 0)
         store.add("ballast_topic_reports_total", cluster, result, by=by)
     for reason in ("unknown_bundle", "foreign_bundle"):
-        store.add("ballast_bundle_loads_left_out_total", cluster, reason, by=counts.get(reason, 0))
+        store.add("ballast_bundle_loads_dropped_total", cluster, reason, by=counts.get(reason, 0))
     for key, result in _INACTIVE.items():
         name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
         store.add(name, cluster, BALANCER, CHANNEL, result, by=counts.get(key, 0))
@@ -190,7 +190,7 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
     store.add(name, cluster, BALANCER, UNLOADING, by=sum(refused.values()))
 
 
-def _count_events(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
+def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
     events = events_of(seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS))
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
@@ -227,7 +227,7 @@ def _count_event(store: MetricStore, event: Event, moves: MoveTracker) -> None:
         store.add("ballast_returns_total", cluster, by=int(found.is_return))
 
 
-def _count_decisions(store: MetricStore, seen: BatchSeen) -> None:
+def _count_decisions(store: MetricStore, seen: WrittenBatch) -> None:
     names = ("cluster", "kind", "reason", "source", "inputs")
     given: set[tuple[str, str]] = set()
     for cluster, kind, reason, source, inputs in seen.rows(DECISIONS.name, *names):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_NAMES
-from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
+from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.intake.clock import DRIVER, KAFKA
 from lbcore.balancer.report import CLOCKS, GAUGES, HIGH, LOW
 from lbcore.model.tables import LOAD_HISTORY
@@ -51,7 +51,7 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.set("ballast_quiet", int(gauges["is_quiet"]), cluster)
     without = {(setting,): float(n) for setting, n in report["without_candidate"].items()}
     store.replace("ballast_bundles_without_candidate", without, cluster)
-    store.set("ballast_settings_set_aside", len(report["rules"]["set_aside"]), cluster)
+    store.set("ballast_ignored_settings", len(report["rules"]["set_aside"]), cluster)
     store.set("ballast_transfer_hits", gauges["transfer_hits"], cluster)
     store.set("ballast_split_hits", gauges["split_hits"], cluster)
     store.set("ballast_unsplittable_bundles", gauges["unsplittable"], cluster)
@@ -66,10 +66,10 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     _show_balance(store, cluster, gauges["balance"])
     drains = report["rules"]["drains"]
     left = {(name,): float(drain["left"]) for name, drain in drains.items()}
-    store.replace("ballast_drain_left", left, cluster)
+    store.replace("ballast_drain_remaining_bundles", left, cluster)
 
 
-def show_bundles(store: MetricStore, seen: BatchSeen) -> None:
+def show_bundles(store: MetricStore, seen: WrittenBatch) -> None:
     """Show each bundle's load, when the batch wrote its history."""
     names = ("cluster", "broker", "bundles", *_BUNDLE_COLUMNS)
     found: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
@@ -131,7 +131,7 @@ def _show_ownership(store: MetricStore, report: Mapping[str, Any]) -> None:
     for state in State:
         store.set("ballast_bundles", report["bundles"].get(state.value, 0), cluster, state.value)
     for state, found in states.items():
-        store.set("ballast_oldest_seconds", found["oldest_ms"] / _S, cluster, state)
+        store.set("ballast_oldest_record_seconds", found["oldest_ms"] / _S, cluster, state)
     stuck = sum(found["stuck"] for found in states.values())
     store.set("ballast_stuck_bundles", stuck, cluster)
     for key, kind in _DISAGREEMENTS.items():

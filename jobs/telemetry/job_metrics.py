@@ -22,8 +22,8 @@ from jobs.telemetry.job_names import (
     STANDING_BY,
 )
 from jobs.telemetry.moves import MoveTracker
-from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
+from jobs.telemetry.written_batch import WrittenBatch
 
 _S = 1_000
 _EXECUTORS_MAX = 50
@@ -71,7 +71,7 @@ class JobMetrics:
         for phase in JOB_PHASES:
             self.store.set(PHASE.name, phase == present, phase)
 
-    def see_batch(self, seen: BatchSeen) -> None:
+    def see_batch(self, seen: WrittenBatch) -> None:
         """Count a batch that is written."""
         self._show_phase(AT_WORK)
         for report in seen.reports:
@@ -109,13 +109,13 @@ class JobMetrics:
         if self._later:
             self.store.set("ballast_spark_tasks_total", sum(self._later.values()), "later")
 
-    def _see_tables(self, seen: BatchSeen) -> None:
+    def _see_tables(self, seen: WrittenBatch) -> None:
         for table, version in seen.versions.items():
             self.store.set("ballast_table_version", version, table)
             self.store.add("ballast_table_commits_total", table)
             self.store.add("ballast_table_rows_total", table, by=len(seen.tables[table]))
 
-    def _see_cluster(self, seen: BatchSeen, report: Mapping[str, Any]) -> None:
+    def _see_cluster(self, seen: WrittenBatch, report: Mapping[str, Any]) -> None:
         cluster, now_ms = report["cluster"], report["now_ms"]
         self.store.add("ballast_batches_total", cluster)
         for topic, ends in report["ends"].items():

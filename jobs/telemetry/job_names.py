@@ -196,7 +196,7 @@ _INPUT: tuple[DeclaredMetric, ...] = (
         "cluster", "result", result=TAKEN_OR_NOT,
     ),
     counter(
-        "ballast_bundle_loads_left_out_total",
+        "ballast_bundle_loads_dropped_total",
         "Reported loads of bundles that did not count: of no bundle, or not of its holder.",
         "cluster", "reason", reason=("unknown_bundle", "foreign_bundle"),
     ),
@@ -204,7 +204,7 @@ _INPUT: tuple[DeclaredMetric, ...] = (
             "cluster", "phase", phase=FAULT_PHASES),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
-    counter("ballast_rejected_not_kept_total", "Of these, those without a row in the table"
+    counter("ballast_rejected_dropped_total", "Of these, those without a row in the table"
             " rejected_reports, because too many came.", "cluster"),
     counter("ballast_acks_refused_total", "Acks that changed nothing.", "cluster", "reason"),
     counter("ballast_commands_total", "Commands by outcome.", "cluster", "kind", "status"),
@@ -232,12 +232,12 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_hits_needed", "Hits that it takes until bundles move.", "cluster", "level",
           level=(LOW, HIGH)),
     gauge("ballast_transfer_hits", "Cycles in a row in which transfer wanted to move.", "cluster"),
-    gauge("ballast_drain_left", "Bundles left on a broker that is drained.", "cluster", "broker"),
+    gauge("ballast_drain_remaining_bundles", "Bundles left on a broker that is drained.", "cluster", "broker"),  # noqa: E501 (reads as one line)
 )  # fmt: skip
 
 _OWNERSHIP: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bundles", "Bundles by state.", "cluster", "state", state=_STATES),
-    gauge("ballast_oldest_seconds", "How long the oldest bundle of a state is in it.", "cluster",
+    gauge("ballast_oldest_record_seconds", "How long the oldest bundle of a state is in it.", "cluster",  # noqa: E501 (reads as one line)
           "state", state=("Assigning", "Free", "Releasing", "Splitting")),
     gauge("ballast_stuck_bundles", "Bundles in flight for longer than any timeout.", "cluster"),
     counter("ballast_transitions_total", "Records written.", "cluster", "cause", "state",
@@ -264,7 +264,7 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
           " nothing, by the commonest verdict.", "cluster", "broker", "reason"),
     counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "reason"),
     counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
-            outcome=("helped", "no_better", "not_seen", "moved_elsewhere")),
+            outcome=("helped", "ineffective", "unobserved", "moved_elsewhere")),
     counter("ballast_candidates_total", "What was considered, by the verdict.", "cluster", "phase",
             "verdict"),
     gauge("ballast_split_hits", "Bundles over a split limit that collect hits.", "cluster"),
@@ -283,7 +283,7 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",
           "cluster", "setting"),
-    gauge("ballast_settings_set_aside", "Changed settings that don't suit the files.", "cluster"),
+    gauge("ballast_ignored_settings", "Changed settings that don't suit the files.", "cluster"),
     gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
     gauge("ballast_quiet",
           "1 during quiet hours (cluster.quiet_hours): no cycle sheds or splits.", "cluster"),

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 from jobs.assess.page import page
+from jobs.assess.strategy_trials import try_strategies
 from jobs.assess.text import lines
-from jobs.assess.trying import try_strategies
 from jobs.assess.watch import AssessedCluster, ClusterWatch, only_name
-from jobs.bridge.attachment import add_access_words, add_network_word, admin_at
+from jobs.atomic_file import atomic_write
+from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.text_format import parse_duration_ms
-from jobs.whole_file import write_whole
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--look-ms", type=int, default=5_000, metavar="N", help="default 5000")
     parser.add_argument("--load-ms", type=int, default=10_000, metavar="N", help="default 10000")
-    add_network_word(parser)
-    add_access_words(parser.add_argument_group("Pulsar"))
+    add_network_option(parser)
+    add_access_options(parser.add_argument_group("Pulsar"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +107,7 @@ def _not_whole(report: Report) -> str:
 def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> None:
     """Look after look until time is over or a signal comes."""
     end = threading.Event()
-    hear_no_more = hear(end.set)
+    hear_no_more = on_signals(end.set)
     began_s = time.monotonic()
     drawn, told_s = False, began_s
     try:
@@ -156,7 +156,7 @@ def _try_file(path: Path) -> None:
 def _write(path: Path, report: Report) -> None:
     """The page, whole or as it was."""
     try:
-        write_whole(path, page(report))
+        atomic_write(path, page(report))
     except OSError as error:
         raise CommandError(
             f"{path} can't be written",

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.signals import STOPPING, hear
+from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.assess.watch import only_name
 from jobs.bridge.attachment import (
     FirstLook,
-    add_access_words,
-    add_network_word,
+    add_access_options,
+    add_network_option,
     admin_at,
     known_attachment,
     look_at,
@@ -29,14 +29,14 @@ from jobs.console import CommandError, Exit, agree, note, say
 from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.stack import OwnProcesses, Wiring, run_attached
+from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.status_rows import read_status_rows
 from jobs.operating.text_format import parse_duration_ms
 from jobs.verbs.status import status_lines
 from lbcore.bridge.guard import SHEDDING
 from lbcore.explain.status import make_status
-from lbcore.foresight.foresee import WhatIf
+from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
 
 OVERLAY = "pulsar"
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
     parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
-    add_network_word(parser)
-    add_access_words(parser.add_argument_group("Pulsar"))
+    add_network_option(parser)
+    add_access_options(parser.add_argument_group("Pulsar"))
     run = parser.add_argument_group("the run")
     run.add_argument(
         "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         def bridge() -> list[str]:
             if args.act:
                 take_over(admin, layout, attachment, seen)
-            return _bridge_words(args, seen)
+            return _bridge_arguments(args, seen)
 
         def show() -> None:
             if args.act and not _acts(layout):
@@ -132,7 +132,7 @@ def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
     agree("leave --act out to observe only")
 
 
-def _bridge_words(args: argparse.Namespace, seen: FirstLook) -> list[str]:
+def _bridge_arguments(args: argparse.Namespace, seen: FirstLook) -> list[str]:
     words = ["--admin-url", args.url, "--pulsar-cluster", seen.name]
     words += ["--timeout-s", str(args.timeout_s), "--network-mbytes", str(args.network_mbytes)]
     for option in ("auth_token_file", "tls_ca", "tls_cert", "tls_key"):
@@ -145,7 +145,7 @@ def _bridge_words(args: argparse.Namespace, seen: FirstLook) -> list[str]:
 
 def _stop_on_signals(for_ms: int | None) -> threading.Event:
     stop = threading.Event()
-    hear(stop.set, (*STOPPING, signal.SIGHUP))
+    on_signals(stop.set, (*STOPPING, signal.SIGHUP))
     if for_ms is not None:
         timer = threading.Timer(for_ms / 1_000, stop.set)
         timer.daemon = True

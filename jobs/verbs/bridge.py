@@ -13,11 +13,11 @@ from contextlib import suppress
 from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 from jobs.bridge import rolling_restart
 from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.attachment import add_access_words, add_network_word, admin_at
+from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
     Bridge,
@@ -30,7 +30,7 @@ from jobs.bridge.bridge import (
 from jobs.bridge.collector import Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, Exit, add_json_option, answer
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.telemetry import exposition
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         30_000,
         "time between two looks at all namespaces and policies",
     )
-    add_network_word(run_words)
+    add_network_option(run_words)
     _add_number(run_words, "--max-in-flight", 4, "unloads and splits at once")
     _add_number(run_words, "--max-per-minute", 60, "unloads and splits in a minute")
     exposition.add_arguments(run_words)
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     restart_words = doing.add_parser(
         "rolling-restart", help=about.partition("\n")[0], description=about
     )
-    rolling_restart.add_words(restart_words)
+    rolling_restart.add_options(restart_words)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     log_json_lines()
-    where = whereabouts(args)
+    where = connection_options(args)
     config = where.config.for_cluster(where.cluster)
     if config.cluster.authority != EXTERNAL:
         raise CommandError(
@@ -120,7 +120,7 @@ def _run(args: argparse.Namespace) -> int:
         limits=AskingLimits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
     )
     bridge = Bridge(admin, where.address(), config, options)
-    hear(bridge.stop)
+    on_signals(bridge.stop)
     end_metrics = exposition.give_out(bridge.metrics.registry, config.telemetry.host, args)
     logging.getLogger(__name__).info("started", extra={"fields": {"acts": args.act}})
     bridge.run()
@@ -129,7 +129,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _give_back(args: argparse.Namespace) -> int:
-    where = whereabouts(args)
+    where = connection_options(args)
     switch_shedding(admin_at(args.admin_url, args), is_on=True)
     command = new_command(
         where.cluster, SetConfig(values={OBSERVE_ONLY: True}), timeout_ms=_SETTING_MS
@@ -171,7 +171,7 @@ def _add_admin(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--admin-url", required=True, metavar="URL", help="web service of any broker"
     )
-    add_access_words(group)
+    add_access_options(group)
 
 
 def _add_number(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:

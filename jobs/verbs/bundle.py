@@ -11,9 +11,14 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
-from jobs.operating.command_words import add_verb
+from jobs.operating.command_options import add_verb
 from jobs.operating.commanding import run_command
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments, require_known, whereabouts
+from jobs.operating.connection_options import (
+    ConnectionOptions,
+    add_stack_arguments,
+    connection_options,
+    require_known,
+)
 from jobs.operating.status_rows import read_status_rows
 from jobs.operating.text_format import text_table
 from jobs.sql.engine import SqlEngine, plain_rows
@@ -63,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             why="it is a number of rows",
             next_step="correct it",
         )
-    where = whereabouts(args)
+    where = connection_options(args)
     if args.by == PARTITIONS:
         topics = read_narrow(where, args.broker, args.limit)
         answer(args, topics, _narrow_lines(topics))
@@ -81,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def read_bundles(where: Whereabouts, by: str, broker: str, limit: int) -> Sequence[dict[str, Any]]:
+def read_bundles(
+    where: ConnectionOptions, by: str, broker: str, limit: int
+) -> Sequence[dict[str, Any]]:
     """The largest bundles first; share: of the broker that reported them, None without load."""
     cluster = literal(where.cluster)
     of_broker = f"AND o.broker = {literal(broker)}" if broker else ""
@@ -98,7 +105,7 @@ ORDER BY {ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a
     return plain_rows(SqlEngine(where.tables, _READ).query(text))
 
 
-def read_narrow(where: Whereabouts, broker: str, limit: int) -> list[Row]:
+def read_narrow(where: ConnectionOptions, broker: str, limit: int) -> list[Row]:
     """Topics whose partitions are on too few brokers, as the bridge told last, by name.
 
     Raises CommandError where no bridge tells.

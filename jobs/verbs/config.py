@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.settings import (
     describe_differences,
@@ -27,21 +27,21 @@ from jobs.adapters.processes.settings import (
     read_layers,
     with_own,
 )
+from jobs.atomic_file import atomic_write
 from jobs.console import (
     CommandError,
     Exit,
     MisuseError,
     add_json_option,
     answer,
-    cause_words,
+    cause_message,
     note,
     printable,
 )
 from jobs.local.layout import CLUSTER
-from jobs.operating.command_words import add_commands, command_actions, commands_of
+from jobs.operating.command_options import add_commands, command_actions, commands_of
 from jobs.operating.commanding import run_command
-from jobs.operating.stack_words import FROM_FILES, started_with
-from jobs.whole_file import write_whole
+from jobs.operating.connection_options import FROM_FILES, started_with
 from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
@@ -266,11 +266,11 @@ def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
     if args.output is None:
         return overlay
     try:
-        write_whole(args.output, overlay)
+        atomic_write(args.output, overlay)
     except OSError as error:
         raise CommandError(
             f"{args.output} can't be written",
-            why=cause_words(error),
+            why=cause_message(error),
             next_step="name another file with --output, in a folder that is there",
         ) from None
     return f"wrote {args.output}"
@@ -306,6 +306,6 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
     except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
-            why=cause_words(cause),
+            why=cause_message(cause),
             next_step="correct the path or its rights",
         ) from None

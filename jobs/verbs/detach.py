@@ -7,10 +7,10 @@ Works after a crash, too: what was so stands in the run's folder.
 import argparse
 from pathlib import Path
 
-from jobs.bridge.attachment import add_access_words, admin_at, give_back, known_attachment
+from jobs.bridge.attachment import add_access_options, admin_at, give_back, known_attachment
 from jobs.console import CommandError, Exit, answer
 from jobs.local.layout import Layout
-from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from lbcore.bridge.guard import SHEDDING
 
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
     parser.add_argument("--url", default="", help="instead of the address it was attached at")
-    add_access_words(parser.add_argument_group("Pulsar"))
+    add_access_options(parser.add_argument_group("Pulsar"))
     parser.epilog = "example: ballast detach"
 
 

@@ -7,8 +7,8 @@ import argparse
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
+from jobs.operating.connection_options import add_stack_arguments, connection_options, require_known
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion, explain
-from jobs.operating.stack_words import add_stack_arguments, require_known, whereabouts
 from jobs.operating.text_format import parse_duration_ms, parse_instant_ms
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the explanation."""
     question = _question(args)
-    where = whereabouts(args)
+    where = connection_options(args)
     found = explain(where.reader(), where.started(question.at_ms), question)
     if found is None:
         if args.kind == "broker" and not args.at:

@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.console import Exit, answer
 from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import Layout
-from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

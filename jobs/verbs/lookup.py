@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult
-from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from lbcore.model.names import InvalidNameError
 from lbcore.route.snapshot import LookupOutcome
 

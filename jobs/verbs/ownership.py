@@ -13,7 +13,7 @@ from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.stack_words import add_stack_arguments, require_known, whereabouts
+from jobs.operating.connection_options import add_stack_arguments, connection_options, require_known
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
 from lbcore.ownership.differences import OwnershipChange, find_differences, parties
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the records or the differences; raises CommandError for names that nobody has."""
-    reader = whereabouts(args).reader()
+    reader = connection_options(args).reader()
     now_ms = wall_ms()
     if args.diff:
         before, after = (_records(reader, word, args.namespace, now_ms) for word in args.diff)

@@ -12,7 +12,7 @@ from typing import Any
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import with_own
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
-from jobs.operating.command_words import (
+from jobs.operating.command_options import (
     EXIT_CODES,
     add_commands,
     add_sending,
@@ -20,12 +20,12 @@ from jobs.operating.command_words import (
     commands_of,
 )
 from jobs.operating.commanding import run_command, send_command
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.proposals import known, list_lines, proposals_of, show_lines, way_back
+from jobs.operating.proposals import known, list_lines, proposals_of, show_lines, undo_moves
 from jobs.operating.simulations import STRATEGIES
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_format import parse_duration_ms
-from lbcore.foresight.foresee import WhatIf
+from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
 
 
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _look(args: argparse.Namespace) -> int:
-    found, now_ms = proposals_of(whereabouts(args).reader()), wall_ms()
+    found, now_ms = proposals_of(connection_options(args).reader()), wall_ms()
     if args.action == "show":
         one = known(found, args.plan)
         answer(args, one.to_json(), show_lines(args.plan, one, now_ms))
@@ -116,8 +116,8 @@ def _undo(args: argparse.Namespace) -> int:
             next_step="for example: ballast plan undo --since 2h",
         )
     since_ms = wall_ms() - args.since_ms if args.since_ms else 0
-    reader = whereabouts(args).reader()
-    moves, left = way_back(reader, plan=args.plan, since_ms=since_ms, drain=args.drain)
+    reader = connection_options(args).reader()
+    moves, left = undo_moves(reader, plan=args.plan, since_ms=since_ms, drain=args.drain)
     for line in left:
         note(line)
     what = f"plan {args.plan}" if args.plan else f"the last {duration(args.since_ms)}"
@@ -133,7 +133,7 @@ def _look_ahead(args: argparse.Namespace) -> int:
             why="it looks ahead with --dry-run, and at plans that wait with an action",
             next_step="write `ballast plan --dry-run` or `ballast plan list`",
         )
-    where = whereabouts(args)
+    where = connection_options(args)
     what_if = WhatIf(
         settings=tuple(args.set),
         add_brokers=args.add_brokers,

@@ -8,9 +8,9 @@ import argparse
 import json
 
 from jobs.console import Exit, add_json_option, answer, json_line
-from jobs.operating.command_words import add_verb
+from jobs.operating.command_options import add_verb
 from jobs.operating.commanding import run_command
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 
 _ISOLATION, _GROUP = "isolation", "anti_affinity"
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action != "list":
         return run_command(args)
     condition = f"is_set AND (kind = '{_ISOLATION}' OR kind = '{_GROUP}')"
-    rows = whereabouts(args).reader().rows("policies", condition=condition)
+    rows = connection_options(args).reader().rows("policies", condition=condition)
     rows.sort(key=lambda row: (row["kind"], row["name"]))
     value = {
         kind: {row["name"]: json.loads(row["value"]) for row in rows if row["kind"] == kind}

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.extras import missing_extra
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
@@ -31,17 +32,16 @@ from jobs.operating.simulations import (
     with_seed,
     write_text,
 )
-from jobs.whole_file import read_text_file
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.rehearsal import Tell, run_scenario, run_with_load_map
+from lbcore.sim.engine.scenario_run import OnProgress, run_scenario, run_with_load_map
 from lbcore.sim.reports.comparison import compared_row, compared_strategies, render_comparison
 from lbcore.sim.reports.report import judge_all, render, to_row
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import with_compared, with_recorded
 
 if TYPE_CHECKING:
-    from jobs.operating.drawing import DrawnRun
+    from jobs.operating.plots import DrawnRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +129,9 @@ def run(args: argparse.Namespace) -> int:
     came = list[_Outcome]()
     for one in runs.results(list(enumerate(tasks)), weights):
         if not tasks[one.at].is_compared:
-            _tell(args, tasks[one.at], one)
+            _report_run(args, tasks[one.at], one)
         came.append(one)
-    _tell_compared(
+    _report_comparison(
         args, [(tasks[one.at].one, one.row) for one in came if tasks[one.at].is_compared]
     )
     rows = [one.row for one in came]
@@ -158,7 +158,9 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
         yield from (make(strategy=name, is_compared=True) for name in names)
 
 
-def _tell_compared(args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]]) -> None:
+def _report_comparison(
+    args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]]
+) -> None:
     """Write the table of each scenario, and record it when asked to."""
     by_path: dict[Path, list[dict[str, Any]]] = {}
     for one, row in came:
@@ -171,14 +173,14 @@ def _tell_compared(args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[s
             answer(args, rows, [str(path), *text.split("\n")])
 
 
-def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome | None:
+def _played(plot: Path | None, item: tuple[int, _Task], on_progress: OnProgress) -> _Outcome | None:
     """Run a task and return its result; None if it was cancelled."""
     at, task = item
     drawn = None
     if plot is None:
-        done = run_scenario(task.scenario, task.config(), tell)
+        done = run_scenario(task.scenario, task.config(), on_progress)
     else:
-        done, drawn = _run_drawn(plot, task, tell)
+        done, drawn = _run_drawn(plot, task, on_progress)
     if done.is_cut:
         return None
     judged = judge_all(note_wrong(done))
@@ -189,7 +191,7 @@ def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome 
     return _Outcome(at=at, row=row, text=render(done, judged), drawn=drawn)
 
 
-def _tell(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
+def _report_run(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
     """Say what came out, and hold it to what is recorded, or record it."""
     one, strategy = task.one, task.strategy
     if not args.json:
@@ -201,9 +203,9 @@ def _tell(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
         came.row["is_met"] &= _is_recorded(one, came.text)
 
 
-def _run_drawn(plot: Path, task: _Task, tell: Tell) -> "tuple[Run, DrawnRun | None]":
+def _run_drawn(plot: Path, task: _Task, on_progress: OnProgress) -> "tuple[Run, DrawnRun | None]":
     """Run it and write the pictures, unless it was given up."""
-    done, load_map = run_with_load_map(task.scenario, task.config(), tell)
+    done, load_map = run_with_load_map(task.scenario, task.config(), on_progress)
     if done.is_cut:
         return done, None
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
@@ -235,7 +237,7 @@ def _drawing(plot: Path) -> Iterator[types.ModuleType]:
     Raises CommandError if it is not installed, or the file can't be written.
     """
     try:
-        yield importlib.import_module("jobs.operating.drawing")  # needs matplotlib
+        yield importlib.import_module("jobs.operating.plots")  # needs matplotlib
     except ModuleNotFoundError as cause:
         raise missing_extra("simulate --plot", cause.name or "") or cause from None
     except OSError as cause:

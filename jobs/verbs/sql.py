@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.text_format import text_table
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the rows."""
     if args.spark:
-        statements = list(spark_statements(whereabouts(args).tables.absolute()))
+        statements = list(spark_statements(connection_options(args).tables.absolute()))
         answer(args, statements, [line for one in statements for line in f"{one};".split("\n")])
     elif not args.query:
         listed = [{"name": one.name, "question": one.question} for one in QUERIES]
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         answer(args, _text(args.query), _text(args.query).split("\n"))
     else:
         text = _text(args.query)
-        found = SqlEngine(whereabouts(args).tables).query(text)
+        found = SqlEngine(connection_options(args).tables).query(text)
         rows = plain_rows(found)
         answer(args, rows, _lines(found.column_names, rows))
     return Exit.DONE

@@ -12,10 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.adapters.spark.checkpoint import hold_folder, mark_restored, set_aside
+from jobs.adapters.spark.checkpoint import archive_state, hold_folder, mark_restored
 from jobs.console import Exit, MisuseError, answer, note
 from jobs.local.layout import Layout
-from jobs.operating.stack_words import STATE_DIR
+from jobs.operating.connection_options import STATE_DIR
 
 _LOCAL = Layout(root=STATE_DIR).job
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             next_step="name the job's folder with --state-dir",
         )
     with hold_folder(args.state_dir):
-        moves = set_aside(args.state_dir, dry_run=True)
+        moves = archive_state(args.state_dir, dry_run=True)
         if not moves:
             if args.restored and not args.dry_run:
                 mark_restored(args.state_dir)
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             _ask(args)
             if args.restored:
                 mark_restored(args.state_dir)
-            moves = set_aside(args.state_dir)
+            moves = archive_state(args.state_dir)
     where = ", ".join(map(str, moves))
     done = "would be set aside as" if args.dry_run else "was set aside as"
     text = f"the checkpoint {done} {where}; the next start rebuilds the state from the tables"

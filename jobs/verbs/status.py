@@ -13,10 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.rollout_file import STATE_FILE, rollout_words
+from jobs.bridge.rollout_file import STATE_FILE, rollout_message
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
-from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
+from jobs.operating.connection_options import (
+    ConnectionOptions,
+    add_stack_arguments,
+    connection_options,
+)
 from jobs.operating.status_rows import read_status_rows
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
@@ -45,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it; failed when it is stalled: --json has `phase` and `alarms` for programs."""
-    where = whereabouts(args)
+    where = connection_options(args)
     if args.watch:
         return _watch(args, where)
     status, restart, lines = _look(where, where.started())
@@ -53,18 +57,18 @@ def run(args: argparse.Namespace) -> int:
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 
-def _look(where: Whereabouts, config: Config) -> tuple[ClusterStatus, str, list[str]]:
+def _look(where: ConnectionOptions, config: Config) -> tuple[ClusterStatus, str, list[str]]:
     """The status, how a rolling restart is ("" = none), and both as lines."""
     now_ms = wall_ms()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, where.around())
     status = make_status(where.cluster, rows, config, now_ms)
-    restart = rollout_words(where.layout.root / STATE_FILE, now_ms)
+    restart = rollout_message(where.layout.root / STATE_FILE, now_ms)
     lines = list(status_lines(status))
     lines[1:1] = [f"  rolling restart: {restart}"] if restart else []
     return status, restart, lines
 
 
-def _watch(args: argparse.Namespace, where: Whereabouts) -> int:
+def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
     """Draw the status until Ctrl-C. Raises MisuseError without a terminal."""
     if args.json or not sys.stdout.isatty():
         raise MisuseError(
@@ -90,8 +94,8 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield f"{status.cluster}: {status.phase.value} – {status.why}"
     yield from (f"  ALARM  {alarm}" for alarm in status.alarms)
     yield from (f"  warning {warning}" for warning in status.warnings)
-    yield f"  job     {status.job_words}"
-    yield from (f"  gap     {gap.words()}" for gap in status.gaps[-_GAPS_SHOWN:])
+    yield f"  job     {status.job_message}"
+    yield from (f"  gap     {gap.message()}" for gap in status.gaps[-_GAPS_SHOWN:])
     if not status.job.is_present and status.writer_silent_ms >= 0:
         yield f"  as of   {_ago(status.writer_silent_ms)}, by the job's last commit:"
     what = f": {status.last_cycle}" if status.last_cycle else ""

@@ -21,9 +21,9 @@ import pyarrow.parquet
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
-from jobs.operating.command_words import command_actions
+from jobs.operating.command_options import command_actions
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.simulations import write_text
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_format import parse_duration_ms
 from jobs.operating.trace_files import LAYOUTS, TIME_UNITS, TraceReading, read_trace, refuse_flaws
 from jobs.parser import whole_number
@@ -31,7 +31,7 @@ from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
 from lbcore.sim.load.folding import UNITS, Folded, FoldingError, TraceColumn, dealt, fold
 from lbcore.sim.load.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
-from lbcore.sim.scenario.words import WordError, format_ms, number
+from lbcore.sim.scenario.tokens import ScenarioTokenError, format_ms, number
 
 _ADVICE = (
     "correct them; times rise within an entity, --gaps hold or --gaps zero says what stands where "
@@ -300,7 +300,7 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    where = whereabouts(args)
+    where = connection_options(args)
     rows = read_history(where.reader().root, where.cluster)
     newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
     rows = [row for row in rows if not args.last or row["minute_ms"] > newest_ms - args.last]
@@ -336,7 +336,7 @@ def _namespace(word: str) -> str:
 def _load(word: str) -> float:
     try:
         percent = number(word.removesuffix("%"))
-    except WordError as error:
+    except ScenarioTokenError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if percent <= 0.0:
         raise argparse.ArgumentTypeError(f"{word!r} is no percent above 0")

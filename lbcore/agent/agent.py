@@ -29,8 +29,8 @@ from lbcore.agent.reporting import (
     report_topics,
 )
 from lbcore.agent.state import (
+    AgentContext,
     AgentState,
-    AgentWork,
     Effect,
     Event,
     RecordForgotten,
@@ -86,7 +86,7 @@ class AgentMachine:
 
         O(events + pending bundles), and a copy of what changes.
         """
-        work = AgentWork(state or AgentState())
+        work = AgentContext(state or AgentState())
         for event in events:
             self._take(work, event, now_ms)
         self._stop(work, now_ms)
@@ -139,7 +139,7 @@ class AgentMachine:
         """The inverse of `pack`. Raises UnknownStateSchemaError."""
         return unpack_agent(chunks["agent"])
 
-    def _take(self, work: AgentWork, event: Event, now_ms: int) -> None:
+    def _take(self, work: AgentContext, event: Event, now_ms: int) -> None:
         if isinstance(event, RecordRead):
             self._take_record(work, event.record, now_ms)
         elif isinstance(event, RecordForgotten):
@@ -159,7 +159,7 @@ class AgentMachine:
             work.reporting = replace(work.reporting, is_draining=True, load=None)
             work.ask_load(now_ms)
 
-    def _take_record(self, work: AgentWork, record: OwnershipRecord, now_ms: int) -> None:
+    def _take_record(self, work: AgentContext, record: OwnershipRecord, now_ms: int) -> None:
         known = work.versions.get(record.bundle)
         if known is not None and not is_newer(record.version_id, known):
             return
@@ -171,7 +171,7 @@ class AgentMachine:
             after = give_up(after, STOPPING)
         work.advance(after)
 
-    def _take_load(self, work: AgentWork, read: LoadRead, now_ms: int) -> None:
+    def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:
         is_load_due, are_bundles_due = are_due(work.reporting, read, self._signals, now_ms)
         if is_load_due:
             work.reporting, message = report_load(
@@ -184,21 +184,21 @@ class AgentMachine:
             )
             work.effects += [Send(message=part) for part in parts]
 
-    def _take_topics(self, work: AgentWork, read: TopicsRead, now_ms: int) -> None:
+    def _take_topics(self, work: AgentContext, read: TopicsRead, now_ms: int) -> None:
         work.reporting, message = report_topics(
             work.reporting, read, self._identity, self._signals, now_ms
         )
         if message is not None:
             work.effects.append(Send(message=message))
 
-    def _stop(self, work: AgentWork, now_ms: int) -> None:
+    def _stop(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         if now_ms - work.stopping_at_ms >= self._config.shutdown_timeout_ms:
             for name in sorted(work.holdings):
                 work.advance(give_up(work.holdings[name], STOPPING))
 
-    def _speak(self, work: AgentWork, now_ms: int) -> None:
+    def _speak(self, work: AgentContext, now_ms: int) -> None:
         repeat_ms = self._config.ack_repeat_ms
         acks = []
         for name in work.pending():
@@ -209,18 +209,18 @@ class AgentMachine:
         for part in in_parts(acks, self._config.bundles_per_part):
             self._send_acks(work, part, now_ms)
 
-    def _send_acks(self, work: AgentWork, acks: Sequence[Ack], now_ms: int) -> None:
+    def _send_acks(self, work: AgentContext, acks: Sequence[Ack], now_ms: int) -> None:
         work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
         work.effects.append(Send(message=Acks(envelope=made, acks=tuple(acks))))
 
-    def _report(self, work: AgentWork, now_ms: int) -> None:
+    def _report(self, work: AgentContext, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:
             work.ask_load(now_ms)
         if now_ms - work.reporting.heard_at_ms >= self._config.heartbeat_interval_ms:
             work.reporting, message = heartbeat(work.reporting, self._identity, now_ms)
             work.effects.append(Send(message=message))
 
-    def _leave(self, work: AgentWork, now_ms: int) -> None:
+    def _leave(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
@@ -254,7 +254,7 @@ def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
     )
 
 
-def _take_result(work: AgentWork, done: CallDone) -> None:
+def _take_result(work: AgentContext, done: CallDone) -> None:
     before = work.holdings.get(done.bundle)
     if before is None:
         return
@@ -266,7 +266,7 @@ def _take_result(work: AgentWork, done: CallDone) -> None:
         work.finish_call(before, after)
 
 
-def _take_overdue(work: AgentWork, event: CallOverdue) -> None:
+def _take_overdue(work: AgentContext, event: CallOverdue) -> None:
     before = work.holdings.get(event.bundle)
     after = before and overdue(before, event)
     if after is not None and after is not before:

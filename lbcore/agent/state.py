@@ -104,7 +104,7 @@ class AgentState:
     lease: Lease = field(default_factory=Lease)
 
 
-class AgentWork:
+class AgentContext:
     """An agent's state while one step changes it; what is not changed is not copied."""
 
     def __init__(self, state: AgentState) -> None:

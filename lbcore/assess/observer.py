@@ -13,9 +13,9 @@ from lbcore.config.tree import Config
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.sim.engine.clock import Clock
-from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.job import REBUILT_FROM, Committed, Job
 from lbcore.sim.engine.log import Log
+from lbcore.sim.engine.random_stream import RandomStream
 from lbcore.wire.commands import format_arguments
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command, Message
@@ -31,7 +31,7 @@ class Observer:
         """config: of the cluster; its authority is external, and it observes only."""
         self.config, self.cluster = config, cluster
         self._clock = Clock()
-        self._log = Log(cluster, self._clock, Dice(_NEVER))
+        self._log = Log(cluster, self._clock, RandomStream(_NEVER))
         self._job = Job(config, cluster, self._log, Committed(tables=_KEPT), lambda _: None)
         self.rows = self._job.committed.rows
         self._before: Look | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads, hottest_bundles, loads_of
 from lbcore.assess.observer import Observer
+from lbcore.assess.owner_changes import GONE, OwnerChanges, Unloads, who_moved
 from lbcore.assess.risks import (
     HotTopic,
     Risk,
@@ -21,10 +22,9 @@ from lbcore.assess.risks import (
     unrelievable,
 )
 from lbcore.assess.settings import Harm, harms_of, is_shedding
-from lbcore.assess.sightings import GONE, Sightings, Unloads, who_moved
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.mirror import Look
-from lbcore.foresight.foresee import Foresight, Impossible, WhatIf, foresee
+from lbcore.foresight.forecast import Foresight, Impossible, WhatIf, foresee
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 
 HOTTEST_TOPICS = 15
@@ -32,7 +32,7 @@ _NAMED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCluster:
+class ClusterObservation:
     """Data read from the cluster beside the Machines' input.
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
@@ -40,7 +40,7 @@ class SeenCluster:
     that can't be used → reason.
     """
 
-    sightings: Sightings
+    sightings: OwnerChanges
     look: Look
     settings: Mapping[str, Settings | None]
     unloads: tuple[Unloads, Unloads] = (Unloads(), Unloads())
@@ -102,7 +102,7 @@ class Report:
 
 
 def make_report(
-    observer: Observer, seen: SeenCluster, where: tuple[str, str], times_ms: tuple[int, int]
+    observer: Observer, seen: ClusterObservation, where: tuple[str, str], times_ms: tuple[int, int]
 ) -> Report:
     """The report of what was seen so far. where: cluster and URL; times_ms: from and to."""
     rows = observer.rows[LOAD_HISTORY.name]
@@ -136,7 +136,7 @@ def make_report(
 
 
 def _risks(
-    seen: SeenCluster, loads: Loads, bundles: Sequence[HotBundle], brokers: Sequence[str]
+    seen: ClusterObservation, loads: Loads, bundles: Sequence[HotBundle], brokers: Sequence[str]
 ) -> tuple[Risk, ...]:
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
@@ -148,7 +148,7 @@ def _risks(
     )
 
 
-def _churn(observer: Observer, seen: SeenCluster) -> list[Risk]:
+def _churn(observer: Observer, seen: ClusterObservation) -> list[Risk]:
     """The risk of AvgShedder where isolation policies stand."""
     is_set = {row["name"]: row["is_set"] for row in observer.rows["policies"] if _isolates(row)}
     return churn_by_isolation(seen.settings, [name for name, found in is_set.items() if found])
@@ -158,7 +158,7 @@ def _isolates(row: Mapping[str, Any]) -> bool:
     return bool(row["kind"] == "isolation")
 
 
-def _moves(seen: SeenCluster) -> tuple[Moved, ...]:
+def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
     between = [move for move in seen.sightings.moves if not move.is_gone]
     before, after = seen.unloads
     who = who_moved(len(between), before, after, is_shedding=is_shedding(seen.settings))
@@ -182,7 +182,7 @@ def _next_moves(observer: Observer, now_ms: int) -> tuple[Foresight | None, list
     return found, []
 
 
-def _untold(seen: SeenCluster) -> list[str]:
+def _untold(seen: ClusterObservation) -> list[str]:
     """Return what could not be read, and which load fields count as not reported."""
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
     notes = [f"settings of {', '.join(silent)} were not told (a super user may read them)"]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
-from lbcore.assess.sightings import STUCK_LOOKS, Sightings
+from lbcore.assess.owner_changes import STUCK_LOOKS, OwnerChanges
 from lbcore.config.strategies import CHURN_BY_ISOLATION, SHEDDING, short_name
 from lbcore.model.names import parts_word, whole_topic
 from lbcore.model.spread import are_on_too_few
@@ -62,7 +62,7 @@ def unrelievable(
         first = max(inside, key=lambda one: (one.msg_rate, one.topic), default=None)
         is_one = hot.topics <= 1 or (first and first.msg_rate >= _ONE_TOPIC * hot.msg_rate)
         next_step = (
-            _divide_words(first.topic if first else "")
+            _divide_advice(first.topic if first else "")
             if is_one
             else "split it: pulsar-admin namespaces split-bundle, or let Ballast split"
         )
@@ -74,7 +74,7 @@ def unrelievable(
     return found
 
 
-def _divide_words(topic: str) -> str:
+def _divide_advice(topic: str) -> str:
     if topic.startswith("segment://"):
         return f"let Pulsar split the segment {topic}: a bundle's split can't divide it"
     name = f" ({topic})" if topic else ""
@@ -140,7 +140,7 @@ def _is_avg(strategy: str) -> bool:
     return SHEDDING.get(short_name(strategy, SHEDDING)) == _AVG_SHEDDER
 
 
-def stuck(seen: Sightings) -> list[Risk]:
+def stuck(seen: OwnerChanges) -> list[Risk]:
     """Bundles that two brokers claim, or that lost their owner, look after look."""
     found = []
     for kind, counted, text in (

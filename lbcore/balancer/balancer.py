@@ -12,8 +12,15 @@ from typing import Any
 
 from lbcore import packing
 from lbcore.balancer.intake.intake import count_updates
-from lbcore.balancer.phases import Batch, check_transitions, run_phases, tell_faults
+from lbcore.balancer.phases import Batch, check_transitions, report_faults, run_phases
 from lbcore.balancer.report import bare_report, make_report, write_brokers
+from lbcore.balancer.state.batch_context import (
+    BalancerState,
+    BatchContext,
+    Times,
+    effects_from_plain,
+    effects_to_plain,
+)
 from lbcore.balancer.state.book import (
     pack_book,
     pack_brokers,
@@ -30,13 +37,6 @@ from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.state.work import (
-    BalancerState,
-    Times,
-    Work,
-    effects_from_plain,
-    effects_to_plain,
-)
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import Guard, summarize_faults
@@ -71,21 +71,23 @@ class ClusterBalancer:
         work.guard = guard = guard or Guard()
         guard.check = lambda: self._check(work, batch)
         run_phases(work, batch)
-        tell_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
+        report_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
         guard.faults.clear()
         guard.run("make_report", lambda: reports.append(make_report(work)))
-        tell_faults(work, summarize_faults(guard.faults))
+        report_faults(work, summarize_faults(guard.faults))
         report = Effect(kind=REPORT, rows=[dict(reports[0] if reports else bare_report(work))])
         return Step(state=work.close(), effects=[*work.effects(), report])
 
-    def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
-        work = Work.on(before, self._config, self._config_version, now_ms)
+    def _open(
+        self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int
+    ) -> BatchContext:
+        work = BatchContext.on(before, self._config, self._config_version, now_ms)
         work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
         count_updates(work, events)
         return work
 
-    def _check(self, work: Work, batch: Batch) -> None:
+    def _check(self, work: BatchContext, batch: Batch) -> None:
         """Raise when what the work has come to can't be packed, or breaks an invariant."""
         check_transitions(work)
         rows = {table: list(of) for table, of in work.rows.items()}

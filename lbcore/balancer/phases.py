@@ -19,9 +19,9 @@ from lbcore.balancer.intake.brokers import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     count_not_kept,
     follow_starts,
-    put_bundles_aside,
-    put_load_aside,
-    put_refused_aside,
+    isolate_bundles,
+    isolate_load,
+    isolate_refused,
     reject,
     starts_of,
     take_bundles,
@@ -30,15 +30,15 @@ from lbcore.balancer.intake.intake import (
     write_refused,
 )
 from lbcore.balancer.report import write_brokers, write_history, write_memory, write_settings
+from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.book import FAILED, Outcome
-from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.balancer.tasks.creations import (
     drive_creations,
     drop_unrecorded,
     keep_pace,
     reserve_bundles,
 )
-from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired, forget_what_is_over
+from lbcore.balancer.tasks.deletions import drive_deletions, expire_deleted, expire_state
 from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
 from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands, write_outcome
 from lbcore.balancer.transitions import (
@@ -62,7 +62,7 @@ class BrokenInvariantError(AssertionError):
     """The balancer was about to write records that must never be."""
 
 
-def check_transitions(work: Work) -> None:
+def check_transitions(work: BatchContext) -> None:
     """Raise BrokenInvariantError when the batch's transitions break what must always hold."""
     changes = [Change(before=before, after=after) for before, after in work.transitions]
     ledger = work.ledger
@@ -88,29 +88,29 @@ _ROWS_MAX = 20
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
-def put_command_aside(work: Work, item: Placed, fault: Fault) -> str:
+def isolate_command(work: BatchContext, item: Placed, fault: Fault) -> str:
     """The command has failed."""
     command = item.message
     if not isinstance(command, Command):
-        return put_message_aside(work, item, fault)
+        return isolate_message(work, item, fault)
     write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
     return f"{command.kind} {command.command_id}"
 
 
-def put_answer_aside(work: Work, item: BrokerAnswer, fault: Fault) -> str:
+def isolate_answer(work: BatchContext, item: BrokerAnswer, fault: Fault) -> str:
     """The answer is among the refused; its neighbours in the message are not."""
     reject(work, item.position, repr(item.ack), fault)
     return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
 
 
-def put_message_aside(work: Work, item: Placed, fault: Fault) -> str:
+def isolate_message(work: BatchContext, item: Placed, fault: Fault) -> str:
     """The message is among the refused."""
     reject(work, item.position, repr(item.message), fault)
     at = item.position
     return f"{at.topic}-{at.partition}@{at.offset}"
 
 
-def tell_faults(work: Work, faults: Sequence[Mapping[str, Any]]) -> None:
+def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> None:
     """Count what was put aside, raise the alarm, and write each cause down now and then.
 
     faults: as `fault_isolation.summarize_faults` says them.
@@ -153,38 +153,38 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
     is_vital: tables that are without it would say what is not so; when it raises, each part of the
     repeated step is checked.
     """
 
-    do: Callable[[Work, Batch], None]
+    do: Callable[[BatchContext, Batch], None]
     is_vital: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByItem:
+class ItemPhase:
     """A phase over items that don't need each other.
 
     items: those of the batch. do: works on some of them, in their order. aside: notes that one was
     left out, and returns its name; otherwise: the same, where that raises.
     """
 
-    items: Callable[[Work, Batch], Sequence[Any]]
-    do: Callable[[Work, Sequence[Any]], None]
-    aside: Callable[[Work, Any, Fault], str]
-    otherwise: Callable[[Work, Any, Fault], str] | None = None
+    items: Callable[[BatchContext, Batch], Sequence[Any]]
+    do: Callable[[BatchContext, Sequence[Any]], None]
+    on_fault: Callable[[BatchContext, Any, Fault], str]
+    otherwise: Callable[[BatchContext, Any, Fault], str] | None = None
 
 
-Phase: TypeAlias = Whole | ByItem
+Phase: TypeAlias = BatchPhase | ItemPhase
 
 
-def run_phases(work: Work, batch: Batch) -> None:
+def run_phases(work: BatchContext, batch: Batch) -> None:
     """Every phase, in order; without those, and their items, that the guard leaves out."""
     for name, phase in PHASES.items():
-        if isinstance(phase, ByItem):
+        if isinstance(phase, ItemPhase):
             _run_by_item(work, batch, name, phase)
         elif phase.is_vital and work.guard.refused is None:
             phase.do(work, batch)
@@ -192,23 +192,23 @@ def run_phases(work: Work, batch: Batch) -> None:
             work.guard.run(name, partial(phase.do, work, batch))
 
 
-def _run_by_item(work: Work, batch: Batch, name: str, phase: ByItem) -> None:
-    ways = [partial(way, work) for way in (phase.aside, phase.otherwise) if way]
+def _run_by_item(work: BatchContext, batch: Batch, name: str, phase: ItemPhase) -> None:
+    ways = [partial(way, work) for way in (phase.on_fault, phase.otherwise) if way]
     work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
 
 
-def _take_commands(work: Work, items: Sequence[Placed]) -> None:
+def _take_commands(work: BatchContext, items: Sequence[Placed]) -> None:
     for item in items:
         if isinstance(item.message, Command):
             take_command(work, item.message, work.dated(item.position.timestamp_ms))
     carry_out_placed(work)
 
 
-def _answers(_: Work, batch: Batch) -> list[BrokerAnswer]:
+def _answers(_: BatchContext, batch: Batch) -> list[BrokerAnswer]:
     return answers_of(batch.of(Acks))
 
 
-def _queued(work: Work, _: Batch) -> list[str]:
+def _queued(work: BatchContext, _: Batch) -> list[str]:
     return [name for name, waiting in work.waiting.items() if waiting.is_queued]
 
 
@@ -216,118 +216,118 @@ def _messages(items: Sequence[Placed]) -> list[Any]:
     return [item.message for item in items]
 
 
-def _write_brokers(work: Work, batch: Batch) -> None:
+def _write_brokers(work: BatchContext, batch: Batch) -> None:
     write_brokers(work, batch.before.brokers, batch.before.rules.drains)
 
 
 PHASES: dict[str, Phase] = {
     # whose clock is ahead or behind, before any time is believed
-    "watch_clocks": Whole(do=lambda work, batch: watch_clocks(work, batch.updates)),
+    "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
     # how much of long work this batch does, by how long the last ones took
-    "keep_pace": Whole(do=lambda work, _: keep_pace(work)),
+    "keep_pace": BatchPhase(do=lambda work, _: keep_pace(work)),
     # whose lives the namespaces of this batch's commands follow
-    "reserve_bundles": Whole(
+    "reserve_bundles": BatchPhase(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
     ),
     # pins whose time is over hold nothing in this batch
-    "end_pins": Whole(do=lambda work, _: end_pins(work)),
+    "end_pins": BatchPhase(do=lambda work, _: end_pins(work)),
     # what operators ask for, in the order of the log
-    "take_commands": ByItem(
+    "take_commands": ItemPhase(
         items=lambda _, batch: batch.of(Command),
         do=_take_commands,
-        aside=put_command_aside,
-        otherwise=put_message_aside,
+        on_fault=isolate_command,
+        otherwise=isolate_message,
     ),
     # what brokers did about what they were told: opened, closed, split
-    "take_answers": ByItem(items=_answers, do=take_answers, aside=put_answer_aside),
+    "take_answers": ItemPhase(items=_answers, do=take_answers, on_fault=isolate_answer),
     # commands that waited for a bundle which an answer has freed
-    "take_queued": ByItem(items=_queued, do=take_queued_of, aside=fail_waiting),
+    "take_queued": ItemPhase(items=_queued, do=take_queued_of, on_fault=fail_waiting),
     # brokers that have started, each in a new incarnation
-    "follow_starts": ByItem(
+    "follow_starts": ItemPhase(
         items=lambda _, batch: starts_of(batch.updates),
         do=follow_starts,
-        aside=lambda _work, start, _fault: str(start[0]),
+        on_fault=lambda _work, start, _fault: str(start[0]),
     ),
     # what brokers report of themselves
-    "take_loads": ByItem(
+    "take_loads": ItemPhase(
         items=lambda _, batch: [load for one in batch.updates for load in one.loads],
         do=take_loads,
-        aside=put_load_aside,
+        on_fault=isolate_load,
     ),
     # messages that nobody could read, for the dead-letter table
-    "write_refused": ByItem(
+    "write_refused": ItemPhase(
         items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
         do=write_refused,
-        aside=put_refused_aside,
+        on_fault=isolate_refused,
     ),
     # and how many of them are not kept
-    "count_not_kept": Whole(do=lambda work, batch: count_not_kept(work, batch.updates)),
+    "count_not_kept": BatchPhase(do=lambda work, batch: count_not_kept(work, batch.updates)),
     # what brokers report of their bundles
-    "take_bundles": ByItem(
+    "take_bundles": ItemPhase(
         items=lambda _, batch: [report for one in batch.updates for report in one.bundles],
         do=take_bundles,
-        aside=put_bundles_aside,
+        on_fault=isolate_bundles,
     ),
     # what brokers report of their topics, to cut splits by
-    "take_topics": ByItem(
+    "take_topics": ItemPhase(
         items=lambda _, batch: batch.of(TopicLoad),
         do=lambda work, items: take_topics(work, _messages(items)),
-        aside=put_message_aside,
+        on_fault=isolate_message,
     ),
     # what is done elsewhere and is told for the record
-    "take_audit": ByItem(
+    "take_audit": ItemPhase(
         items=lambda _, batch: batch.of(AuditEntry),
         do=lambda work, items: take_audit(work, _messages(items)),
-        aside=put_message_aside,
+        on_fault=isolate_message,
     ),
     # reserved names that no command has used
-    "drop_unrecorded": Whole(do=lambda work, _: drop_unrecorded(work)),
+    "drop_unrecorded": BatchPhase(do=lambda work, _: drop_unrecorded(work)),
     # who is alive, silent or dead, now that all reports are in
-    "judge_brokers": Whole(do=lambda work, _: judge_brokers(work)),
+    "judge_brokers": BatchPhase(do=lambda work, _: judge_brokers(work)),
     # new owners for what the dead had, and an end for what is stuck
-    "repair_ownership": Whole(do=lambda work, _: repair_ownership(work)),
+    "repair_ownership": BatchPhase(do=lambda work, _: repair_ownership(work)),
     # namespaces that are being deleted, some bundles further
-    "drive_deletions": Whole(do=lambda work, _: drive_deletions(work)),
+    "drive_deletions": BatchPhase(do=lambda work, _: drive_deletions(work)),
     # namespaces that are being created, some bundles further
-    "drive_creations": Whole(do=lambda work, _: drive_creations(work)),
+    "drive_creations": BatchPhase(do=lambda work, _: drive_creations(work)),
     # unloads of whole namespaces, some bundles further
-    "drive_unloads": Whole(do=lambda work, _: drive_unloads(work)),
+    "drive_unloads": BatchPhase(do=lambda work, _: drive_unloads(work)),
     # whether earlier moves have helped
-    "observe_moves": Whole(do=lambda work, _: observe_moves(work)),
+    "observe_moves": BatchPhase(do=lambda work, _: observe_moves(work)),
     # owners for the bundles that have none
-    "place_free": Whole(do=lambda work, _: place_free(work)),
+    "place_free": BatchPhase(do=lambda work, _: place_free(work)),
     # when it is due: the plan, what to shed and split
-    "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
+    "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
     # plans that a person has approved, some steps further
-    "drive_proposals": Whole(do=lambda work, _: drive_proposals(work)),
+    "drive_proposals": BatchPhase(do=lambda work, _: drive_proposals(work)),
     # brokers that are being emptied: how far, and whether it is over
-    "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
+    "drive_drains": BatchPhase(do=lambda work, _: drive_drains(work)),
     # pinned bundles that are elsewhere
-    "follow_pins": Whole(do=lambda work, _: follow_pins(work)),
+    "follow_pins": BatchPhase(do=lambda work, _: follow_pins(work)),
     # commands that have come to their end with all of the above
-    "settle_commands": ByItem(
-        items=lambda work, _: list(work.waiting), do=settle_commands, aside=fail_waiting
+    "settle_commands": ItemPhase(
+        items=lambda work, _: list(work.waiting), do=settle_commands, on_fault=fail_waiting
     ),
     # records of bundles that were deleted long ago
-    "forget_expired": Whole(do=lambda work, _: forget_expired(work)),
+    "expire_deleted": BatchPhase(do=lambda work, _: expire_deleted(work)),
     # graces, moves and settings of what is no more
-    "forget_what_is_over": Whole(do=lambda work, _: forget_what_is_over(work)),
+    "expire_state": BatchPhase(do=lambda work, _: expire_state(work)),
     # whether brokers serve what the records say
-    "reconcile": Whole(do=lambda work, batch: reconcile(work, batch.updates)),
+    "reconcile": BatchPhase(do=lambda work, batch: reconcile(work, batch.updates)),
     # nothing breaks the invariants of ownership: last before rows are made
-    "check_transitions": Whole(do=lambda work, _: check_transitions(work), is_vital=True),
+    "check_transitions": BatchPhase(do=lambda work, _: check_transitions(work), is_vital=True),
     # rows of what operators have set, where it has changed
-    "write_rules": Whole(
+    "write_rules": BatchPhase(
         do=lambda work, batch: work.write_rules(batch.before.rules), is_vital=True
     ),
     # rows of the brokers, where they have changed
-    "write_brokers": Whole(do=_write_brokers),
+    "write_brokers": BatchPhase(do=_write_brokers),
     # rows of what planning remembers, where it has changed
-    "write_memory": Whole(do=lambda work, batch: write_memory(work, batch.before.plan)),
+    "write_memory": BatchPhase(do=lambda work, batch: write_memory(work, batch.before.plan)),
     # rows of what the job decides by, where it has changed
-    "write_settings": Whole(do=lambda work, _: write_settings(work)),
+    "write_settings": BatchPhase(do=lambda work, _: write_settings(work)),
     # rows of load, once an interval of history
-    "write_history": Whole(do=lambda work, _: write_history(work)),
+    "write_history": BatchPhase(do=lambda work, _: write_history(work)),
 }
 """Name → phase. A batch goes through them from the first to the last."""
 

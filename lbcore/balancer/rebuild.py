@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.phases import REBUILD
 from lbcore.balancer.report import remembered_plan
+from lbcore.balancer.state.batch_context import BalancerState, Times
 from lbcore.balancer.state.book import (
     ACCEPTED,
     DEADLINE,
@@ -25,10 +26,9 @@ from lbcore.balancer.state.book import (
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
-from lbcore.balancer.state.work import BalancerState, Times
 from lbcore.balancer.tasks.deletions import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
-from lbcore.config.told import newest_told, told_digest
+from lbcore.config.reported_settings import newest_reported, reported_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import parse_bundle
@@ -53,16 +53,16 @@ from lbcore.wire.messages import Command
 Row = Mapping[str, Any]
 
 
-def lifted_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[str, Any]]:
+def raised_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[str, Any]]:
     """An event for each current record, as batch 0 of a query of its own.
 
     now_ms, the time in ms since 1970, is the version: no bundle changes a thousand times a second,
     so that it is above all that came before, be it after an earlier restore. epoch: the writer's.
     """
-    return [_lifted(row, number, now_ms, epoch) for number, row in enumerate(current)]
+    return [_raised(row, number, now_ms, epoch) for number, row in enumerate(current)]
 
 
-def lifted_namespaces(
+def raised_namespaces(
     namespaces: Iterable[Row], clusters: Iterable[str], now_ms: int
 ) -> list[dict[str, Any]]:
     """The rows of `namespaces`, and each cluster's version floor, with versions from now_ms on.
@@ -80,7 +80,7 @@ def lifted_namespaces(
     ]
 
 
-def _lifted(row: Row, number: int, now_ms: int, epoch: int) -> dict[str, Any]:
+def _raised(row: Row, number: int, now_ms: int, epoch: int) -> dict[str, Any]:
     before = {f"{name}_before": row[name] for name in ("state", "source", "destination")}
     lifted = {"version_id": max(row["version_id"] + 1, now_ms), "is_forced": True}
     why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "seq_in_batch": number}
@@ -236,7 +236,7 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),
         unread=tuple(summarize_faults(reading.faults)),
-        told=told_digest(newest_told(rows.settings_in_force)),
+        told=reported_digest(newest_reported(rows.settings_in_force)),
     )
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from lbcore import packing
 from lbcore.balancer.decisions.blocked_messages import is_believed
 from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, STATES
-from lbcore.balancer.state.work import Work
-from lbcore.config.told import told_digest, told_rows
+from lbcore.config.reported_settings import reported_digest, reported_rows
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import COUNT
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
@@ -31,7 +31,7 @@ from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Hot, PlanState
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.hourly import hourly_from_json
-from lbcore.plan.pending import Unseen
+from lbcore.plan.pending import UnreportedLoad
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.shed.common import ShedState
@@ -43,13 +43,13 @@ from lbcore.signals.shown_load import usage_of, usages_of
 from lbcore.signals.usage import max_usage_reported
 
 
-def write_settings(work: Work) -> None:
+def write_settings(work: BatchContext) -> None:
     """A row for each setting, if any is not as it was told. O(settings), once for each change."""
     started, present = work.base_config, work.config
 
     def made() -> tuple[list[dict[str, str]], str]:
-        rows = told_rows(started, present, work.config_version)
-        return rows, told_digest(rows)
+        rows = reported_rows(started, present, work.config_version)
+        return rows, reported_digest(rows)
 
     of = (started, present, started.origins, present.origins)
     rows, digest = remembered(work.packed, "told", of, made)
@@ -76,19 +76,21 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "own": dict,
     "placement": PlacementState.from_json,
     "split": SplitState.from_row,
-    "unseen": lambda plain: {name: Unseen.from_row(one) for name, one in plain.items()},
+    "unseen": lambda plain: {name: UnreportedLoad.from_row(one) for name, one in plain.items()},
     "hot": lambda plain: {name: Hot(**one) for name, one in plain.items()},
     "hourly": hourly_from_json,
 }
 
 
-def write_memory(work: Work, before: PlanState) -> None:
+def write_memory(work: BatchContext, before: PlanState) -> None:
     """A row for each part that this batch has changed. O(brokers), where it has."""
     if work.plan is before:
         return
     for part, names in _MEMORY_PARTS.items():
-        if any(_told(work.plan, name) != _told(before, name) for name in names):
-            memory = {name: _plain(_told(work.plan, name)) for name in names}
+        if any(
+            _without_counters(work.plan, name) != _without_counters(before, name) for name in names
+        ):
+            memory = {name: _plain(_without_counters(work.plan, name)) for name in names}
             row = {"part": part, "strategy": work.plan.strategy, "memory": to_json(memory)}
             work.add_row(PLANNING_MEMORY.name, row)
 
@@ -105,7 +107,7 @@ def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
     return replace(PlanState(), **found)
 
 
-def _told(plan: PlanState, name: str) -> Any:
+def _without_counters(plan: PlanState, name: str) -> Any:
     """A field, without what only counts cycles: it would be written in each of them."""
     value = getattr(plan, name)
     return replace(value, counter={}) if isinstance(value, TransferState) else value
@@ -120,7 +122,7 @@ def _plain(value: Any) -> Any:
         return value.to_row()
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
-    return value.to_row() if isinstance(value, Unseen | Hot) else value
+    return value.to_row() if isinstance(value, UnreportedLoad | Hot) else value
 
 
 _WHOLE_MAX = 100_000
@@ -129,7 +131,7 @@ _PARTS = 8
 """Of more, as large a part."""
 
 
-def write_history(work: Work) -> None:
+def write_history(work: BatchContext) -> None:
     """A row of `load_history` a broker and interval, of the newest load and averages.
 
     None of a silent broker: its load is not known. A batch with a cycle leaves them to the next
@@ -171,7 +173,7 @@ def _a_part(names: Sequence[str], bundles: Sequence[int], all_bundles: int) -> S
     return names[:enough]
 
 
-def _rows_by_broker(work: Work) -> dict[str, Ints]:
+def _rows_by_broker(work: BatchContext) -> dict[str, Ints]:
     """Broker → rows of the ledger, ascending; none of a broker that has none."""
     instances, holders = work.ledger.instances, work.ledger.holders()
     order = np.argsort(holders, kind="stable")
@@ -188,7 +190,7 @@ def _no_rows() -> Ints:
     return np.zeros(0, dtype=np.int64)
 
 
-def _history_row(work: Work, name: str, start_ms: int, rows: Ints) -> dict[str, Any]:
+def _history_row(work: BatchContext, name: str, start_ms: int, rows: Ints) -> dict[str, Any]:
     entry, ledger = work.brokers[name], work.ledger
     short = ledger.short[rows]
     return {
@@ -214,7 +216,7 @@ LOW, HIGH = "low", "high"
 _STATES_SHOWN = sorted({*IN_FLIGHT, State.FREE}, key=lambda state: state.value)
 
 
-def make_gauges(work: Work) -> dict[str, Any]:
+def make_gauges(work: BatchContext) -> dict[str, Any]:
     """Numbers for the metrics, by subject: brokers, states, balance, hits. O(bundles).
 
     brokers: columns of equal length, in name order; percent: a number a
@@ -241,7 +243,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
     }
 
 
-def _brokers(work: Work) -> dict[str, Any]:
+def _brokers(work: BatchContext) -> dict[str, Any]:
     names = sorted(work.brokers)
     entries = [work.brokers[name] for name in names]
     hits = work.plan.shed
@@ -262,7 +264,7 @@ def _brokers(work: Work) -> dict[str, Any]:
     }
 
 
-def _ages(work: Work, state: State) -> dict[str, int]:
+def _ages(work: BatchContext, state: State) -> dict[str, int]:
     ledger = work.ledger
     ages_ms = work.now_ms - ledger.at_ms[ledger.state == STATE_CODE[state]]
     is_stuck = (
@@ -275,7 +277,7 @@ def _ages(work: Work, state: State) -> dict[str, int]:
     }
 
 
-def _balance(work: Work) -> dict[str, float | None]:
+def _balance(work: BatchContext) -> dict[str, float | None]:
     """Return the balance of live brokers' message rates and scores; None = no load.
 
     Each number is that of the broker group where it is highest.
@@ -313,7 +315,7 @@ def _deviation(values: list[float], mean: float) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _hottest(work: Work) -> dict[str, float]:
+def _hottest(work: BatchContext) -> dict[str, float]:
     """Broker group → msg/s in plus out of the busiest bundle that its brokers have and report."""
     ledger, groups = work.ledger, work.plan.groups
     holders = ledger.holders()
@@ -330,7 +332,7 @@ def _hottest(work: Work) -> dict[str, float]:
     return found
 
 
-def _hits_needed(work: Work) -> dict[str, int]:
+def _hits_needed(work: BatchContext) -> dict[str, int]:
     low, high = shedding_strategy(work.config).hits_needed(work.config)
     return {LOW: low, HIGH: high}
 
@@ -348,7 +350,7 @@ _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
 
 
 def write_brokers(
-    work: Work, before: Mapping[str, BrokerEntry], drained_before: Collection[str]
+    work: BatchContext, before: Mapping[str, BrokerEntry], drained_before: Collection[str]
 ) -> None:
     """A row of `brokers` for each that is new, is forgotten, or shows otherwise than before.
 
@@ -380,7 +382,7 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
     }
 
 
-def make_report(work: Work) -> dict[str, Any]:
+def make_report(work: BatchContext) -> dict[str, Any]:
     """Return the report of the batch for the sink to log and keep.
 
     Counts, brokers, moves, states, ends.
@@ -419,7 +421,7 @@ def make_report(work: Work) -> dict[str, Any]:
     }
 
 
-def _silence(work: Work) -> dict[str, Any]:
+def _silence(work: BatchContext) -> dict[str, Any]:
     """Return the brokers suspected, found dead or heard again in this batch.
 
     Empty if there are none.
@@ -429,7 +431,7 @@ def _silence(work: Work) -> dict[str, Any]:
     return {SILENCE: [{name: row[name] for name in names} for row in rows]} if rows else {}
 
 
-def _usages(work: Work) -> dict[str, float]:
+def _usages(work: BatchContext) -> dict[str, float]:
     """Of the brokers that are heard and have reported. O(brokers), as one array."""
     heard = {
         name: entry.percent
@@ -450,7 +452,7 @@ def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
     }
 
 
-def bare_report(work: Work) -> dict[str, Any]:
+def bare_report(work: BatchContext) -> dict[str, Any]:
     """Return the minimal report that the sink requires."""
     return {
         "cluster": work.cluster,
@@ -470,24 +472,24 @@ def bare_report(work: Work) -> dict[str, Any]:
     }
 
 
-def _faults(work: Work) -> dict[str, Any]:
+def _faults(work: BatchContext) -> dict[str, Any]:
     return {FAULTS: list(work.faults)} if work.faults else {}
 
 
-def _clocks(work: Work) -> dict[str, Any]:
+def _clocks(work: BatchContext) -> dict[str, Any]:
     """By how much clocks are ahead at most, of those that are wrong or were lately."""
     apart = work.times.apart
     return {CLOCKS: {name: apart[name][0] for name in sorted(apart)}} if apart else {}
 
 
-def _ends(work: Work) -> dict[str, dict[str, int]]:
+def _ends(work: BatchContext) -> dict[str, dict[str, int]]:
     return {
         topic: {str(p): end for p, end in sorted(ends.items())}
         for topic, ends in sorted(work.ends.items())
     }
 
 
-def _moves(work: Work) -> list[dict[str, Any]]:
+def _moves(work: BatchContext) -> list[dict[str, Any]]:
     """Transitions that begin a bundle's way to another broker."""
     return [
         {
@@ -502,7 +504,7 @@ def _moves(work: Work) -> list[dict[str, Any]]:
     ]
 
 
-def _rules(work: Work) -> dict[str, Any]:
+def _rules(work: BatchContext) -> dict[str, Any]:
     """Return the rules set by operators, as far as a log line needs them."""
     rules = work.rules
     return {
@@ -520,7 +522,7 @@ def _rules(work: Work) -> dict[str, Any]:
     }
 
 
-def _owned_counts(work: Work) -> dict[str, int]:
+def _owned_counts(work: BatchContext) -> dict[str, int]:
     """Broker → how many bundles it serves, as `owner_of` says of each."""
     ledger = work.ledger
     is_open = ledger.state != STATE_CODE[State.ASSIGNING]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.decisions.moves import reason_to_stand_still, reason_to_stay
-from lbcore.balancer.decisions.placing import place, usable_brokers, write_places
+from lbcore.balancer.decisions.placement import place, usable_brokers, write_places
 from lbcore.balancer.intake.brokers import (
     is_confirming,
     is_external,
@@ -24,9 +24,9 @@ from lbcore.balancer.intake.brokers import (
     unsteady,
 )
 from lbcore.balancer.intake.intake import created_topics
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, record_row
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.waiting import wait_also
 from lbcore.model.names import FULL_UPPER, bundle_order, parse_bundle
@@ -69,7 +69,7 @@ _CAUSES = {
 }
 
 
-def repair_ownership(work: Work) -> None:
+def repair_ownership(work: BatchContext) -> None:
     """Give what is broken or stuck to whom it belongs now; not while the log is old. O(bundles).
 
     Not where another authority does it: its bridge asks again, and takes over what it finds.
@@ -97,7 +97,9 @@ def repair_ownership(work: Work) -> None:
     )
 
 
-def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[int, Intent]]:
+def _turn(
+    work: BatchContext, intents: Sequence[tuple[int, Intent]]
+) -> Sequence[tuple[int, Intent]]:
     """Those that are repaired in this batch: of too many as many as it may.
 
     They begin where the last batch ended, and go around: bundles that no broker can have stay
@@ -114,7 +116,7 @@ def _turn(work: Work, intents: Sequence[tuple[int, Intent]]) -> Sequence[tuple[i
     return chosen
 
 
-def presences(work: Work) -> list[Presence]:
+def presences(work: BatchContext) -> list[Presence]:
     """Return the presence of each instance of the ledger, by its id."""
     found = []
     for instance in work.ledger.instances.rows:
@@ -128,7 +130,7 @@ def presences(work: Work) -> list[Presence]:
     return found
 
 
-def carry_out_all(work: Work, intents: Sequence[tuple[int, Intent]]) -> None:
+def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> None:
     """Carry out intents by row, choosing destinations for those that need one."""
     if not intents:
         return
@@ -156,7 +158,7 @@ def carry_out_all(work: Work, intents: Sequence[tuple[int, Intent]]) -> None:
     write_places(work, places)
 
 
-def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
+def _suspects(work: BatchContext, presence: list[Presence]) -> NDArray[np.int64]:
     """Rows in flight, and rows whose owner is not alive."""
     ledger = work.ledger
     is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
@@ -166,7 +168,7 @@ def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
     return np.union1d(ledger.rows_in(*IN_FLIGHT), lost)
 
 
-def _watch(work: Work, row: int, presence: list[Presence]) -> FlightWatch:
+def _watch(work: BatchContext, row: int, presence: list[Presence]) -> FlightWatch:
     ledger = work.ledger
     source, destination = int(ledger.source[row]), int(ledger.destination[row])
     return FlightWatch(
@@ -178,7 +180,7 @@ def _watch(work: Work, row: int, presence: list[Presence]) -> FlightWatch:
 
 
 def _destinations(
-    work: Work, intents: Sequence[tuple[int, Intent]]
+    work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
     silent = overdue(work)
@@ -204,7 +206,7 @@ def _destinations(
     return chosen, places
 
 
-def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
+def _may_ask_again(work: BatchContext, row: int, intent: Intent) -> bool:
     """True if the broker that lost the bundle is asked again, for want of another.
 
     A broker that has just failed to open it is not asked until the wait for it is over.
@@ -214,14 +216,14 @@ def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
     return not has_just_failed and is_open(work, _lost_by(work, row))
 
 
-def _lost_by(work: Work, row: int) -> str:
+def _lost_by(work: BatchContext, row: int) -> str:
     """The broker that must not get the bundle again: the one that was to open it."""
     ledger = work.ledger
     is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
     return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]
 
 
-def _write_decisions(work: Work, by_cause: dict[tuple[str, str], str]) -> None:
+def _write_decisions(work: BatchContext, by_cause: dict[tuple[str, str], str]) -> None:
     moved: dict[str, list[str]] = defaultdict(list)
     taken: dict[str, Counter[str]] = defaultdict(Counter)
     for _, after in work.transitions:
@@ -253,7 +255,7 @@ def without_topics(topics: TopicLoads | None, children: Sequence[str]) -> tuple[
     return tuple(name for name, n in zip(sorted(children), counts, strict=True) if not n)
 
 
-def finish_split(work: Work, before: OwnershipRecord) -> None:
+def finish_split(work: BatchContext, before: OwnershipRecord) -> None:
     """Finish a split that its owner has acknowledged. before: the Splitting record."""
     parent, children = before.bundle, sorted(before.children)
     topics = work.topics.loads_of(parent)
@@ -265,7 +267,7 @@ def finish_split(work: Work, before: OwnershipRecord) -> None:
     _place(work, before)
 
 
-def known_topics(work: Work, bundle: str) -> TopicLoads | None:
+def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
     """Return the known topics of a bundle; None = nothing known.
 
     Reported by its owner, or created here. Created topics that nobody has reported have no load. Of
@@ -298,7 +300,7 @@ def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
 
 
 def _inherit_load(
-    work: Work, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None
+    work: BatchContext, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None
 ) -> None:
     """Give the children what is known of their parent: load, and when it was moved last.
 
@@ -323,7 +325,7 @@ def _inherit_load(
     ledger.note_moved(rows.tolist(), int(ledger.moved_ms[parents[0]]))
 
 
-def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
+def _inherit_grace(work: BatchContext, parent: str, children: Sequence[str]) -> None:
     """A parent that was moved a moment ago rests; so do its children."""
     unloaded = dict(work.plan.unloaded_ms)
     since_ms = unloaded.pop(parent, None)
@@ -332,7 +334,7 @@ def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
         work.plan = replace(work.plan, unloaded_ms=unloaded)
 
 
-def _place(work: Work, before: OwnershipRecord) -> None:
+def _place(work: BatchContext, before: OwnershipRecord) -> None:
     """Send the children on their way that are to live elsewhere, if that broker can take them.
 
     Where balancing stands still, or the namespace is paused, only those do whose split a command
@@ -365,7 +367,7 @@ def _place(work: Work, before: OwnershipRecord) -> None:
         work.waiting[before.command_id] = told
 
 
-def _is_held_back(work: Work, bundle: str) -> bool:
+def _is_held_back(work: BatchContext, bundle: str) -> bool:
     """Return whether rules keep what a cycle decided for a bundle from being carried out now."""
     stands_still, _ = reason_to_stand_still(work)
     return bool(stands_still or reason_to_stay(work, bundle, is_split=True))
@@ -394,7 +396,7 @@ def answers_of(placed: Sequence[Placed]) -> list[BrokerAnswer]:
     return found
 
 
-def take_answers(work: Work, answers: Sequence[BrokerAnswer]) -> None:
+def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
     """Take in brokers' answers, in the order of the log; what is refused is counted by reason."""
     incarnations = {
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
@@ -412,14 +414,14 @@ def take_answers(work: Work, answers: Sequence[BrokerAnswer]) -> None:
         carry_out_all(work, wanted)
 
 
-def take_audit(work: Work, entries: Sequence[AuditEntry]) -> None:
+def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
     """Count the audit entries of services, and have each written down."""
     for entry in entries:
         work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
         work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
 
 
-def _reserve_children(work: Work, answers: Sequence[BrokerAnswer]) -> None:
+def _reserve_children(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
     """Rows for the children of all splits that are answered: each added alone costs as much."""
     acks = (answer.ack for answer in answers)
     answered = {ack.bundle for ack in acks if ack.outcome is AckOutcome.SPLIT}
@@ -427,7 +429,9 @@ def _reserve_children(work: Work, answers: Sequence[BrokerAnswer]) -> None:
     work.ledger.add(child for names in children for child in names)
 
 
-def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) -> Intent | None:
+def _take(
+    work: BatchContext, ack: Ack, sender: Instance, incarnations: dict[str, str]
+) -> Intent | None:
     record = work.ledger.record(ack.bundle)
     origin = work.origin(Cause.ACK)
     around = _surroundings(work, record, incarnations)
@@ -461,7 +465,7 @@ def _is_second_failure(record: OwnershipRecord | None) -> bool:
 
 
 def _surroundings(
-    work: Work, record: OwnershipRecord | None, incarnations: dict[str, str]
+    work: BatchContext, record: OwnershipRecord | None, incarnations: dict[str, str]
 ) -> Surroundings:
     if record is None or not record.children:
         return Surroundings(incarnations=incarnations)
@@ -480,7 +484,7 @@ _ROWS_MAX = 1_000
 Rows = NDArray[np.int64]
 
 
-def reconcile(work: Work, updates: Sequence[GroupUpdate]) -> None:
+def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Send records again where a broker's newest report of this batch does not agree with them.
 
     Only reports count that are newer than the record by the time in which an agent repeats an
@@ -505,7 +509,7 @@ def reconcile(work: Work, updates: Sequence[GroupUpdate]) -> None:
         work.add_row(RESEND, record_row(work.ledger.record_at(row), number))
 
 
-def _newest(work: Work, updates: Sequence[GroupUpdate]) -> list[tuple[int, BundleReport]]:
+def _newest(work: BatchContext, updates: Sequence[GroupUpdate]) -> list[tuple[int, BundleReport]]:
     """Each broker's newest report of its present start, with the start's id in the ledger."""
     newest: dict[str, BundleReport] = {}
     for update in updates:
@@ -522,7 +526,7 @@ def _newest(work: Work, updates: Sequence[GroupUpdate]) -> list[tuple[int, Bundl
 
 
 def _disagreeing(
-    work: Work, reports: Sequence[tuple[int, BundleReport]]
+    work: BatchContext, reports: Sequence[tuple[int, BundleReport]]
 ) -> tuple[Rows, Rows, dict[str, int]]:
     """Rows that are reported and not held, rows that are owned and not reported.
 
@@ -554,7 +558,7 @@ def _disagreeing(
     return np.unique(np.concatenate(foreign)), owned[is_missing], unknown
 
 
-def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
+def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
     """Tombstones for what is open somewhere and is no bundle of ours.
 
     unknown: name → time of the report. Not where its namespace has just changed: an agent that
@@ -572,13 +576,13 @@ def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
             work.counts["reported_unknown"] += 1
 
 
-def _changed_ms(work: Work, namespace: str) -> int:
+def _changed_ms(work: BatchContext, namespace: str) -> int:
     """Return the time of the namespace's last bundle change; 0 without bundles."""
     rows = work.ledger.live_rows(namespace)
     return int(work.ledger.at_ms[rows].max()) if rows else 0
 
 
-def _changing(work: Work) -> list[int]:
+def _changing(work: BatchContext) -> list[int]:
     """Rows that are not judged: changed in this batch, or to be made by a split in flight.
 
     An agent serves the children of a split before their records come; a Deleted record that an
@@ -591,7 +595,7 @@ def _changing(work: Work) -> list[int]:
     return sorted(ledger.index[name] for name in names if name in ledger.index)
 
 
-def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
+def _has_been_resent(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
     """True per row if resending the record did not help; the wait is just over."""
     ledger = work.ledger
     resent_ms = ledger.resent_clock_ms[rows]
@@ -601,7 +605,7 @@ def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
     return np.asarray(is_of_this_record & is_recent & _is_due(work, rows))
 
 
-def _is_due(work: Work, rows: Rows) -> NDArray[np.bool_]:
+def _is_due(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
     """True per row if a record may be resent now: once in in_flight_timeout_ms."""
     resent_ms = work.ledger.resent_clock_ms[rows]
     waited_ms = work.clock_ms - resent_ms

@@ -19,7 +19,7 @@ _NOT_MEASURED = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenInPulsar:
+class PulsarState:
     """State of a bundle in Pulsar now.
 
     owner: NOBODY, or None when it is not clear. incarnations: of the active brokers, "" of one that
@@ -47,7 +47,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class RetryPolicy:
     """Limits of the attempts.
 
     forbidden: why nothing may be asked of Pulsar now, "" = it may.
@@ -104,7 +104,7 @@ Action: TypeAlias = Unload | Split | Lookup | LookAgain | RecordAnswer | Leave
 
 
 def next_action(
-    record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort
+    record: OwnershipRecord, seen: PulsarState, tried: Tried, bounds: RetryPolicy
 ) -> Action:
     """Return the next action for a record; `Leave` for one that is not in flight."""
     doer = record.destination if record.state is State.ASSIGNING else record.source
@@ -119,7 +119,9 @@ def next_action(
     return Leave(reason="it is not in flight")
 
 
-def _releasing(record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort) -> Action:
+def _releasing(
+    record: OwnershipRecord, seen: PulsarState, tried: Tried, bounds: RetryPolicy
+) -> Action:
     source, destination = record.source, record.destination
     if seen.incarnations.get(source) != record.source_incarnation:
         return Leave(reason=f"{source} is gone or has restarted")
@@ -134,7 +136,7 @@ def _releasing(record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds
     return Leave(reason=f"Pulsar gave it to {seen.owner or 'nobody'}")
 
 
-def _assigning(record: OwnershipRecord, seen: SeenInPulsar) -> Action:
+def _assigning(record: OwnershipRecord, seen: PulsarState) -> Action:
     is_there = seen.owner == record.destination
     if not is_there:
         return LookAgain() if seen.owner is None else Leave(reason="it is somewhere else")
@@ -147,7 +149,9 @@ def _assigning(record: OwnershipRecord, seen: SeenInPulsar) -> Action:
     )
 
 
-def _splitting(record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort) -> Action:
+def _splitting(
+    record: OwnershipRecord, seen: PulsarState, tried: Tried, bounds: RetryPolicy
+) -> Action:
     if seen.incarnations.get(record.source) != record.source_incarnation:
         return Leave(reason=f"{record.source} is gone or has restarted")
     if not seen.boundaries:
@@ -167,7 +171,7 @@ def _splitting(record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds
     return _ask(record, tried, bounds, Split(bundle=bundle, positions=missing))
 
 
-def _ask(record: OwnershipRecord, tried: Tried, bounds: Effort, action: Action) -> Action:
+def _ask(record: OwnershipRecord, tried: Tried, bounds: RetryPolicy, action: Action) -> Action:
     """The action, or, where it may not or need not be tried again, that it failed."""
     if bounds.forbidden:
         return _of_source(record, AckOutcome.FAILED, bounds.forbidden)
@@ -180,7 +184,7 @@ def _ask(record: OwnershipRecord, tried: Tried, bounds: Effort, action: Action) 
     return action
 
 
-def _patiently(record: OwnershipRecord, tried: Tried, bounds: Effort, why: str) -> Action:
+def _patiently(record: OwnershipRecord, tried: Tried, bounds: RetryPolicy, why: str) -> Action:
     is_over = tried.waited_ms > bounds.patience_ms
     return Leave(reason=f"{record.bundle}: {why}") if is_over else LookAgain()
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from lbcore.bridge.sights import Looked
+from lbcore.bridge.anomalies import Looked
 from lbcore.model.bundles import InvalidRangeError, decode_boundary, explicit_boundaries
 from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of

@@ -3,15 +3,15 @@
 Decides which sights last too long to be a move, and what the admin interface may be asked to mend.
 A sight is made by one round of questions; it is a finding once it was the same in every round for
 `confirm_ms` (a broker of its that does not answer keeps it as it is). Each finding is mended once,
-and quarantined when that has not helped. Sights are `lbcore.bridge.sights`'. The holding back of a
-bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
+and quarantined when that has not helped. Sights are `lbcore.bridge.anomalies`'. The holding back of
+a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from lbcore.bridge.sights import Inquiry, Memory, Sight, Trouble, remember, sights
+from lbcore.bridge.anomalies import Anomaly, Memory, ProbeRound, Trouble, anomalies, remember
 
 _MINUTE_MS = 60_000
 _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
@@ -33,7 +33,7 @@ class FindingStage(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class GuardianTimeouts:
     """Time limits in ms, and limits of what is asked of Pulsar.
 
     confirm_ms: a move is over by then. stuck_ms: for a bundle in transit. mend_ms: a repair has
@@ -86,10 +86,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LastingSight:
+class _LastingAnomaly:
     """A sight that goes on."""
 
-    sight: Sight
+    anomaly: Anomaly
     since_ms: int
     rounds: int = 1
 
@@ -103,7 +103,7 @@ class GuardState:
     """
 
     memory: Memory = field(default_factory=Memory)
-    lasting: Mapping[tuple[Trouble, str], _LastingSight] = field(default_factory=dict)
+    lasting: Mapping[tuple[Trouble, str], _LastingAnomaly] = field(default_factory=dict)
     mended_ms: Mapping[tuple[Trouble, str], int] = field(default_factory=dict)
 
 
@@ -127,24 +127,24 @@ class Judged:
 
 
 def judge(
-    state: GuardState, seen: Inquiry, now_ms: int, patience: Patience, *, acts: bool
+    state: GuardState, seen: ProbeRound, now_ms: int, timeouts: GuardianTimeouts, *, acts: bool
 ) -> Judged:
     """The guardian's step. now_ms: never runs back; acts: Pulsar may be asked. O(bundles)."""
-    memory = remember(state.memory, seen, now_ms, patience.confirm_ms, patience.poison_ms)
+    memory = remember(state.memory, seen, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
     found = {
-        (one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd, now_ms)
+        (one.trouble, one.subject): one for one in anomalies(memory, seen, timeouts.crowd, now_ms)
     }
     lasting = dict(sorted(_watch(state.lasting, found, seen, now_ms), key=_order))
-    sure = {key: one for key, one in lasting.items() if _is_sure(one, now_ms, patience)}
+    sure = {key: one for key, one in lasting.items() if _is_sure(one, now_ms, timeouts)}
     mended = {
-        key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < patience.again_ms
+        key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < timeouts.again_ms
     }
     lately = sum(now_ms - at_ms < _MINUTE_MS for at_ms in mended.values())
-    may_ask = patience.mends_per_minute - lately if acts else 0
+    may_ask = timeouts.mends_per_minute - lately if acts else 0
     due = [key for key in sure if _is_mendable(key) and key not in mended][: max(0, may_ask)]
     mended |= dict.fromkeys(due, now_ms)
     told = {
-        key: replace(_finding(one), stage=_stage(key, mended, now_ms, patience, acts=acts))
+        key: replace(_finding(one), stage=_stage(key, mended, now_ms, timeouts, acts=acts))
         for key, one in sure.items()
     }
     kept = GuardState(memory=memory, lasting=lasting, mended_ms=mended)
@@ -152,35 +152,35 @@ def judge(
         state=kept,
         findings=tuple(told.values()),
         mends=tuple(told[key] for key in due),
-        look_in_ms=_look_in(lasting.values(), now_ms, patience),
+        look_in_ms=_look_in(lasting.values(), now_ms, timeouts),
     )
 
 
-def _order(item: tuple[tuple[Trouble, str], _LastingSight]) -> tuple[str, str]:
+def _order(item: tuple[tuple[Trouble, str], _LastingAnomaly]) -> tuple[str, str]:
     (trouble, subject), _ = item
     return trouble.value, subject
 
 
 def _watch(
-    before: Mapping[tuple[Trouble, str], _LastingSight],
-    found: Mapping[tuple[Trouble, str], Sight],
-    seen: Inquiry,
+    before: Mapping[tuple[Trouble, str], _LastingAnomaly],
+    found: Mapping[tuple[Trouble, str], Anomaly],
+    seen: ProbeRound,
     now_ms: int,
-) -> Iterable[tuple[tuple[Trouble, str], _LastingSight]]:
+) -> Iterable[tuple[tuple[Trouble, str], _LastingAnomaly]]:
     """Old sights go on while they are the same, or while nobody can say; new ones begin."""
     for key in before.keys() | found.keys():
-        known, sight = before.get(key), found.get(key)
-        if sight is None:
-            if known is not None and seen.is_unclear(known.sight):
+        known, anomaly = before.get(key), found.get(key)
+        if anomaly is None:
+            if known is not None and seen.is_unclear(known.anomaly):
                 yield key, known
-        elif known is not None and known.sight.witnesses == sight.witnesses:
-            yield key, replace(known, sight=sight, rounds=known.rounds + 1)
+        elif known is not None and known.anomaly.witnesses == anomaly.witnesses:
+            yield key, replace(known, anomaly=anomaly, rounds=known.rounds + 1)
         else:
-            yield key, _LastingSight(sight=sight, since_ms=now_ms)
+            yield key, _LastingAnomaly(anomaly=anomaly, since_ms=now_ms)
 
 
-def _is_sure(one: _LastingSight, now_ms: int, patience: Patience) -> bool:
-    needed_ms = patience.of(one.sight.trouble)
+def _is_sure(one: _LastingAnomaly, now_ms: int, timeouts: GuardianTimeouts) -> bool:
+    needed_ms = timeouts.of(one.anomaly.trouble)
     return now_ms - one.since_ms >= needed_ms and (one.rounds > 1 or not needed_ms)
 
 
@@ -188,12 +188,12 @@ def _is_mendable(key: tuple[Trouble, str]) -> bool:
     return key[0] in _MENDED
 
 
-def _finding(one: _LastingSight) -> Finding:
+def _finding(one: _LastingAnomaly) -> Finding:
     return Finding(
-        trouble=one.sight.trouble,
-        subject=one.sight.subject,
+        trouble=one.anomaly.trouble,
+        subject=one.anomaly.subject,
         since_ms=one.since_ms,
-        evidence=one.sight.evidence,
+        evidence=one.anomaly.evidence,
     )
 
 
@@ -201,7 +201,7 @@ def _stage(
     key: tuple[Trouble, str],
     mended_ms: Mapping[tuple[Trouble, str], int],
     now_ms: int,
-    patience: Patience,
+    timeouts: GuardianTimeouts,
     *,
     acts: bool,
 ) -> FindingStage:
@@ -211,15 +211,17 @@ def _stage(
         return FindingStage.QUARANTINED
     if key not in mended_ms:
         return FindingStage.TOLD
-    is_over = now_ms - mended_ms[key] >= patience.mend_ms
+    is_over = now_ms - mended_ms[key] >= timeouts.mend_ms
     return FindingStage.QUARANTINED if is_over else FindingStage.MENDING
 
 
-def _look_in(lasting: Iterable[_LastingSight], now_ms: int, patience: Patience) -> int | None:
+def _look_in(
+    lasting: Iterable[_LastingAnomaly], now_ms: int, timeouts: GuardianTimeouts
+) -> int | None:
     """Until the first sight that is soon sure; those that are sure, or far from it, can wait."""
     left = [
-        one.since_ms + patience.of(one.sight.trouble) - now_ms
+        one.since_ms + timeouts.of(one.anomaly.trouble) - now_ms
         for one in lasting
-        if one.sight.trouble not in _PATIENT and not _is_sure(one, now_ms, patience)
+        if one.anomaly.trouble not in _PATIENT and not _is_sure(one, now_ms, timeouts)
     ]
     return max(0, min(left)) if left else None

@@ -63,7 +63,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class SentReports:
     """Last messages sent about one broker.
 
     incarnation: of the start that they were about. seq: of the last message of any kind.
@@ -136,14 +136,18 @@ def in_domain(measured: Measured, domain: str) -> Measured:
 
 
 def report(
-    told: Told, measured: Measured, now_ms: int, signals: SignalsConfig, bundles_per_part: int
-) -> tuple[Told, list[Report]]:
+    told: SentReports,
+    measured: Measured,
+    now_ms: int,
+    signals: SignalsConfig,
+    bundles_per_part: int,
+) -> tuple[SentReports, list[Report]]:
     """The messages of one reading: load and bundles, or load alone, when it is news.
 
     Envelopes count by the collector's clock, so a collector that starts again goes on above.
     """
     incarnation = measured.load.envelope.incarnation
-    before = told if told.incarnation == incarnation else Told(incarnation=incarnation)
+    before = told if told.incarnation == incarnation else SentReports(incarnation=incarnation)
     seq = max(before.seq, told.seq, now_ms - 1) + 1
     envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
     is_same = before.fingerprint == measured.fingerprint
@@ -165,8 +169,8 @@ def _load_of(measured: Measured, signals: SignalsConfig) -> ReportedLoad:
 
 
 def report_topics(
-    told: Told, measured: Measured, table: TopicTable, config: Splitting, now_ms: int
-) -> tuple[Told, list[TopicLoad]]:
+    told: SentReports, measured: Measured, table: TopicTable, config: Splitting, now_ms: int
+) -> tuple[SentReports, list[TopicLoad]]:
     """The topics of some bundles, where they are not as last reported.
 
     Of those that may be split soon names and rates, of others that have partitions of a partitioned

@@ -47,7 +47,8 @@ class RestartBounds:
     broker. command_ms: of the command. restart_ms: from the command's end until another process is
     seen, or the old one is gone. return_ms: until it is back. settle_ms: it must stay for so long.
     calm_ms: clients must feel nothing for so long. unowned_ms: a bundle may have no owner for so
-    long. at_once: bundles in transit, 0 = as `pace_of` says. felt_ms: latency that clients may
+    long. at_once: bundles in transit, 0 = as `pace_of` says. publish_latency_ms: latency that
+    clients may
     feel. room: usage of the others while one is gone, 1.0 = 100 %. even: busiest over mean.
     """
 
@@ -65,7 +66,7 @@ class RestartBounds:
     unowned_ms: int = 30_000
     stuck_ms: int = 240_000
     at_once: int = 0
-    felt_ms: float = 500.0
+    publish_latency_ms: float = 500.0
     room: float = 0.9
     even: float = 1.25
 
@@ -148,7 +149,7 @@ class Rollout:
         """The same, at another stage from now on."""
         return replace(self, stage=stage, since_ms=now_ms, **changes)
 
-    def words(self, now_ms: int) -> str:
+    def progress_message(self, now_ms: int) -> str:
         """In one line, for a status."""
         place = f"broker {self.at + 1} of {len(self.order)}, {self.broker}"
         since = f"for {duration(max(0, now_ms - self.since_ms))}"
@@ -192,7 +193,7 @@ _WORDS: Mapping[RestartStage, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainSeen:
+class DrainState:
     """A drain as the tables have it."""
 
     left: int
@@ -200,7 +201,7 @@ class DrainSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandSeen:
+class CommandResult:
     """The command that restarts. code: None while it runs; said: its last words."""
 
     code: int | None
@@ -221,7 +222,7 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartSight:
+class RolloutObservation:
     """Observation of the cluster at one moment.
 
     listed: the brokers that Pulsar lists. owners: bundle → broker, of bundles at rest. freed:
@@ -232,8 +233,8 @@ class RestartSight:
     why the last command was, "" = it was not.
 
     others_usage: usage that the others would have without it. imbalance: busiest over mean.
-    felt_ms: time to publish, load_ms: time to load a topic, on the recent mean at the slowest
-    broker. None = not known.
+    publish_latency_ms: time to publish, load_ms: time to load a topic, on the recent mean at the
+    slowest broker. None = not known.
     """
 
     now_ms: int
@@ -242,18 +243,18 @@ class RestartSight:
     freed: Mapping[str, int] = field(default_factory=dict)
     moving: frozenset[str] = frozenset()
     oldest_move_ms: int = 0
-    drains: Mapping[str, DrainSeen] = field(default_factory=dict)
+    drains: Mapping[str, DrainState] = field(default_factory=dict)
     plans: Mapping[str, str] = field(default_factory=dict)
     incarnation: str = ""
     held: tuple[str, ...] | None = None
     loaded: frozenset[str] | None = None
-    command: CommandSeen | None = None
+    command: CommandResult | None = None
     refused: str = ""
     complaints: tuple[Complaint, ...] = ()
     others_usage: float | None = None
     imbalance: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    felt_ms: float | None = None
+    publish_latency_ms: float | None = None
     load_ms: float | None = None
 
 
@@ -296,7 +297,7 @@ class DropIt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tell:
+class Announce:
     """Say it."""
 
     text: str
@@ -311,7 +312,7 @@ class GiveUp:
     next_step: str
 
 
-Deed: TypeAlias = DrainIt | ReopenIt | RestartIt | FillIt | ApproveIt | DropIt | Tell | GiveUp
+Deed: TypeAlias = DrainIt | ReopenIt | RestartIt | FillIt | ApproveIt | DropIt | Announce | GiveUp
 
 
 def pace_of(bundles: int) -> int:
@@ -340,16 +341,16 @@ _SHOWN = 3
 
 
 def complaints(
-    rollout: Rollout, sight: RestartSight, bounds: RestartBounds
+    rollout: Rollout, anomaly: RolloutObservation, bounds: RestartBounds
 ) -> tuple[Complaint, ...]:
     """All that is wrong now, in a fixed order."""
     return (
-        *_gone(rollout, sight),
-        *_settings(rollout, sight),
-        *_unowned(rollout, sight, bounds),
-        *_drains(rollout, sight),
-        *_no_room(rollout, sight, bounds),
-        *(one for one in sight.complaints if not _is_of_the_restart(rollout, one)),
+        *_gone(rollout, anomaly),
+        *_settings(rollout, anomaly),
+        *_unowned(rollout, anomaly, bounds),
+        *_drains(rollout, anomaly),
+        *_no_room(rollout, anomaly, bounds),
+        *(one for one in anomaly.complaints if not _is_of_the_restart(rollout, one)),
     )
 
 
@@ -371,9 +372,9 @@ def overdue(
     return None
 
 
-def _gone(rollout: Rollout, sight: RestartSight) -> Iterable[Complaint]:
+def _gone(rollout: Rollout, anomaly: RolloutObservation) -> Iterable[Complaint]:
     for broker in rollout.brokers:
-        if broker in sight.listed or (broker == rollout.broker and rollout.stage in AWAY):
+        if broker in anomaly.listed or (broker == rollout.broker and rollout.stage in AWAY):
             continue
         is_other = broker != rollout.broker
         why = f"{broker} is gone from Pulsar's list of active brokers"
@@ -386,9 +387,9 @@ def _gone(rollout: Rollout, sight: RestartSight) -> Iterable[Complaint]:
         )
 
 
-def _settings(rollout: Rollout, sight: RestartSight) -> Iterable[Complaint]:
-    changed = _changed(rollout.settings, sight.settings)
-    if sight.settings and changed:
+def _settings(rollout: Rollout, anomaly: RolloutObservation) -> Iterable[Complaint]:
+    changed = _changed(rollout.settings, anomaly.settings)
+    if anomaly.settings and changed:
         yield Complaint(
             key="settings",
             why=f"settings have changed since it began: {', '.join(changed[:_SHOWN])}",
@@ -406,10 +407,12 @@ def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _unowned(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Iterable[Complaint]:
+def _unowned(
+    rollout: Rollout, anomaly: RolloutObservation, bounds: RestartBounds
+) -> Iterable[Complaint]:
     """Of what was moved for this; of all else with clients the guardian tells."""
-    for bundle in sorted(sight.freed.keys() & set(rollout.served)):
-        age_ms = sight.now_ms - sight.freed[bundle]
+    for bundle in sorted(anomaly.freed.keys() & set(rollout.served)):
+        age_ms = anomaly.now_ms - anomaly.freed[bundle]
         if age_ms >= bounds.unowned_ms:
             yield Complaint(
                 key=f"unowned {bundle}",
@@ -418,16 +421,16 @@ def _unowned(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> It
                 f" {GO_ON}",
             )
             return
-    if sight.oldest_move_ms >= bounds.stuck_ms:
+    if anomaly.oldest_move_ms >= bounds.stuck_ms:
         yield Complaint(
             key="stuck",
-            why=f"a bundle has been on its way for {duration(sight.oldest_move_ms)}",
+            why=f"a bundle has been on its way for {duration(anomaly.oldest_move_ms)}",
             next_step=f"`ballast status` names it: see the log of its broker, {GO_ON}",
         )
 
 
-def _drains(rollout: Rollout, sight: RestartSight) -> Iterable[Complaint]:
-    for broker in sorted(sight.drains.keys() - {rollout.broker}):
+def _drains(rollout: Rollout, anomaly: RolloutObservation) -> Iterable[Complaint]:
+    for broker in sorted(anomaly.drains.keys() - {rollout.broker}):
         yield Complaint(
             key=f"drain {broker}",
             why=f"{broker} is being drained, too, or was and is still closed",
@@ -436,21 +439,23 @@ def _drains(rollout: Rollout, sight: RestartSight) -> Iterable[Complaint]:
         )
 
 
-def _no_room(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Iterable[Complaint]:
+def _no_room(
+    rollout: Rollout, anomaly: RolloutObservation, bounds: RestartBounds
+) -> Iterable[Complaint]:
     if len(rollout.brokers) == 1:
         yield Complaint(
             key="alone",
             why=f"{rollout.broker} is the only broker: nobody could take its bundles",
             next_step="start another broker first",
         )
-    felt_ms = sight.felt_ms or 0.0
-    if rollout.stage is RestartStage.WAITING and felt_ms > bounds.felt_ms:
+    publish_latency_ms = anomaly.publish_latency_ms or 0.0
+    if rollout.stage is RestartStage.WAITING and publish_latency_ms > bounds.publish_latency_ms:
         yield Complaint(
             key="felt",
-            why=f"clients wait {felt_ms:.0f} ms though nothing is moved yet",
+            why=f"clients wait {publish_latency_ms:.0f} ms though nothing is moved yet",
             next_step=f"see what hurts them, or allow more with --felt-ms, {GO_ON}",
         )
-    usage = sight.others_usage
+    usage = anomaly.others_usage
     if rollout.stage is RestartStage.WAITING and usage is not None and usage > bounds.room:
         yield Complaint(
             key="room",

@@ -10,12 +10,12 @@ from typing import Any, get_type_hints
 
 from lbcore.config.catalogue import Entry, entries
 from lbcore.config.cluster import ClusterConfig
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.filters import FilterConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.kafka import KafkaConfig, TopicsConfig
 from lbcore.config.limits import LimitsConfig
 from lbcore.config.lookup import LookupConfig
-from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
@@ -49,7 +49,7 @@ class Config:
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     shedding: SheddingConfig = field(default_factory=SheddingConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
-    fair_level: FairLevelConfig = field(default_factory=FairLevelConfig)
+    ideal_load: IdealLoadConfig = field(default_factory=IdealLoadConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     filters: FilterConfig = field(default_factory=FilterConfig)
     splitting: Splitting = field(default_factory=Splitting)
@@ -62,7 +62,7 @@ class Config:
     lookup: LookupConfig = field(default_factory=LookupConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     per_cluster: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    own: Mapping[str, OwnStrategy] = field(default_factory=dict)
+    own: Mapping[str, CustomStrategy] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def for_cluster(self, cluster: str) -> "Config":

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status, hot_words
-from lbcore.explain.constraints import ConstraintSearch, binding_words, plan_inputs
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status, hot_messages
+from lbcore.explain.constraints import ConstraintSearch, binding_messages, plan_inputs
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -19,14 +19,14 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
-from lbcore.explain.noticed import silence_of
 from lbcore.explain.reasons import (
+    gauge_message,
     gauge_of,
-    gauge_words,
-    since_words,
-    skip_words,
-    verdict_words,
+    since_message,
+    skip_message,
+    verdict_message,
 )
+from lbcore.explain.recent_findings import silence_of
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
@@ -62,9 +62,9 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         at_ms=rows.at_ms,
         headline=_headline(rows, row, len(owned)),
         why=tuple(_why(rows, broker)),
-        candidates=tuple(_candidate_words(rows, broker)),
+        candidates=tuple(_candidate_messages(rows, broker)),
         blocks=tuple(_blocks(rows, row, owned)),
-        changes=(_TO_BE_HEARD,) if row["state"] == "silent" else tuple(leaving_words(rows, broker)),
+        changes=(_TO_BE_HEARD,) if row["state"] == "silent" else tuple(unload_advice(rows, broker)),
         numbers=_numbers(rows, broker, len(owned)),
     )
 
@@ -114,7 +114,7 @@ def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:
         yield from json.loads(row["inputs"]).get("nearest", ())
 
 
-def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
+def unload_advice(rows: ExplainRows, broker: str) -> Iterable[str]:
     """Yield what would have to change for bundles to leave the broker."""
     cycle = _newest_shedding(rows)
     if not cycle:
@@ -122,24 +122,24 @@ def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
         return
     for row in cycle:
         if row["kind"] == "skip" and row["reason"] in _STANDSTILLS:
-            yield f"cycles decide nothing now ({row['reason']}): {skip_words(row['reason'])}"
+            yield f"cycles decide nothing now ({row['reason']}): {skip_message(row['reason'])}"
             return
     gauge = newest_gauge(rows, broker)
     if gauge is None:
         yield f"{broker} is not near a threshold (below 80 % of each): nothing is to leave it"
         for nearest in list(_nearest(cycle))[:1]:
-            yield f"the nearest is {nearest['broker']}: {gauge_words(nearest)}"
+            yield f"the nearest is {nearest['broker']}: {gauge_message(nearest)}"
         return
-    yield f"{broker} has {gauge_words(gauge)}"
+    yield f"{broker} has {gauge_message(gauge)}"
     if gauge["verdict"] == "too_few_hits":
         period = duration(rows.config.pipeline.hit_period_ms)
         yield f"a hit needs a report newer than the one before, and counts once in {period}"
     blocked = blocked_rows(rows, (broker,))
     if blocked:
-        yield from constraint_words(rows, blocked)
+        yield from constraint_messages(rows, blocked)
         yield from _largest(rows, broker)
     elif gauge["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
-        yield f"it is beyond its threshold, but {verdict_words(gauge['verdict'])}"
+        yield f"it is beyond its threshold, but {verdict_message(gauge['verdict'])}"
         yield from _largest(rows, broker)
 
 
@@ -154,15 +154,15 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
     return [told[broker] for broker in sorted(wanted)]
 
 
-def constraint_words(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
+def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
     """Yield what keeps these brokers from giving, by planning again without it."""
     if rows.planning is None:
         return
     inputs = plan_inputs(rows.config, rows.cluster, rows.planning, rows.at_ms)
     search = ConstraintSearch(inputs, rows.at_ms)
     for row in blocked:
-        first, *others = binding_words(search.bindings(str(row["source"])), inputs.config)
-        yield f"{hot_words(row, rows.at_ms)}. {first}"
+        first, *others = binding_messages(search.bindings(str(row["source"])), inputs.config)
+        yield f"{hot_messages(row, rows.at_ms)}. {first}"
         yield from others
 
 
@@ -176,7 +176,7 @@ def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
     at, total = rates.index(max(rates)), sum(rates)
     name, share = load["bundles"][at], rates[at] / total if total else 0.0
     split = [r for r in rows.candidates if r["subject"] == name and r["phase"] == "split"]
-    said = verdict_words(split[-1]["verdict"]) if split else "is over no limit of splitting.max_*"
+    said = verdict_message(split[-1]["verdict"]) if split else "is over no limit of splitting.max_*"
     yield f"its largest bundle {name} is {percent(share)} of its messages; it {said}"
 
 
@@ -188,17 +188,19 @@ def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
     words, groups = f"{words}; its usage is {percent(loads[name].usage)}", group_loads(loads)
     group = next((one for one in groups if name in one.brokers), None)
     if group is None:
-        return f"{words}, and it is in no broker group (reported {_said(rows, loads[name])})."
+        return (
+            f"{words}, and it is in no broker group (reported {_reported_at(rows, loads[name])})."
+        )
     order = sorted(group.brokers, key=lambda one: -loads[one].usage)
     of = " of its group" if len(groups) > 1 else ""
     return (
         f"{words}, the mean{of} {percent(group.mean)}: number "
-        f"{order.index(name) + 1} of {len(order)} (reported {_said(rows, loads[name])})."
+        f"{order.index(name) + 1} of {len(order)} (reported {_reported_at(rows, loads[name])})."
     )
 
 
-def _said(rows: ExplainRows, load: ShownLoad) -> str:
-    return since_words(load.reported_ms, rows.at_ms)
+def _reported_at(rows: ExplainRows, load: ShownLoad) -> str:
+    return since_message(load.reported_ms, rows.at_ms)
 
 
 def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -250,7 +252,7 @@ def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
     return kinds.total(), said
 
 
-def _candidate_words(rows: ExplainRows, broker: str) -> Iterable[str]:
+def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:
     near = [r for r in rows.candidates if r["phase"] == "shed" and r["subject"] == broker]
     total = rows.cycles()
     yield (
@@ -261,8 +263,9 @@ def _candidate_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     for verdict, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         last = [row for row in near if row["verdict"] == verdict][-1]
         yield (
-            f"{count_of(count, 'time')}: {verdict_words(verdict)}; last {instant(last['at_ms'])}: "
-            f"{gauge_words(gauge_of(last), when='then')}"
+            f"{count_of(count, 'time')}: {verdict_message(verdict)}; last "
+            f"{instant(last['at_ms'])}: "
+            f"{gauge_message(gauge_of(last), when='then')}"
         )
     lost = Counter(
         row["verdict"]
@@ -272,13 +275,13 @@ def _candidate_words(rows: ExplainRows, broker: str) -> Iterable[str]:
         and row["verdict"] != "taken"
     )
     for verdict, count in sorted(lost.items()):
-        yield f"as taker passed over at least {count_of(count, 'time')}: {verdict_words(verdict)}"
+        yield f"as taker passed over at least {count_of(count, 'time')}: {verdict_message(verdict)}"
 
 
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     broker = row["broker"]
     blocked = blocked_status(blocked_rows(rows, (broker,)), rows.at_ms)
-    yield from (one.words for one in blocked)
+    yield from (one.messages for one in blocked)
     silence = silence_of(rows.decisions, rows.at_ms)
     yield from (words for words in silence.suspected if words.startswith(f"{broker} "))
     if row["state"] == "silent":

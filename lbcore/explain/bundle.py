@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.explain.broker import leaving_words, newest_gauge
+from lbcore.explain.broker import newest_gauge, unload_advice
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -19,7 +19,7 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
-from lbcore.explain.reasons import cause_words, gauge_words, since_words, verdict_words
+from lbcore.explain.reasons import cause_messages, gauge_message, since_message, verdict_message
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
@@ -39,8 +39,8 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
         subject=bundle,
         at_ms=rows.at_ms,
         headline=_headline(rows, record),
-        why=tuple(cause_words(rows, _origin(rows, record))),
-        candidates=(*_candidate_words(rows, bundle, owner), *_placed_unnamed(rows, record)),
+        why=tuple(cause_messages(rows, _origin(rows, record))),
+        candidates=(*_candidate_messages(rows, bundle, owner), *_placed_unnamed(rows, record)),
         blocks=blocks or ("nothing: it may be moved",),
         changes=tuple(_changes(rows, bundle, owner, is_free=not blocks)),
         numbers=_numbers(rows, record, owner),
@@ -48,7 +48,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
 
 
 def _headline(rows: ExplainRows, record: Row) -> str:
-    name, since = record["bundle"], since_words(record["at_ms"], rows.at_ms)
+    name, since = record["bundle"], since_message(record["at_ms"], rows.at_ms)
     if record["state"] == "Owned":
         return f"{name} is owned by {record['destination']} since {since}."
     if record["state"] == "Free":
@@ -65,7 +65,7 @@ def _origin(rows: ExplainRows, record: Row) -> Row:
     return record
 
 
-def _candidate_words(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
+def _candidate_messages(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
     cycles = rows.cycles()
     own = [row for row in rows.candidates if row["subject"] == bundle]
     span = f"{count_of(cycles, 'cycle')} in the last {duration(rows.window_ms)}"
@@ -82,12 +82,12 @@ def _candidate_words(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str
             key=lambda row: int(row["at_ms"]),
         )
         yield (
-            f"{phase}, in {count} of {span}: {verdict_words(verdict)}"
+            f"{phase}, in {count} of {span}: {verdict_message(verdict)}"
             f"{_last_number(last)}; last {instant(last['at_ms'])}"
         )
     gauge = newest_gauge(rows, owner)
     if owner and gauge is not None:
-        yield f"its broker {owner}: {verdict_words(gauge['verdict'])}: {gauge_words(gauge)}"
+        yield f"its broker {owner}: {verdict_message(gauge['verdict'])}: {gauge_message(gauge)}"
 
 
 def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
@@ -207,12 +207,12 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
     if not owner:
         yield from _without_owner(rows, bundle)
         return
-    yield from leaving_words(rows, owner)
+    yield from unload_advice(rows, owner)
     share = _share(rows, bundle, owner)
     if share is not None and share > _TOO_LARGE_SHARE:
         yield (
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
-            f"with it: {_split_words(rows, bundle)}"
+            f"with it: {_split_message(rows, bundle)}"
         )
 
 
@@ -241,13 +241,13 @@ def _awaited(rows: ExplainRows, record: Row) -> str:
     )
 
 
-def _split_words(rows: ExplainRows, bundle: str) -> str:
+def _split_message(rows: ExplainRows, bundle: str) -> str:
     """Return whether a split would help, by the split phase's last verdict."""
     seen = [r for r in rows.candidates if r["subject"] == bundle and r["phase"] == "split"]
     if not seen:
         return "splitting it would help; it is not over a limit of splitting.max_* now"
     last = max(seen, key=lambda row: int(row["at_ms"]))
-    return f"it {verdict_words(last['verdict'])}{_last_number(last)}"
+    return f"it {verdict_message(last['verdict'])}{_last_number(last)}"
 
 
 def _share(rows: ExplainRows, bundle: str, owner: str) -> float | None:

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lbcore.balancer.decisions.blocked_messages import blocked_status
-from lbcore.explain.broker import blocked_rows, constraint_words, is_refused, newest_cycle
+from lbcore.explain.broker import blocked_rows, constraint_messages, is_refused, newest_cycle
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.job_state import gaps
 from lbcore.explain.reasons import (
-    decision_words,
-    gauge_words,
-    since_words,
-    skip_words,
-    verdict_words,
+    decision_messages,
+    gauge_message,
+    since_message,
+    skip_message,
+    verdict_message,
 )
 from lbcore.model.times import duration, instant
 from lbcore.signals.shown_load import group_loads, groups_line, imbalance_of
@@ -36,8 +36,8 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
         subject=rows.cluster,
         at_ms=rows.at_ms,
         headline=_headline(rows, cycle),
-        why=tuple(_cycle_words(cycle)) + ((f"broker groups: {groups}",) if groups else ()),
-        candidates=tuple(_candidate_words(rows)),
+        why=tuple(_cycle_messages(cycle)) + ((f"broker groups: {groups}",) if groups else ()),
+        candidates=tuple(_candidate_messages(rows)),
         blocks=tuple(_blocks(rows)),
         changes=tuple(_changes(rows, cycle)),
         numbers={
@@ -54,16 +54,16 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
     if decision is None:
         return None
     inputs = json.loads(decision["inputs"])
-    first, *words = decision_words(rows, decision)
+    first, *words = decision_messages(rows, decision)
     return Explanation(
         kind="decision",
         subject=decision_id,
         at_ms=decision["at_ms"],
-        headline=f"{first}, {since_words(decision['at_ms'], rows.at_ms)}.",
+        headline=f"{first}, {since_message(decision['at_ms'], rows.at_ms)}.",
         why=tuple(words),
         candidates=tuple(_losers(rows, decision)),
         changes=tuple(
-            f"{g['broker']}: {gauge_words(g, when='then')}" for g in inputs.get("nearest", ())
+            f"{g['broker']}: {gauge_message(g, when='then')}" for g in inputs.get("nearest", ())
         ),
         numbers={**inputs, "config_version": decision["config_version"]},
     )
@@ -84,31 +84,31 @@ def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
         )
     if not cycle:
         return f"{words}no decision cycle is known."
-    at = since_words(cycle[0]["at_ms"], rows.at_ms)
+    at = since_message(cycle[0]["at_ms"], rows.at_ms)
     kinds = Counter(row["kind"] for row in cycle)
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     return f"{words}last cycle {cycle[0]['cycle']} at {at}: {said}."
 
 
-def _cycle_words(cycle: list[Row]) -> Iterable[str]:
+def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
     refused = Counter(_label(row) for row in cycle if is_refused(row))
     reasons = Counter(map(_label, cycle))
     for (kind, strategy, reason), count in sorted(reasons.items()):
         by = f" by {strategy}" if strategy else ""
         if kind == "skip":
-            yield f"it moved nothing ({reason}{by}): {skip_words(reason)}"
+            yield f"it moved nothing ({reason}{by}): {skip_message(reason)}"
         else:
             left = refused[kind, strategy, reason]
             more = f", {left} of them not carried out" if left else ""
             yield f"{count} {kind}{by} ({reason}){more}"
-    yield from sorted({words for row in cycle for words in _code_words(row)})
+    yield from sorted({words for row in cycle for words in _code_messages(row)})
 
 
 def _label(row: Row) -> tuple[str, str, str]:
     return str(row["kind"]), str(row["strategy"]), str(row["reason"])
 
 
-def _code_words(row: Row) -> Iterable[str]:
+def _code_messages(row: Row) -> Iterable[str]:
     """Yield which code decided, if it is not Ballast's, and what it did wrong."""
     inputs = json.loads(row["inputs"])
     if "strategy" in inputs.get("skipped", {}):
@@ -121,7 +121,7 @@ def _nearest(cycle: list[Row]) -> list[dict[str, object]]:
     return [g for row in cycle for g in json.loads(row["inputs"]).get("nearest", ())]
 
 
-def _candidate_words(rows: ExplainRows) -> Iterable[str]:
+def _candidate_messages(rows: ExplainRows) -> Iterable[str]:
     since_ms = rows.at_ms - rows.window_ms
     recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
     kinds = Counter((row["kind"], row["reason"]) for row in recent)
@@ -137,8 +137,8 @@ def _candidate_words(rows: ExplainRows) -> Iterable[str]:
 
 
 def _blocks(rows: ExplainRows) -> Iterable[str]:
-    yield from (one.words for one in blocked_status(blocked_rows(rows), rows.at_ms))
-    yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
+    yield from (one.messages for one in blocked_status(blocked_rows(rows), rows.at_ms))
+    yield from (gap.message() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
     quiet_until_ms = rows.config.cluster.quiet_until_ms(rows.at_ms)
@@ -158,9 +158,9 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
     """Yield what the nearest broker lacks, and what keeps the hottest blocked ones from giving."""
-    yield from (f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle))
+    yield from (f"{g['broker']}: {gauge_message(g)}" for g in _nearest(cycle))
     blocked = sorted(blocked_rows(rows), key=lambda row: -json.loads(row["inputs"])["usage"])
-    yield from constraint_words(rows, blocked[:_PLANNED_AGAIN])
+    yield from constraint_messages(rows, blocked[:_PLANNED_AGAIN])
 
 
 def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:
@@ -187,4 +187,4 @@ def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:
             about = f" ({shown})" if shown != "-" else ""
             more = row["count"] - 1 if row["subject"] and row["broker"] else 0
             also = f", and {count_of(more, 'other broker')}" if more else ""
-            yield f"{row['phase']}: {what}{where}{also}{about}: {verdict_words(row['verdict'])}"
+            yield f"{row['phase']}: {what}{where}{also}{about}: {verdict_message(row['verdict'])}"

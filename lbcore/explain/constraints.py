@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.decisions.placement import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.foresight.late_reports import count_moves
@@ -289,14 +289,14 @@ _STRATEGY: Sequence[Constraint] = (
     ),
     _setting(
         "churn_budget",
-        "fair_level.churn_budget",
+        "ideal_load.churn_budget",
         float(_ENDLESS),
         "the round has moved what its budget allows",
     ),
     _setting("shedding_delay", "transfer.shedding_delay_ms", 0, "it gave a short while ago"),
     _setting(
-        "left_alone",
-        "fair_level.rounds_in_vain",
+        "suspended_brokers",
+        "ideal_load.max_ineffective_rounds",
         _ENDLESS,
         "it got worse although it carries less: what else uses it?",
     ),
@@ -312,9 +312,9 @@ _OF_STRATEGIES = frozenset(
         "shedding.min_unload_throughput_bytes_per_s",
         "shedding.min_throughput_mib_per_s",
         "shedding.max_unload_fraction",
-        "fair_level.churn_budget",
+        "ideal_load.churn_budget",
         "transfer.shedding_delay_ms",
-        "fair_level.rounds_in_vain",
+        "ideal_load.max_ineffective_rounds",
         "transfer.shed_bundles_with_policies",
     }
 )
@@ -328,7 +328,7 @@ _ONE_HIT: Mapping[str, Mapping[str, int]] = {
         "multi_hit_low_hits": 1,
         "multi_hit_high_hits": 1,
     },
-    "fair_level": {"low_hits": 1, "high_hits": 1},
+    "ideal_load": {"low_hits": 1, "high_hits": 1},
     "transfer": {"hit_count_threshold": 0},
 }
 """Settings under which a strategy acts on the first observation."""
@@ -371,7 +371,7 @@ def plan_inputs(config: Config, cluster: str, rows: RehearsalRows, now_ms: int) 
     """
     state = with_recalled_plan(state_of(cluster, rows, now_ms), rows.decisions, config, now_ms)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
-    work = Work.on(replace(state, settings={}), config, digest(config), now_ms)
+    work = BatchContext.on(replace(state, settings={}), config, digest(config), now_ms)
     count_moves(work, rows.load, rows.decisions)
     snapshot, _ = make_snapshot(work, usable_brokers(work))
     planned = planning_config(work)
@@ -472,7 +472,7 @@ class ConstraintSearch:
         )
 
 
-def binding_words(found: BindingSet, config: PlanConfig) -> Iterator[str]:
+def binding_messages(found: BindingSet, config: PlanConfig) -> Iterator[str]:
     """Yield what keeps the broker, until when, and what to do to allow it now."""
     if found.gives:
         yield "planned again from the tables, a cycle takes something from it: the next one may"

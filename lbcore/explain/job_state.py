@@ -104,7 +104,7 @@ class JobState:
             )
         return ""
 
-    def words(self) -> str:
+    def message(self) -> str:
         """One line: `at work: wrote 2 s ago, cycle 3 s ago, ticks heard`."""
         ticks = "ticks heard" if self.hears_ticks else "no ticks on broker-load"
         if self.word in (JobWord.NEVER_STARTED, JobWord.AWAY):
@@ -125,7 +125,7 @@ class CycleGap:
     from_ms: int
     until_ms: int
 
-    def words(self) -> str:
+    def message(self) -> str:
         """`no cycles from ... to ... (28 min 52 s)`."""
         if not self.until_ms:
             return f"no cycles since {instant(self.from_ms)}: nothing was decided"
@@ -227,8 +227,8 @@ def _start_again(around: JobSurroundings) -> str:
     return f"{around.read_log}, start it again"
 
 
-def as_of(job: JobState, words: str) -> str:
+def as_of(job: JobState, message: str) -> str:
     """The words of rows, with their age where the job has written nothing for so long."""
     if job.is_present or job.wrote_ago_ms < 0:
-        return words
-    return f"{words} (as of {duration(job.wrote_ago_ms)} ago)"
+        return message
+    return f"{message} (as of {duration(job.wrote_ago_ms)} ago)"

@@ -13,7 +13,7 @@ from typing import Any
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
-from lbcore.model.certificates import CertificateEnd, end_words, judge_end
+from lbcore.model.certificates import CertificateEnd, expiry_message, judge_end
 from lbcore.model.times import instant
 
 Row = Mapping[str, Any]
@@ -112,7 +112,7 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
     elif silent_ms > _AWAY_MS:
         silent_s = silent_ms // 1_000
         yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"
-    yield from map(finding_words, mirror.troubles[:_SHOWN])
+    yield from map(finding_message, mirror.troubles[:_SHOWN])
     if len(mirror.troubles) > _SHOWN:
         yield f"and {len(mirror.troubles) - _SHOWN} more of the guardian's (--json has all)"
 
@@ -124,17 +124,17 @@ def troubles_found(mirror: MirrorStatus | None) -> str:
     return ", ".join(f"{counts[trouble]} {trouble}" for trouble in most)
 
 
-def finding_words(finding: Row) -> str:
+def finding_message(finding: Row) -> str:
     """Return what the guardian found, its start, and what to do."""
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
     if trouble in _CERTIFICATES:
-        return certificate_words(str(finding["subject"]), str(finding["evidence"]), trouble)
+        return certificate_message(str(finding["subject"]), str(finding["evidence"]), trouble)
     stage = _STAGES.get(str(finding.get("stage", finding.get("standing"))), "")
     words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{stage}"
     return f"{words}; {_advice(trouble)}"
 
 
-def certificate_words(whose: str, until: str, trouble: str) -> str:
+def certificate_message(whose: str, until: str, trouble: str) -> str:
     """Return whose certificate expires, and what to do.
 
     trouble: how near it is.
@@ -155,7 +155,7 @@ def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -
     mirror = mirror_status(commands, config, found.at_ms)
     told = mirror.findings if mirror is not None else ()
     words = [
-        finding_words(one)
+        finding_message(one)
         for one in told
         if found.kind == "cluster" or found.subject in (one["subject"], *_named(one))
     ]
@@ -173,7 +173,7 @@ def certificates_ending(
     """Those that are so near their end, and what to do. ends: whose → good until, ms since 1970."""
     for whose, ends_ms in sorted(ends.items()):
         if judge_end(ends_ms, now_ms) is near:
-            yield certificate_words(whose, end_words(ends_ms), near.value)
+            yield certificate_message(whose, expiry_message(ends_ms), near.value)
     for finding in mirror.findings if mirror is not None else ():
         if finding["trouble"] == near.value:
-            yield finding_words(finding)
+            yield finding_message(finding)

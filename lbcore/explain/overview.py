@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lbcore.explain.explanation import ExplainRows, Row
-from lbcore.explain.reasons import decision_words
+from lbcore.explain.reasons import decision_messages
 from lbcore.explain.status import ClusterStatus
 from lbcore.signals.imbalance import imbalance_of_sums
 
@@ -38,7 +38,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldDecision:
+class ExplainedDecision:
     """A decision and what `explain` says of it; outcome: "" = not known (yet).
 
     more: how many of the same kind, reason and source this one stands for, besides itself.
@@ -53,7 +53,7 @@ class ToldDecision:
     source: str
     destination: str
     outcome: str
-    words: tuple[str, ...]
+    messages: tuple[str, ...]
     more: int = 0
 
 
@@ -63,7 +63,7 @@ class Overview:
 
     status: ClusterStatus
     balance: tuple[Moment, ...]
-    decisions: tuple[ToldDecision, ...]
+    decisions: tuple[ExplainedDecision, ...]
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values; of what is in flight the oldest, and how many there are."""
@@ -77,7 +77,9 @@ class Overview:
         }
 
 
-def last_decisions(rows: ExplainRows, shown: int = DECISIONS_SHOWN) -> tuple[ToldDecision, ...]:
+def last_decisions(
+    rows: ExplainRows, shown: int = DECISIONS_SHOWN
+) -> tuple[ExplainedDecision, ...]:
     """The newest decisions, newest first; a cycle that did nothing only where it is the newest.
 
     Of those that a broker's end or an operator's wish makes by the hundred the newest stands for
@@ -90,7 +92,7 @@ def last_decisions(rows: ExplainRows, shown: int = DECISIONS_SHOWN) -> tuple[Tol
             alike = (row["kind"], row["reason"], row["source"])
             found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
     newest = list(found.values())[:shown]
-    return tuple(replace(_told(rows, same[0]), more=len(same) - 1) for same in newest)
+    return tuple(replace(_explained_decision(rows, same[0]), more=len(same) - 1) for same in newest)
 
 
 def _number(row: Row) -> tuple[int, str]:
@@ -99,7 +101,7 @@ def _number(row: Row) -> tuple[int, str]:
     return (int(tail) if tail.isdigit() else 0, str(row["decision_id"]))
 
 
-def _told(rows: ExplainRows, decision: Row) -> ToldDecision:
+def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
     outcomes = [e["outcome"] for e in rows.effects if e["decision_id"] == decision["decision_id"]]
     names = (
         "decision_id",
@@ -111,10 +113,10 @@ def _told(rows: ExplainRows, decision: Row) -> ToldDecision:
         "source",
         "destination",
     )
-    return ToldDecision(
+    return ExplainedDecision(
         **{name: decision[name] for name in names},
         outcome=outcomes[-1] if outcomes else "",
-        words=tuple(decision_words(rows, decision))[1:],
+        messages=tuple(decision_messages(rows, decision))[1:],
     )
 
 

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER, count_words
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER, count_messages
 from lbcore.balancer.decisions.moves import OBSERVE_ONLY
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
-from lbcore.explain.noticed import silence_words
+from lbcore.explain.recent_findings import silence_message
 from lbcore.model.times import duration, instant
 
 SKIPS: Mapping[str, str] = {
@@ -67,8 +67,8 @@ VERDICTS: Mapping[str, str] = {
     "below_min_throughput": "what would move is below shedding.min_throughput_mib_per_s",
     "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
     "no_gain": "no move or exchange of its bundles gains more than it costs",
-    "left_alone": "it got worse although it carries less: what else uses it?",
-    "churn_budget": "waited: the round has moved what its budget allows (fair_level.churn_budget)",
+    "suspended_brokers": "it got worse although it carries less: what else uses it?",
+    "churn_budget": "waited: the round has moved what its budget allows (ideal_load.churn_budget)",
     "no_eligible_bundle": "none of its bundles may move now",
     "sole_bundle": "it has one bundle only",
     "no_bundles": "it has no bundle",
@@ -117,19 +117,19 @@ REPAIRS: Mapping[str, str] = {
 }
 
 
-def cycle_words(rows: Iterable[Row]) -> str:
+def cycle_message(rows: Iterable[Row]) -> str:
     """Return the decisions of a cycle, such as `2 transfer (HitCount)`, by count."""
     counts = Counter((row["kind"], row["reason"]) for row in rows)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {kind} ({reason})" for (kind, reason), count in ordered)
 
 
-def skip_words(reason: str) -> str:
+def skip_message(reason: str) -> str:
     """Return why a cycle did nothing."""
     return SKIPS.get(reason, reason)
 
 
-def verdict_words(verdict: str) -> str:
+def verdict_message(verdict: str) -> str:
     """Return the verdict of a filter, limit or phase on a candidate, in words."""
     return VERDICTS.get(verdict, verdict)
 
@@ -148,7 +148,7 @@ def gauge_of(candidate: Row) -> dict[str, Any]:
     }
 
 
-def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
+def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
     """Return how far a broker is from shedding.
 
     Example: `120 ... now; needs 7 more hits at or above 15`. when: "then" for the past.
@@ -163,10 +163,10 @@ def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
     if verdict not in ("", "too_few_hits", "below_threshold"):  # and here, for it had enough
         return f"{measured} {when}, beyond its threshold for long enough"
     verb = "needs" if when == "now" else "needed"
-    return f"{measured} {when}; {verb} {', or '.join(ways)}{_taker_words(gauge)}"
+    return f"{measured} {when}; {verb} {', or '.join(ways)}{_destination_message(gauge)}"
 
 
-def _taker_words(gauge: Mapping[str, Any]) -> str:
+def _destination_message(gauge: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
     if "movable" not in gauge:  # of a version that did not write it
         return ""
@@ -179,7 +179,7 @@ def _taker_words(gauge: Mapping[str, Any]) -> str:
     others = f"{gauge['takers']} other broker" + ("" if gauge["takers"] == 1 else "s")
     return (
         f"; but {gauge['partner']} may take none of its bundles "
-        f"({verdict_words(gauge['refusal'])}), so they would go to one of {others}, if to any"
+        f"({verdict_message(gauge['refusal'])}), so they would go to one of {others}, if to any"
     )
 
 
@@ -212,7 +212,7 @@ def _way(now: float, level: Mapping[str, Any]) -> str:
     return f"{more} at or above {threshold} ({level['hits']} of {level['needed']} so far)"
 
 
-def since_words(at_ms: int, now_ms: int) -> str:
+def since_message(at_ms: int, now_ms: int) -> str:
     """An instant, and how long ago that is."""
     return f"{instant(at_ms)}, {duration(max(0, now_ms - at_ms))} ago"
 
@@ -230,13 +230,13 @@ _CAUSES: Mapping[str, str] = {
 }
 _OUTCOMES: Mapping[str, str] = {
     "helped": "it helped",
-    "no_better": "it did not help: the more loaded of the two is as loaded as before",
-    "not_seen": "its effect was never seen: a broker did not report in time",
+    "ineffective": "it did not help: the more loaded of the two is as loaded as before",
+    "unobserved": "its effect was never seen: a broker did not report in time",
     "moved_elsewhere": "the bundle did not get there: cancelled, split or moved elsewhere",
 }
 
 
-def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
+def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
     """Yield the cause of the record, and the decision behind it."""
     decision = rows.decision(record["decision_id"])
     cause = record["cause"]
@@ -246,30 +246,30 @@ def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
     if record["command_id"] and (decision is None or "command_id" not in decision["inputs"]):
         yield f"command {record['command_id']}; the table `commands` has it"
     if decision is not None:
-        yield from decision_words(rows, decision)
+        yield from decision_messages(rows, decision)
     elif record["decision_id"]:
         yield f"decision {record['decision_id']} is older than what was read (--window)"
 
 
-def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
+def decision_messages(rows: ExplainRows, decision: Row) -> Iterable[str]:
     """A decision: what, on which numbers, what was expected and what came of it."""
     inputs = json.loads(decision["inputs"])
     if decision["kind"] == BLOCKED:
         yield f"decision {decision['decision_id']}: {_what(decision)}"
-        yield count_words(decision) if decision["reason"] != OVER else "it is over"
+        yield count_messages(decision) if decision["reason"] != OVER else "it is over"
         return
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)
     if inputs.get("refused"):
-        yield f"it was not carried out: {refusal_words(inputs['refused'])}"
+        yield f"it was not carried out: {refusal_message(inputs['refused'])}"
     if "source_usage_expected" in inputs:
         yield _expected(decision, inputs)
     for effect in rows.effects:
         if effect["decision_id"] == decision["decision_id"]:
-            yield effect_words(effect)
+            yield effect_message(effect)
 
 
-def refusal_words(refused: str) -> str:
+def refusal_message(refused: str) -> str:
     """Return why a decision was not carried out."""
     if refused == OBSERVE_ONLY:
         return "cluster.observe_only is on"
@@ -292,7 +292,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         partner, score = _partner(inputs)
         yield (
             f"{decision['source']} had {number(inputs['score'])} and {partner} "
-            f"{number(score)}, the fair level{_group(inputs)} is "
+            f"{number(score)}, the ideal load{_group(inputs)} is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
             f"counted) or {number(inputs['hits_high_needed'])} hits "
@@ -335,7 +335,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     if "bundles" in inputs:
         yield f"it concerned {count_of(int(inputs['bundles']), 'bundle')}"
     if decision["kind"] == "skip":
-        yield skip_words(decision["reason"])
+        yield skip_message(decision["reason"])
 
 
 def _group(inputs: Mapping[str, Any]) -> str:
@@ -355,7 +355,7 @@ def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """Yield the trigger of a decision outside balancing, and the result of a split."""
     if decision["kind"] == SILENCE:
-        yield silence_words(decision, decision["at_ms"])
+        yield silence_message(decision, decision["at_ms"])
     if decision["kind"] in ("failover", "repair"):
         yield REPAIRS.get(decision["reason"], decision["reason"])
     if inputs.get("command_id"):
@@ -378,10 +378,10 @@ def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:
     )
 
 
-def effect_words(effect: Row) -> str:
+def effect_message(effect: Row) -> str:
     """Return the outcome of a move."""
     words = _OUTCOMES.get(effect["outcome"], effect["outcome"])
-    if effect["outcome"] not in ("helped", "no_better"):
+    if effect["outcome"] not in ("helped", "ineffective"):
         return words
     moved_s = (effect["moved_ms"] - effect["decided_ms"]) / 1_000
     return (

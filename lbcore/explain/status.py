@@ -41,7 +41,8 @@ from lbcore.explain.mirrored import (
     mirror_status,
     troubles_found,
 )
-from lbcore.explain.noticed import (
+from lbcore.explain.reasons import cycle_message
+from lbcore.explain.recent_findings import (
     ADVICE,
     Silence,
     broker_versions,
@@ -52,7 +53,6 @@ from lbcore.explain.noticed import (
     several_versions,
     silence_of,
 )
-from lbcore.explain.reasons import cycle_words
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
@@ -179,7 +179,7 @@ class ClusterStatus:
     excluded: tuple[str, ...]
     set_aside: Mapping[str, str] = field(default_factory=dict)
     job: JobState
-    job_words: str
+    job_message: str
     gaps: tuple[CycleGap, ...]
     imbalance: float | None
     groups: tuple[GroupLoad, ...]
@@ -194,7 +194,7 @@ class ClusterStatus:
         plain = asdict(self)
         plain["job"]["word"] = self.job.word.value
         plain["group_words"] = groups_line(self.groups)
-        plain["gap_words"] = [gap.words() for gap in self.gaps]
+        plain["gap_messages"] = [gap.message() for gap in self.gaps]
         return {**plain, "phase": self.phase.value}
 
 
@@ -221,7 +221,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         writer_silent_ms=silent_ms,
         cycle=last[0]["cycle"] if last else 0,
         cycle_age_ms=cycle_age_ms,
-        last_cycle=cycle_words(last),
+        last_cycle=cycle_message(last),
         brokers=_counted(row.state for row in broker_rows),
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
@@ -234,7 +234,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         excluded=tuple(sorted(policies.get("excluded", {}))),
         set_aside={key: value["why"] for key, value in policies.get(SET_ASIDE, {}).items()},
         job=job,
-        job_words=job.words(),
+        job_message=job.message(),
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
         imbalance=imbalance_of(loads),
         groups=groups if len(groups) > 1 else (),
@@ -392,19 +392,19 @@ def _bundles(count: int) -> str:
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
     """Yield what needs attention: what is wrong, then what to do."""
     yield from job_alarms(status.job)
-    yield from (as_of(status.job, words) for words in _told_alarms(status, rows, config))
+    yield from (as_of(status.job, words) for words in _table_alarms(status, rows, config))
     yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
     soon = CertificateEnd.EXPIRING_SOON
     yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
 
 
-def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
+def _table_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
     """Yield alarms from rows of the tables, as old as the job's last commit."""
     silence = status.silence
     if silence.many:
         yield (
             f"{silence.many}: more likely their way to Kafka than they; read an agent's log,"
-            " section BallastManySilent of docs/runbook.md"
+            " section BallastManyBrokersSilent of docs/runbook.md"
         )
     yield from (f"{words}: is it frozen or cut off?" for words in silence.suspected)
     silent = [row.broker for row in status.broker_rows if row.state == "silent"]
@@ -431,7 +431,7 @@ def _told_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Ite
         )
     yield from policy_alarms(rows.policies)
     yield from plan_alarms(rows.policies)
-    yield from (one.words for one in status.blocked)
+    yield from (one.messages for one in status.blocked)
     yield from _waiting(status, rows, config)
     yield from decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)
     yield from rejected_alarms(rows.rejected)

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
+from lbcore.balancer.decisions.placement import make_snapshot, usable_brokers
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.ledger import NOBODY
-from lbcore.balancer.state.work import Work
 from lbcore.foresight.planning_memory import is_planned
 from lbcore.plan.pending import (
     COLUMNS,
-    Unseen,
+    UnreportedLoad,
     move_of,
     placed_load,
     reported_load,
-    unseen_arrays,
+    unreported_arrays,
     with_load,
 )
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Bools, BrokerTable, Floats, Snapshot
@@ -38,7 +38,7 @@ _REPORTS = 2
 
 
 def count_moves(
-    work: Work, load: Iterable[Mapping[str, Any]], decisions: Iterable[Mapping[str, Any]]
+    work: BatchContext, load: Iterable[Mapping[str, Any]], decisions: Iterable[Mapping[str, Any]]
 ) -> int:
     """Give live brokers the load of the bundles they have; how many moves were unseen. O(bundles).
 
@@ -69,7 +69,7 @@ def count_moves(
     return sum(bool(is_late[one.destination]) for one in moved)
 
 
-def _doubted(work: Work) -> dict[str, Unseen]:
+def _doubted(work: BatchContext) -> dict[str, UnreportedLoad]:
     """Broker → what planning takes less and less of: it reported after its last move had arrived.
 
     What usages show only later (`signals.usage_lag_ms`) is not doubted before.
@@ -80,10 +80,10 @@ def _doubted(work: Work) -> dict[str, Unseen]:
 
 
 def _decided(
-    work: Work,
+    work: BatchContext,
     snapshot: Snapshot,
     load: Iterable[Mapping[str, Any]],
-    doubted: Mapping[str, Unseen],
+    doubted: Mapping[str, UnreportedLoad],
 ) -> tuple[BrokerTable, Bools]:
     """Brokers with what planning remembers as unseen counted; and whose that is, bool[n].
 
@@ -100,7 +100,7 @@ def _decided(
     newest = replace(with_load(brokers, change), updated_at_ms=updated_ms)
     everyone: Bools = np.ones(len(brokers.names), dtype=np.bool_)
     counted = {name: one for name, one in unseen.items() if name not in doubted}
-    added = unseen_arrays(counted, newest, everyone, work.config.shedding.adjust_keep)
+    added = unreported_arrays(counted, newest, everyone, work.config.shedding.adjust_keep)
     return with_load(newest, added), np.array([name in unseen for name in brokers.names], np.bool_)
 
 
@@ -117,7 +117,9 @@ class _Moved:
     is_planned: bool
 
 
-def _moved(work: Work, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]) -> list[_Moved]:
+def _moved(
+    work: BatchContext, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]
+) -> list[_Moved]:
     since_ms = work.now_ms - _REPORTS * work.config.signals.report_max_interval_ms
     last = {
         str(row["bundle"]): row
@@ -167,7 +169,7 @@ class _Left:
         return found
 
 
-def _added(work: Work, left: _Left, is_late: Bools) -> Floats:
+def _added(work: BatchContext, left: _Left, is_late: Bools) -> Floats:
     """Return the load added to each broker's row, float64[n, 11].
 
     See `plan.pending`.

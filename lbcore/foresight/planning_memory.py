@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lbcore.balancer.decisions.placing import next_on_grid_ms
-from lbcore.balancer.state.work import BalancerState
+from lbcore.balancer.decisions.placement import next_on_grid_ms
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanConfig, PlanState

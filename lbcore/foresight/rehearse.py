@@ -14,10 +14,10 @@ import numpy as np
 
 from lbcore.balancer.commands.commands import carry_out_placed, take_command
 from lbcore.balancer.rebuild import TableRows, rebuild_state
+from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
 from lbcore.balancer.state.effects import Row
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
@@ -87,7 +87,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     config: of the command's cluster. A command whose id was carried out before shows its outcome.
     """
     state = state_of(command.cluster, rows, now_ms)
-    work = Work.on(state, config, digest(config), now_ms)
+    work = BatchContext.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
     carry_out_placed(work)
     work.write_rules(state.rules)

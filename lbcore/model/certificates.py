@@ -29,7 +29,7 @@ def judge_end(ends_ms: int, now_ms: int) -> CertificateEnd:
     return CertificateEnd.EXPIRING if ends_ms - now_ms < WARNED_MS else CertificateEnd.FAR
 
 
-def end_words(ends_ms: int) -> str:
+def expiry_message(ends_ms: int) -> str:
     """Return the expiry time as part of a sentence.
 
     It stays the same as long as the certificate does.

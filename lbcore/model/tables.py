@@ -250,7 +250,7 @@ DECISION_EFFECTS = Table(
         _column("bundle", "string", "bundle"),
         _column("source", "string", "broker that gave it"),
         _column("destination", "string", "broker that took it"),
-        _column("outcome", "string", "helped, no_better, not_seen, or moved_elsewhere"),
+        _column("outcome", "string", "helped, ineffective, unobserved, or moved_elsewhere"),
         _column("decided_ms", "long", "when it was decided, ms since 1970"),
         _column("moved_ms", "long", "when its new owner had opened it; 0 = it never did"),
         _column("source_before", "double", "usage of the source when decided, 1.0 = 100 %"),

@@ -31,7 +31,7 @@ def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[Ow
         name = min(row["bundle"] for row in (old, new) if row is not None)
         was = old if old is not None and old["bundle"] == name else None
         now = new if new is not None and new["bundle"] == name else None
-        if _seen(was) != _seen(now):
+        if _ownership_of(was) != _ownership_of(now):
             yield OwnershipChange(bundle=name, before=was, after=now)
         old = next(olds, None) if was is not None else old
         new = next(news, None) if now is not None else new
@@ -45,5 +45,5 @@ def parties(row: Row) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def _seen(row: Row | None) -> tuple[str, ...]:
+def _ownership_of(row: Row | None) -> tuple[str, ...]:
     return () if row is None else (row["state"], *parties(row))

@@ -39,7 +39,7 @@ class PartitionClock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastSeen:
+class LastRecord:
     """Partition and time at which a broker was last seen, by the partition's clock."""
 
     partition: int
@@ -69,7 +69,7 @@ class Liveness:
     """
 
     clocks: Mapping[int, PartitionClock] = field(default_factory=dict)
-    seen: Mapping[str, LastSeen] = field(default_factory=dict)
+    seen: Mapping[str, LastRecord] = field(default_factory=dict)
     dead: frozenset[str] = frozenset()
     all_silent_ms: int = NEVER
 
@@ -99,7 +99,7 @@ class Liveness:
             last = dict(zip(rows.broker[mine].tolist(), times.tolist(), strict=True))
             last.pop(TICK, None)
             for broker, clock_ms in last.items():
-                seen[rows.brokers[broker]] = LastSeen(partition=partition, clock_ms=clock_ms)
+                seen[rows.brokers[broker]] = LastRecord(partition=partition, clock_ms=clock_ms)
         ticked = set(rows.partition[rows.broker == TICK].tolist()) | (clocks.keys() - self.clocks)
         heard = replace(self, clocks=clocks, seen=seen)
         for partition in ticked:
@@ -123,8 +123,8 @@ class Liveness:
 
         dead: those that were taken for dead already; they stay so until heard of.
         """
-        waiting = LastSeen(partition=ANYWHERE, clock_ms=self.elapsed_ms)
-        gone = LastSeen(partition=ANYWHERE, clock_ms=NEVER)
+        waiting = LastRecord(partition=ANYWHERE, clock_ms=self.elapsed_ms)
+        gone = LastRecord(partition=ANYWHERE, clock_ms=NEVER)
         expected = {**dict.fromkeys(brokers, waiting), **dict.fromkeys(dead, gone)}
         seen = {**expected, **self.seen}
         return replace(self, seen=seen, dead=self.dead | {*dead})
@@ -191,7 +191,7 @@ class Liveness:
                 for p, (c, t, k, a) in plain["clocks"].items()
             },
             seen={
-                name: LastSeen(partition=p, clock_ms=c) for name, (p, c) in plain["seen"].items()
+                name: LastRecord(partition=p, clock_ms=c) for name, (p, c) in plain["seen"].items()
             },
             dead=frozenset(plain["dead"]),
             all_silent_ms=plain.get("all_silent", NEVER),

@@ -94,7 +94,7 @@ class Move(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrow:
+class TransitionRule:
     """From which states a move starts and to which one it leads; by force: beside the rules."""
 
     sources: frozenset[State]
@@ -102,27 +102,27 @@ class Arrow:
     is_forced: bool = False
 
 
-def _arrow(target: State, *sources: State, is_forced: bool = False) -> Arrow:
-    return Arrow(sources=frozenset(sources), target=target, is_forced=is_forced)
+def _rule(target: State, *sources: State, is_forced: bool = False) -> TransitionRule:
+    return TransitionRule(sources=frozenset(sources), target=target, is_forced=is_forced)
 
 
-MOVES: Mapping[Move, Arrow] = {
-    Move.CREATE: _arrow(State.FREE, State.INIT, State.DELETED),
-    Move.BEGIN_AS_CHILD: _arrow(State.OWNED, State.INIT, State.DELETED),
-    Move.ASSIGN: _arrow(State.ASSIGNING, State.FREE),
-    Move.OPENED: _arrow(State.OWNED, State.ASSIGNING),
-    Move.UNLOAD: _arrow(State.RELEASING, State.OWNED),
-    Move.CLOSED_WITH_DESTINATION: _arrow(State.ASSIGNING, State.RELEASING),
-    Move.CLOSED_WITHOUT_DESTINATION: _arrow(State.FREE, State.RELEASING),
-    Move.SPLIT: _arrow(State.SPLITTING, State.OWNED),
-    Move.SPLIT_DONE: _arrow(State.DELETED, State.SPLITTING),
-    Move.REASSIGN: _arrow(State.ASSIGNING, *ACTIVE, is_forced=True),
-    Move.REDIRECT: _arrow(State.RELEASING, State.RELEASING, is_forced=True),
-    Move.CANCEL: _arrow(State.OWNED, State.RELEASING, State.SPLITTING, is_forced=True),
-    Move.DELETE: _arrow(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
-    Move.FORGET: _arrow(State.INIT, State.DELETED),
-    Move.OBSERVE_OWNER: _arrow(State.OWNED, State.FREE, *ACTIVE, is_forced=True),
-    Move.OBSERVE_FREE: _arrow(State.FREE, *ACTIVE, is_forced=True),
+MOVES: Mapping[Move, TransitionRule] = {
+    Move.CREATE: _rule(State.FREE, State.INIT, State.DELETED),
+    Move.BEGIN_AS_CHILD: _rule(State.OWNED, State.INIT, State.DELETED),
+    Move.ASSIGN: _rule(State.ASSIGNING, State.FREE),
+    Move.OPENED: _rule(State.OWNED, State.ASSIGNING),
+    Move.UNLOAD: _rule(State.RELEASING, State.OWNED),
+    Move.CLOSED_WITH_DESTINATION: _rule(State.ASSIGNING, State.RELEASING),
+    Move.CLOSED_WITHOUT_DESTINATION: _rule(State.FREE, State.RELEASING),
+    Move.SPLIT: _rule(State.SPLITTING, State.OWNED),
+    Move.SPLIT_DONE: _rule(State.DELETED, State.SPLITTING),
+    Move.REASSIGN: _rule(State.ASSIGNING, *ACTIVE, is_forced=True),
+    Move.REDIRECT: _rule(State.RELEASING, State.RELEASING, is_forced=True),
+    Move.CANCEL: _rule(State.OWNED, State.RELEASING, State.SPLITTING, is_forced=True),
+    Move.DELETE: _rule(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
+    Move.FORGET: _rule(State.INIT, State.DELETED),
+    Move.OBSERVE_OWNER: _rule(State.OWNED, State.FREE, *ACTIVE, is_forced=True),
+    Move.OBSERVE_FREE: _rule(State.FREE, *ACTIVE, is_forced=True),
 }
 
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from lbcore import packing
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.filters import FilterConfig
-from lbcore.config.own_strategy import OwnStrategy
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -22,7 +22,7 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.hourly import Hourly, hourly_from_json
-from lbcore.plan.pending import PendingMove, Unseen
+from lbcore.plan.pending import PendingMove, UnreportedLoad
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
@@ -47,7 +47,7 @@ class PlanConfig(Protocol):
     """The sections of the configuration that a plan reads."""
 
     @property
-    def own(self) -> Mapping[str, OwnStrategy]:
+    def own(self) -> Mapping[str, CustomStrategy]:
         """Strategies that are not Ballast's."""
         ...
 
@@ -72,7 +72,7 @@ class PlanConfig(Protocol):
         ...
 
     @property
-    def fair_level(self) -> FairLevelConfig:
+    def ideal_load(self) -> IdealLoadConfig:
         """Ballast's own strategy's settings."""
         ...
 
@@ -217,7 +217,7 @@ class PlanState:
     judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     split_judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     moves: Mapping[str, PendingMove] = field(default_factory=dict)
-    unseen: Mapping[str, Unseen] = field(default_factory=dict)
+    unseen: Mapping[str, UnreportedLoad] = field(default_factory=dict)
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
     gave_ms: Mapping[str, int] = field(default_factory=dict)
     took_ms: Mapping[str, int] = field(default_factory=dict)
@@ -341,7 +341,7 @@ class PlanState:
             judged=_pairs_from_row(row["judged"]),
             split_judged=_pairs_from_row(row["split_judged"]),
             moves={name: PendingMove.from_row(plain) for name, plain in row["moves"].items()},
-            unseen={name: Unseen.from_row(plain) for name, plain in row["unseen"].items()},
+            unseen={name: UnreportedLoad.from_row(plain) for name, plain in row["unseen"].items()},
             unloaded_ms=dict(row["unloaded_ms"]),
             gave_ms=dict(row.get("gave_ms", {})),
             took_ms=dict(row.get("took_ms", {})),

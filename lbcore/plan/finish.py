@@ -27,7 +27,7 @@ from lbcore.plan.pending import (
     EmaShifts,
     move_of,
     placed_load,
-    unseen_rows,
+    unreported_rows,
     with_load,
 )
 from lbcore.plan.phases.adjust import shift_averages
@@ -103,7 +103,7 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
     """Usages before and after the draft's moves, float64[n], and the state that counts them."""
     state, load = _remember(draft)
     brokers, signals = draft.reported.brokers, draft.config.signals
-    before = weighted_usage(with_load(brokers, _unseen_before(draft)).percent, signals)
+    before = weighted_usage(with_load(brokers, _unreported_before(draft)).percent, signals)
     return before, weighted_usage(with_load(brokers, load).percent, signals), state
 
 
@@ -116,7 +116,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
     left = dict(draft.state.transfer.unloaded_brokers)
     given = draft.assignments
-    load = _unseen_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
+    load = _unreported_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
     shifts: EmaShifts = {}
     for step in _steps(draft.forced) + _steps(moves):
         bundle, source, destination = step
@@ -134,7 +134,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     state = replace(
         draft.state,
         moves={name: planned[name] for name in sorted(planned)},
-        unseen=unseen_rows(
+        unseen=unreported_rows(
             load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
         ),
         unloaded_ms=unloaded,
@@ -168,7 +168,7 @@ def _steps(moves: Moves) -> list[tuple[int, int, int]]:
     return list(zip(*columns, strict=True))
 
 
-def _unseen_before(draft: Draft) -> Floats:
+def _unreported_before(draft: Draft) -> Floats:
     """Return the unseen load at the start of the plan, float64[n, COLUMNS]."""
     names = draft.reported.brokers.names
     nothing = np.zeros(COLUMNS)

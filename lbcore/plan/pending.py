@@ -83,7 +83,7 @@ class PendingMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
+class UnreportedLoad:
     """One broker's unseen load.
 
     report_ms, shown: the newest report that was taken into account, and its load. busy_ms: when a
@@ -100,13 +100,13 @@ class Unseen:
         return [self.report_ms, list(self.shown), list(self.load), self.busy_ms]
 
     @classmethod
-    def from_row(cls, row: Sequence[Any]) -> "Unseen":
+    def from_row(cls, row: Sequence[Any]) -> "UnreportedLoad":
         """The inverse of `to_row`."""
         report_ms, shown, load, busy_ms = row
         return cls(report_ms=report_ms, shown=_line(shown), load=_line(load), busy_ms=busy_ms)
 
 
-class Fate(Enum):
+class MoveOutcome(Enum):
     """Outcome of a move."""
 
     UNDER_WAY = "under_way"
@@ -115,20 +115,20 @@ class Fate(Enum):
     GONE = "gone"
 
 
-def fate_of(snapshot: Snapshot, row: int | None, move: PendingMove) -> Fate:
+def move_outcome(snapshot: Snapshot, row: int | None, move: PendingMove) -> MoveOutcome:
     """Return the fate of a move by the owner of its bundle.
 
     row: the bundle's row in the snapshot, None = it is gone.
     """
     if row is None:
-        return Fate.GONE
+        return MoveOutcome.GONE
     owner = int(snapshot.bundles.owner[row])
     holder = snapshot.brokers.names[owner] if owner >= 0 else ""
     if not snapshot.bundles.can_move[row]:
-        return Fate.UNDER_WAY
+        return MoveOutcome.UNDER_WAY
     if holder == move.destination:
-        return Fate.ARRIVED
-    return Fate.GIVEN_UP if holder == move.source else Fate.GONE
+        return MoveOutcome.ARRIVED
+    return MoveOutcome.GIVEN_UP if holder == move.source else MoveOutcome.GONE
 
 
 def reported_load(brokers: BrokerTable) -> Floats:
@@ -149,8 +149,8 @@ def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
     )
 
 
-def unseen_arrays(
-    unseen: Mapping[str, Unseen],
+def unreported_arrays(
+    unseen: Mapping[str, UnreportedLoad],
     brokers: BrokerTable,
     is_busy: Bools,
     keep: float,
@@ -186,9 +186,12 @@ def unseen_arrays(
     return result
 
 
-def unseen_rows(
-    load: Floats, before: Mapping[str, Unseen], brokers: BrokerTable, touched: Mapping[int, int]
-) -> dict[str, Unseen]:
+def unreported_rows(
+    load: Floats,
+    before: Mapping[str, UnreportedLoad],
+    brokers: BrokerTable,
+    touched: Mapping[int, int],
+) -> dict[str, UnreportedLoad]:
     """The unseen load as it is remembered: brokers without any are left out.
 
     load: float64[n, COLUMNS]. touched: brokers that are busy now, index → time.
@@ -197,11 +200,11 @@ def unseen_rows(
     load = np.where(np.abs(load) < FORGOTTEN, 0.0, load)
     at = np.flatnonzero(load.any(axis=1))
     columns = (at.tolist(), updated[at].tolist(), shown[at].tolist(), load[at].tolist())
-    rows: dict[str, Unseen] = {}
+    rows: dict[str, UnreportedLoad] = {}
     for index, report_ms, shown_there, load_there in zip(*columns, strict=True):
         name = brokers.names[index]
         busy_ms = touched.get(index, before[name].busy_ms if name in before else 0)
-        rows[name] = Unseen(
+        rows[name] = UnreportedLoad(
             report_ms=report_ms,
             shown=tuple(shown_there),
             load=tuple(load_there),

@@ -14,7 +14,7 @@ from lbcore.config.strategies import (
 )
 from lbcore.plan.decision import PlanConfig, PlanState, Scope
 from lbcore.plan.place.registry import PLACERS, PlacementStrategy
-from lbcore.plan.shed.own import own_shedding
+from lbcore.plan.shed.custom import custom_shedding
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.plan.shed.strategy import ShedCycle, Shedding
 from lbcore.plan.strategy import Strategy
@@ -49,7 +49,7 @@ def find_shedding(config: PlanConfig) -> Shedding | None:
     """The shedding strategy that is set, Ballast's or one of your own; None = there is none."""
     name = shedding_name(config.shedding.strategy)
     if name in config.own:
-        return own_shedding(config.own[name])
+        return custom_shedding(config.own[name])
     return SHEDDING_STRATEGIES.get(name)
 
 

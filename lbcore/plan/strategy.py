@@ -17,8 +17,8 @@ from lbcore.model.resources import RESOURCES
 class Strategy:
     """One strategy, as far as it is told.
 
-    pulsar_class: "" = ours. beware: what it is bad at. settings: keys, "section.name". is_whole: it
-    plans destinations while it sheds, so it is set for both halves or for neither. checks: made
+    pulsar_class: "" = ours. caveats: what it is bad at. settings: keys, "section.name". is_whole:
+    it plans destinations while it sheds, so it is set for both halves or for neither. checks: made
     when it is the one in force. seen_in: examples, links into tests/. code: of one that is not
     Ballast's, where it is and its digest.
     """
@@ -27,7 +27,7 @@ class Strategy:
     pulsar_class: str = ""
     rule: str
     use_when: str
-    beware: str
+    caveats: str
     settings: tuple[str, ...] = ()
     is_whole: bool = False
     checks: tuple[StrategyCheck, ...] = ()

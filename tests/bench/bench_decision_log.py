@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 from jobs.adapters.delta.tables import arrow_schema, ensure_table, table_path
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.config.tree import Config
 from lbcore.model.table import Table
 from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS
@@ -65,10 +65,10 @@ def rows_of_cycles() -> dict[str, dict[str, list[dict[str, Any]]]]:
     return found
 
 
-def _work(now_ms: int) -> Work:
+def _work(now_ms: int) -> BatchContext:
     config = Config()
     balancer = ClusterBalancer(cluster="local", config=config)
-    return Work.on(balancer.empty(), config, "0123456789abcdef", now_ms)
+    return BatchContext.on(balancer.empty(), config, "0123456789abcdef", now_ms)
 
 
 def _effect(decision_id: str, decision: Any) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
@@ -153,7 +153,7 @@ def sections(strategy: str) -> Sections:
     return Sections(
         shedding=SheddingConfig(strategy=strategy),
         transfer=TransferConfig(hit_count_threshold=0),
-        fair_level=FairLevelConfig(low_hits=1),
+        ideal_load=IdealLoadConfig(low_hits=1),
         placement=PlacementConfig(strategy="ballast" if strategy == "ballast" else "avg"),
         splitting=Splitting(),
     )
@@ -221,7 +221,7 @@ def alone(strategy: str, view: Snapshot) -> Callable[[], int]:
     if strategy == "ballast":
 
         def ballast() -> int:
-            found = shed_ballast(shown, ShedState(), config.fair_level)
+            found = shed_ballast(shown, ShedState(), config.ideal_load)
             return sum(len(one.rows) for one in found.selections)
 
         return ballast

@@ -31,8 +31,8 @@ import pyarrow as pa
 import pyarrow.fs as arrow_fs
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_log import log_path
-from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s, table_path, table_properties
@@ -46,7 +46,7 @@ from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES
 from lbcore.sim.engine.engine import Engine
-from lbcore.sim.engine.events import plan_happenings
+from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.bench.machine import machine
 from tests.support.tables.effects_frame import EffectsFrame
@@ -330,7 +330,7 @@ def main() -> int:
         else:
             root = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         engine = Engine(scenario, config)
-        plan_happenings(engine)
+        schedule_events(engine)
         engine.when_committed = Day(root, engine, config, tell).take
         engine.run()
     return 0

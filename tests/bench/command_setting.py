@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import pack_effect
 from lbcore.balancer.state.records import Records
-from lbcore.balancer.state.work import BalancerState
 from lbcore.ownership.records import State
 from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import (

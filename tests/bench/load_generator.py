@@ -23,7 +23,7 @@ import numpy as np
 import orjson
 
 from jobs.adapters.kafka.clients import KafkaAddress, Received, Sender, Tail
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Command, Topic
@@ -337,7 +337,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, required=True, help="file for a JSON line a second")
     args = parser.parse_args(argv)
     stop = threading.Event()
-    hear(stop.set)
+    on_signals(stop.set)
     run(args, stop)
     return 0
 

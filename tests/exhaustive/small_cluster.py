@@ -21,7 +21,7 @@ from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import AgentState, ReadLoad, RecordRead, Send
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.state.work import BalancerState
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle

@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.adapters.delta.tables import arrow_schema
-from lbcore.balancer.rebuild import lifted_events, lifted_namespaces, record_from_row
+from lbcore.balancer.rebuild import raised_events, raised_namespaces, record_from_row
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
@@ -27,7 +28,6 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
-from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.model.bundles import Bundle
@@ -157,9 +157,9 @@ class FuzzedWorld(RebuiltWorld):
             self.read[place] = len(self.log[place]) if is_left else backup.read.get(place, 0)
         spaces = {row["namespace"]: row for row in self.other_rows["namespaces"]}
         spaces_now = [{**row, "cluster": CLUSTER} for row in spaces.values()]
-        self.other_rows["namespaces"] += lifted_namespaces(spaces_now, [CLUSTER], self.now_ms)
+        self.other_rows["namespaces"] += raised_namespaces(spaces_now, [CLUSTER], self.now_ms)
         rows = [row for _, row in sorted(backup.current.items())]
-        lifted = lifted_events(rows, self.now_ms, 0)
+        lifted = raised_events(rows, self.now_ms, 0)
         self.events += lifted
         for row in lifted:
             committed.put(row)

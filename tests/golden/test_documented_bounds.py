@@ -16,7 +16,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanConfig
-from lbcore.sim.engine.dice import Dice
+from lbcore.sim.engine.random_stream import RandomStream
 from tests.support.values.planning import Sections
 from tests.support.worlds.closed_loop import Loop, loop_of
 
@@ -97,7 +97,7 @@ def test_restarted_broker_is_not_left_idle(make: Callable[[], PlanConfig], size:
 def test_any_start_ends_with_pairs_within_fifteen_points(
     make: Callable[[], PlanConfig], seed: int
 ) -> None:
-    dice = Dice(seed)
+    dice = RandomStream(seed)
     loads = {f"b{at}": [0.5] * dice.between(0, 160) for at in range(dice.between(2, 9))}
     loop = loop_of(make(), {**loads, "last": [0.5] * 100})
     rounds_until_quiet(loop)
@@ -108,7 +108,7 @@ def test_any_start_ends_with_pairs_within_fifteen_points(
 @pytest.mark.parametrize("seed", range(5))
 def test_jitter_of_twenty_points_moves_nothing(make: Callable[[], PlanConfig], seed: int) -> None:
     """Peaks of some minutes at one broker after the other; the longest lasts seven."""
-    dice = Dice(seed)
+    dice = RandomStream(seed)
     loop = loop_of(make(), {f"b{at}": [1.0] * 40 for at in range(6)})
     at_peak, left = "", 0
     for number in range(1, 121):
@@ -123,7 +123,7 @@ def test_jitter_of_twenty_points_moves_nothing(make: Callable[[], PlanConfig], s
 @pytest.mark.parametrize("seed", range(5))
 def test_receiver_never_ends_above_its_source(make: Callable[[], PlanConfig], seed: int) -> None:
     """Every bundle has a load of its own: Pulsar 4.0.8 mixes up the destinations of equal ones."""
-    dice, number = Dice(seed), count()
+    dice, number = RandomStream(seed), count()
     loads = {
         f"b{at}": [dice.between(1, 8) / 2 + next(number) / 1e4 for _ in range(dice.between(0, 40))]
         for at in range(dice.between(2, 9))

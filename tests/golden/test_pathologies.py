@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
@@ -108,7 +108,7 @@ def test_stale_report_is_not_acted_upon_by_ours(golden: Golden) -> None:
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "overload", "ballast"])
 def test_second_plan_before_the_first_is_reported_does_not_overshoot(strategy: str) -> None:
     config = ours(strategy, avg_high_hits=1, rate_difference_percent=50)
-    config = replace(config, fair_level=FairLevelConfig(high_hits=1))
+    config = replace(config, ideal_load=IdealLoadConfig(high_hits=1))
     loop = two_brokers(config)
     loop.report(9_000)
     first = loop.cycle(10_000, lands=False)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.kafka.clients import KafkaAddress, Sender

@@ -23,7 +23,9 @@ def past(recorded_tables: Path) -> Past:
 def test_history_says_what_the_run_was(past: Past) -> None:
     assert past.history.fit.full_rate == pytest.approx(40_000, rel=0.03)
     assert [spec.name for spec in past.scenario.brokers if not spec.is_absent] == ["b1", "b2", "b3"]
-    assert [(one.verb, one.brokers) for one in past.scenario.happenings] == [("start", ("b4",))]
+    assert [(one.verb, one.brokers) for one in past.scenario.scenario_events] == [
+        ("start", ("b4",))
+    ]
     assert past.scenario.namespaces[0].bundles == 24
     assert past.history.moves() == []
 

@@ -14,8 +14,8 @@ import pytest
 
 from jobs.adapters.spark.batch_sink import EVENTS, ORDER
 from lbcore.balancer.rebuild import TableRows
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import TOMBSTONE, Effect
-from lbcore.balancer.state.work import BalancerState
 from lbcore.model.tables import TABLES
 from lbcore.ownership.records import Cause
 from lbcore.wire.commands import KINDS

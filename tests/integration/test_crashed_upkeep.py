@@ -34,7 +34,7 @@ RECOVERY: tuple[tuple[Any, str], ...] = (
     (TableWriter, "_claim"),
     (TableWriter, "undo"),
     (TableWriter, "write"),
-    (TableWriter, "keep_rest"),
+    (TableWriter, "write_ahead"),
     (Kafka, "publish"),
 )
 UPKEEP: tuple[tuple[Any, str], ...] = (

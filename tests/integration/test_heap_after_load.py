@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.service.assemble import Service, start_service
 from lbcore.config.tree import Config
 from lbcore.route.snapshot import LookupSnapshot

@@ -16,13 +16,13 @@ from tests.support.processes.programs import ended
 
 _PROGRAM = """
 import subprocess, sys, threading
-from jobs.adapters.processes.signals import OrderedEnd
+from jobs.adapters.processes.signals import Shutdown
 
 def hangs_for_ever():
     threading.Event().wait()
 
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-end = OrderedEnd(limit_s=0.5, children=[child.pid]).listen()
+end = Shutdown(limit_s=0.5, children=[child.pid]).listen()
 print("child", child.pid, flush=True)
 """
 

@@ -23,7 +23,7 @@ from jobs.operating.text_format import format_instant
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.table import Table
 from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES
-from tests.support.tables.crashed_batches import ASIDE, SENT, Place, squashed
+from tests.support.tables.crashed_batches import ASIDE_SUFFIX, SENT, Place, squashed
 from tests.support.worlds.command_cases import BROKERS as NAMES
 from tests.support.worlds.command_cases import BUNDLES, CASES, NS, RecordedWorld, prepared
 from tests.support.worlds.world import CLUSTER
@@ -76,7 +76,7 @@ def past(tmp_path: Path) -> Past:
         world.command(kind, **arguments)
         world.run(2_000)
     for number, batch in enumerate(world.batches[begun:], start=1):
-        place.write(batch.effects, number, steps=[*ORDER, ASIDE, SENT])
+        place.write(batch.effects, number, steps=[*ORDER, ASIDE_SUFFIX, SENT])
     return Past(world, begun, place)
 
 

@@ -34,7 +34,7 @@ MAY_FIRE = {
     "BallastSlowBatches",
     "BallastWriterSilent",
     # a drain that has just begun: its rule waits 15 minutes, here a second
-    "BallastDrainStands",
+    "BallastDrainStalled",
     # and what is moved on purpose, or can't be opened, may look like it
     "BallastImbalance",
     "BallastLookupsFail",

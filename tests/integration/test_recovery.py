@@ -12,7 +12,7 @@ from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.recovery import (
     OUTCOMES,
     complete_last_batch,
-    lift_versions,
+    raise_versions,
     rebuilt_states,
     send_all_records,
 )
@@ -67,7 +67,7 @@ def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
     before = {row["bundle"]: row for row in rows(tmp_path, "bundle_ownership")}
     for now_ms in (1_700_000_000_000, 1_700_000_001_000):
         writer = claimed(tmp_path)
-        assert lift_versions(writer, now_ms, READ) == 2
+        assert raise_versions(writer, now_ms, READ) == 2
         last = writer.last_commit()
         assert last is not None
         assert {name: last[name] for name in READ} == READ
@@ -79,10 +79,10 @@ def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
         highest = {r["namespace"]: r["highest_version"] for r in rows(tmp_path, "namespaces")}
         assert highest == {"t/n": now_ms, "": now_ms}, "a forgotten one may be made again"
         assert {cluster for cluster, _, _ in rebuilt_states(Config(), writer)} == {"local"}
-    lift_versions(claimed(tmp_path), 5, READ)  # the clock was put back
+    raise_versions(claimed(tmp_path), 5, READ)  # the clock was put back
     versions = [row["version_id"] for row in rows(tmp_path, "bundle_ownership")]
     assert versions == [now_ms + 1] * 2
-    assert lift_versions(claimed(tmp_path / "empty"), 9, READ) == 0
+    assert raise_versions(claimed(tmp_path / "empty"), 9, READ) == 0
 
 
 def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(

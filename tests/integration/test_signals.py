@@ -8,8 +8,8 @@ from tests.support.processes.programs import ended
 
 _HOLDS_THE_LOCK = """
 import os, signal, threading, time
-from jobs.adapters.processes.signals import hear
-from jobs.adapters.processes.signals import OrderedEnd
+from jobs.adapters.processes.signals import on_signals
+from jobs.adapters.processes.signals import Shutdown
 
 {asked}
 with asked._cond:
@@ -19,9 +19,9 @@ asked.wait()
 print("heard", flush=True)
 """
 _CASES = {
-    "by hear": "asked = threading.Event(); hear(asked.set)",
-    "by an ordered end": "asked = OrderedEnd(limit_s=600).listen().asked",
-    "anew": "hear(lambda: None)(); asked = threading.Event(); hear(asked.set)",
+    "by on_signals": "asked = threading.Event(); on_signals(asked.set)",
+    "by an ordered end": "asked = Shutdown(limit_s=600).listen().asked",
+    "anew": "on_signals(lambda: None)(); asked = threading.Event(); on_signals(asked.set)",
 }
 
 
@@ -37,13 +37,13 @@ def test_signal_is_heard_whatever_lock_the_main_thread_holds(
 def test_main_thread_may_raise_besides(tmp_path: Path) -> None:
     program = """
 import os, signal, threading
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 
 def stop(*_):
     raise KeyboardInterrupt
 
 asked = threading.Event()
-hear(asked.set, handler=stop)
+on_signals(asked.set, handler=stop)
 try:
     with asked._cond:
         signal.raise_signal(signal.SIGTERM)
@@ -56,10 +56,10 @@ except KeyboardInterrupt:
 def test_forked_process_does_not_speak_for_its_parent(tmp_path: Path) -> None:
     program = """
 import os, signal, threading
-from jobs.adapters.processes.signals import hear
+from jobs.adapters.processes.signals import on_signals
 
 asked = threading.Event()
-hear(asked.set)
+on_signals(asked.set)
 if not (child := os.fork()):
     signal.raise_signal(signal.SIGTERM)
     os._exit(0)

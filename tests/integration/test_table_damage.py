@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from jobs.adapters.delta.table_log import ASIDE, DamagedTableError
+from jobs.adapters.delta.table_log import ASIDE_SUFFIX, DamagedTableError
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.following.delta_follower import DeltaFollower
@@ -208,7 +208,7 @@ def job(root: Path, *, is_unread: bool) -> str:
     try:
         sink = sink_on(root)
         if sink.writer.is_mended:
-            sink.writer.write_owed()
+            sink.writer.write_pending_rows()
         sink(effects(BATCHES), BATCHES)
     except CommandError as error:
         assert str(root) in error.why  # noqa: PT017 either is an outcome
@@ -276,7 +276,7 @@ def test_events_that_nobody_was_told_of_are_repeated(root: Path) -> None:
     newest.write_bytes(b"")
     assert "all" in service(root)
     again = sink_on(root)
-    assert newest.with_name(f"{newest.name}{ASIDE}").exists()
+    assert newest.with_name(f"{newest.name}{ASIDE_SUFFIX}").exists()
     assert not again.writer.has_batch("ownership_events", BATCHES)
     again(effects(BATCHES), BATCHES)
     written = [row["version_id"] for row in rows(root, "ownership_events")]
@@ -289,8 +289,8 @@ def test_commit_that_was_told_and_is_let_go_of_by_hand_lets_the_job_start(root: 
     newest.write_bytes(b"")
     with pytest.raises(DamagedTableError, match="brokers were told") as refused:
         TableWriter(root)
-    assert f"mv {newest} {newest}{ASIDE}" in refused.value.next_step
-    newest.rename(f"{newest}{ASIDE}")
+    assert f"mv {newest} {newest}{ASIDE_SUFFIX}" in refused.value.next_step
+    newest.rename(f"{newest}{ASIDE_SUFFIX}")
     sink_on(root)(effects(BATCHES), BATCHES)
     assert TableReader(root, "local").newest().version > 0
 

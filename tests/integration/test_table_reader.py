@@ -112,7 +112,7 @@ def test_status_verb_reads_the_tables(tables: Path, capsys: pytest.CaptureFixtur
     assert main(words) == 1
     said = capsys.readouterr().out
     assert "ALARM  no heartbeat" in said
-    assert f"job     {found['job_words']}" in said
+    assert f"job     {found['job_message']}" in said
     assert found["job"]["word"] == "away"
 
 

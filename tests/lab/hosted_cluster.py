@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobs.adapters.processes.processes import Child, ProcessSpec, last_words
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_output
 from jobs.console import CommandError
 from tests.lab.hosts import HUB, Hosts
 from tests.pulsar.pulsar_cluster import java_home
@@ -136,7 +136,7 @@ class HostedCluster:
         if ended.returncode:
             raise CommandError(
                 "the metadata of the cluster could not be made",
-                why=last_words(ended.stdout + ended.stderr),
+                why=last_output(ended.stdout + ended.stderr),
                 next_step=f"read {self._folder / 'zookeeper.log'}",
             )
         self._start_in_hub("bookie", _BOOKIE, self._bookie_environment())

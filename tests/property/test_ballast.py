@@ -7,12 +7,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.ballast_ideal_load import attainable_level
 from lbcore.plan.shed.ballast_problem import round_of
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from tests.support.values.planning import Sections, cluster_of
@@ -23,7 +23,7 @@ POINT = 1_000.0  # msg/s of one point in `cluster_of`
 LOADS = st.sampled_from((0.0, 0.1, 0.5, 1.0, 3.0, 8.0)) | st.floats(0.01, 30.0)
 CLUSTERS = st.lists(st.lists(LOADS, max_size=14), min_size=2, max_size=8)
 CONFIGS = st.builds(
-    FairLevelConfig,
+    IdealLoadConfig,
     low_hits=st.just(1),
     high_hits=st.just(1),
     tolerance_percent=st.sampled_from((5.0, 10.0, 25.0)),
@@ -60,7 +60,7 @@ def traffic_after(view: ShedView, answer: Shed) -> np.ndarray:
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS, foreign=st.booleans())
 @settings(max_examples=200, deadline=None)
 def test_receiver_never_ends_above_the_hottest_that_there_was(
-    loads: list[list[float]], sizes: list[float], config: FairLevelConfig, *, foreign: bool
+    loads: list[list[float]], sizes: list[float], config: IdealLoadConfig, *, foreign: bool
 ) -> None:
     others = [50.0 if foreign and at % 3 == 0 else 0.0 for at in range(8)]
     view = view_of(loads, sizes, others)
@@ -79,7 +79,7 @@ def test_receiver_never_ends_above_the_hottest_that_there_was(
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS)
 @settings(max_examples=150, deadline=None)
 def test_round_moves_the_budget_and_one_bundle_at_most(
-    loads: list[list[float]], sizes: list[float], config: FairLevelConfig
+    loads: list[list[float]], sizes: list[float], config: IdealLoadConfig
 ) -> None:
     view = view_of(loads, sizes, [0.0] * 8)
     answer = shed_ballast(view, ShedState(), config)
@@ -97,7 +97,7 @@ def test_cluster_within_the_tolerance_is_left_alone_however_often_it_is_seen(
     loads: list[list[float]], sizes: list[float], noise: list[float]
 ) -> None:
     even = [[10.0] * int(4 * size) for size in sizes[: len(loads)]]
-    config = FairLevelConfig(low_hits=1, high_hits=1)
+    config = IdealLoadConfig(low_hits=1, high_hits=1)
     state = ShedState()
     for sign in (1.0, -1.0, 1.0):
         view = view_of(even, sizes, [sign * 3.5 * part for part in noise])
@@ -111,7 +111,7 @@ def ours(**changes: float) -> Sections:
     return Sections(
         shedding=SheddingConfig(strategy="ballast", grace_period_ms=0, cool_down_ms=0),
         placement=PlacementConfig(strategy="ballast"),
-        fair_level=FairLevelConfig(**{"low_hits": 1, "high_hits": 1, **changes}),
+        ideal_load=IdealLoadConfig(**{"low_hits": 1, "high_hits": 1, **changes}),
     )
 
 
@@ -145,7 +145,7 @@ def test_level_lies_between_the_coldest_and_the_hottest(
 ) -> None:
     view = view_of(loads, sizes, [0.0] * 8)
     readings = readings_of(view.snapshot, view.usage)
-    level = fair_level(view, readings)
+    level = attainable_level(view, readings)
     assert readings.traffic.min() - EPSILON <= level <= readings.traffic.max() + EPSILON
 
 

@@ -6,19 +6,19 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.bridge.guardian import GuardState, Judged, Patience, judge
-from lbcore.bridge.sights import Inquiry, Trouble
+from lbcore.bridge.anomalies import ProbeRound, Trouble
+from lbcore.bridge.guardian import GuardianTimeouts, GuardState, Judged, judge
 
 BROKERS = ("a:8080", "b:8080", "c:8080")
 BUNDLES = tuple(f"acme/ns{number}/0x00000000_0xffffffff" for number in range(4))
-PATIENCE = Patience()
+PATIENCE = GuardianTimeouts()
 LOOK_MS = 5_000
 
 claims = st.fixed_dictionaries(
     {one: st.none() | st.frozensets(st.sampled_from(BUNDLES)) for one in BROKERS}
 )
 rounds = st.builds(
-    Inquiry,
+    ProbeRound,
     listed=st.frozensets(st.sampled_from(BROKERS)),
     owned=claims,
     closing=st.frozensets(st.sampled_from(BUNDLES)),
@@ -27,7 +27,7 @@ rounds = st.builds(
 histories = st.lists(st.tuples(rounds, st.integers(0, 6_000)), max_size=12)
 
 
-def lived(history: list[tuple[Inquiry, int]], *, acts: bool = True) -> list[tuple[int, Judged]]:
+def lived(history: list[tuple[ProbeRound, int]], *, acts: bool = True) -> list[tuple[int, Judged]]:
     state, now_ms, found = GuardState(), 0, []
     for seen, later_ms in history:
         now_ms += later_ms
@@ -36,15 +36,17 @@ def lived(history: list[tuple[Inquiry, int]], *, acts: bool = True) -> list[tupl
     return found
 
 
-def turned(seen: Inquiry) -> Inquiry:
+def turned(seen: ProbeRound) -> ProbeRound:
     """The same in another order."""
     owned: Mapping[str, frozenset[str] | None] = dict(reversed(list(seen.owned.items())))
-    return Inquiry(listed=seen.listed, owned=owned, closing=seen.closing, asked_for=seen.asked_for)
+    return ProbeRound(
+        listed=seen.listed, owned=owned, closing=seen.closing, asked_for=seen.asked_for
+    )
 
 
 @given(histories)
 def test_order_in_which_brokers_answered_changes_nothing(
-    history: list[tuple[Inquiry, int]],
+    history: list[tuple[ProbeRound, int]],
 ) -> None:
     once, again = lived(history), lived([(turned(seen), at) for seen, at in history])
     assert [(one.findings, one.mends) for _, one in once] == [
@@ -54,7 +56,7 @@ def test_order_in_which_brokers_answered_changes_nothing(
 
 @given(histories)
 def test_whatever_happens_findings_have_lasted_and_mends_are_few(
-    history: list[tuple[Inquiry, int]],
+    history: list[tuple[ProbeRound, int]],
 ) -> None:
     found = lived(history)
     for now_ms, judged in found:
@@ -83,17 +85,17 @@ def test_moves_that_are_seen_at_both_places_or_at_none_are_no_findings(
         both = dict.fromkeys(BROKERS, frozenset[str]())
         for each in (before, after) if number % 2 else ():
             both = {one: both[one] | settled(each).owned[one] for one in BROKERS}  # type: ignore[operator]
-        mixed = Inquiry(listed=frozenset(BROKERS), owned=both, asked_for=frozenset(BUNDLES))
+        mixed = ProbeRound(listed=frozenset(BROKERS), owned=both, asked_for=frozenset(BUNDLES))
         history += [(mixed, LOOK_MS), (settled(after), LOOK_MS)]
     assert not any(judged.findings for _, judged in lived(history))
 
 
-def settled(where: Mapping[str, str]) -> Inquiry:
+def settled(where: Mapping[str, str]) -> ProbeRound:
     owned: dict[str, frozenset[str] | None] = {
         broker: frozenset(bundle for bundle, owner in where.items() if owner == broker)
         for broker in BROKERS
     }
-    return Inquiry(listed=frozenset(BROKERS), owned=owned, asked_for=frozenset(BUNDLES))
+    return ProbeRound(listed=frozenset(BROKERS), owned=owned, asked_for=frozenset(BUNDLES))
 
 
 @given(st.integers(0, LOOK_MS - 1), st.sampled_from(BUNDLES))
@@ -101,7 +103,7 @@ def test_second_owner_is_found_within_ten_seconds_at_the_default_looks(
     fault_ms: int, bundle: str
 ) -> None:
     sound = settled(dict.fromkeys(BUNDLES, BROKERS[0]))
-    hurt = Inquiry(listed=sound.listed, owned={**sound.owned, BROKERS[1]: frozenset((bundle,))})
+    hurt = ProbeRound(listed=sound.listed, owned={**sound.owned, BROKERS[1]: frozenset((bundle,))})
     state, now_ms = GuardState(), 0
     while True:
         judged = judge(state, hurt if now_ms >= fault_ms else sound, now_ms, PATIENCE, acts=False)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from lbcore.assess.sightings import unloads_of
+from lbcore.assess.owner_changes import unloads_of
 from lbcore.bridge.answers import parse_metrics
-from lbcore.bridge.felt import parse_felt
+from lbcore.bridge.client_latency import parse_client_latency
 from lbcore.config.java_values import parse_properties
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
@@ -137,8 +137,8 @@ READERS: dict[str, Callable[[], object]] = {
     "metrics, a long number": lambda: parse_metrics(
         b"process_start_time_seconds " + b"9" * 10 * CHARS
     ),
-    "felt": lambda: parse_felt(_metrics("pulsar_broker_publish_latency_sum{\n")),
-    "felt, no number": lambda: parse_felt(b"pulsar_topic_load_times_sum 1.2.3\n"),
+    "felt": lambda: parse_client_latency(_metrics("pulsar_broker_publish_latency_sum{\n")),
+    "felt, no number": lambda: parse_client_latency(b"pulsar_topic_load_times_sum 1.2.3\n"),
     "sightings": lambda: unloads_of(
         'pulsar_lb_unload_broker_breakdown_total{reason="Admin"' * (CHARS // 20)
     ),

@@ -28,7 +28,7 @@ def test_cuts_and_faults_at_any_time_end_in_all_restarted_and_all_at_home(seed: 
         cluster.complaints = (fault,) if is_wrong else ()
         taken = advance(rollout, cluster.look(rollout), BOUNDS)
         rollout = taken.rollout
-        cluster.do(rollout, taken.deeds)
+        cluster.do(rollout, taken.actions)
         if rollout.stage is not RestartStage.RESTARTING:
             cluster.command = None
         if taken.stop is not None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lbcore.balancer.state.book import RowChunks, read, write_changes, write_whole
+from lbcore.balancer.state.book import RowChunks, read, write_all_chunks, write_changes
 from lbcore.packing import MalformedBlobError
 
 Columns = Mapping[str, NDArray[Any]]
@@ -18,7 +18,7 @@ SLICES = 12
 
 
 def sliced(now: Columns) -> RowChunks:
-    return write_whole("rows", now, slices=SLICES, rows_to_slice=SLICES)
+    return write_all_chunks("rows", now, slices=SLICES, rows_to_slice=SLICES)
 
 
 def columns(rows: int) -> dict[str, NDArray[Any]]:
@@ -77,13 +77,13 @@ def test_batch_that_changes_most_leaves_nothing_older() -> None:
 
 
 def test_few_rows_are_one_chunk() -> None:
-    chunks = write_whole("rows", columns(80), slices=SLICES)
+    chunks = write_all_chunks("rows", columns(80), slices=SLICES)
     assert len(chunks.blobs) == 1
     assert len(write_changes(chunks, columns(80), np.array([3])).blobs) == 1
 
 
 def test_chunk_that_was_cut_is_refused() -> None:
-    chunks = write_whole("rows", columns(80), slices=SLICES)
+    chunks = write_all_chunks("rows", columns(80), slices=SLICES)
     cut = {name: blob[:-9] for name, blob in chunks.blobs.items()}
     with pytest.raises(MalformedBlobError):
         read("rows", cut)

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 import pyspark
 
 from jobs.adapters.processes.preflight import find_java
-from jobs.adapters.processes.processes import last_words
+from jobs.adapters.processes.processes import last_output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def fetch(place: Path, wanted: Sequence[Artifact]) -> str:
         text=True,
         check=False,
     )
-    return last_words(ended.stdout + ended.stderr)
+    return last_output(ended.stdout + ended.stderr)
 
 
 def ivy_cache(place: Path) -> Path:

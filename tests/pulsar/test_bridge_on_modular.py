@@ -48,7 +48,7 @@ def test_acting_bridge_balances_skewed_traffic_without_losing_a_message(
     assert len(cluster.moves()) <= 3 * len(cluster.owners())
     told = cluster.bridge_metrics()
     assert 'ballast_bridge_acting{cluster="local"} 1.0' in told
-    asked = 'ballast_bridge_asked_total{action="unload",cluster="local"}'
+    asked = 'ballast_bridge_requests_total{action="unload",cluster="local"}'
     assert f"{asked} {float(len(cluster.moves()))}" in told
 
 

@@ -40,9 +40,9 @@ def agree_on_the_state(said: Said) -> None:
     assert said.cluster.numbers["brokers"] == dict(status.brokers)
     assert ("" in status.pauses) == bool(sum(said.by("ballast_paused").values()))
     told = [text for text in said.cluster.blocks if text.startswith("no cycles")]
-    assert told == [gap.words() for gap in status.gaps] == page["gap_words"]
+    assert told == [gap.message() for gap in status.gaps] == page["gap_messages"]
     drains = {(one.broker,): float(one.left) for one in status.drains}
-    assert said.by("ballast_drain_left", "broker") == drains
+    assert said.by("ballast_drain_remaining_bundles", "broker") == drains
 
 
 def agree_on_load(said: Said) -> None:
@@ -111,7 +111,7 @@ def agree_on_who_is_blocked(said: Said) -> None:
     seconds = {(one.broker, one.reason): (said.now_ms - one.since_ms) / 1_000 for one in blocked}
     assert said.by("ballast_broker_blocked_seconds", "broker", "reason") == seconds
     for broker, found in said.brokers.items():
-        words = [one.words for one in blocked if one.broker == broker]
+        words = [one.messages for one in blocked if one.broker == broker]
         assert [text for text in found.blocks if " and gives nothing: " in text] == words
         assert set(words) <= set(said.status.alarms)
         assert set(words) <= set(said.cluster.blocks)
@@ -199,7 +199,7 @@ def test_hot_broker_of_an_idle_group_is_judged_by_the_mean_of_its_own_group() ->
     (blocked,) = said.status.blocked
     idle = said.status.groups[1]
     assert blocked.broker == "broker-6:8080"
-    assert f"mean {100 * idle.mean:.0f} %" in blocked.words
+    assert f"mean {100 * idle.mean:.0f} %" in blocked.messages
 
 
 def test_broker_that_was_blocked_long_before_a_pause_is_blocked_by_no_word() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.rebuild import newest_rows
-from lbcore.balancer.state.rules import PlanProposal, Station
-from lbcore.explain.noticed import plan_alarms
+from lbcore.balancer.state.rules import PlanProposal, PlanStatus
+from lbcore.explain.recent_findings import plan_alarms
 from tests.support.worlds.hot_world import COLD, HOT, hot_world
 from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, gapless, is_settled, states
@@ -32,7 +32,7 @@ def waiting(world: World, within_ms: int = 600_000) -> str:
     while world.now_ms < end_ms:
         world.run(1_000)
         for name, one in proposals(world).items():
-            if one.station is Station.WAITS:
+            if one.station is PlanStatus.WAITS:
                 return name
     raise AssertionError("nothing was proposed")
 
@@ -64,7 +64,7 @@ def test_cycle_moves_nothing_until_its_plan_is_approved_and_then_what_it_showed(
     assert {b: o for b, o in after.items() if b not in moved} == {
         b: o for b, o in before.items() if b not in moved
     }
-    assert proposals(world)[name].station is Station.DONE
+    assert proposals(world)[name].station is PlanStatus.DONE
     (end,) = told(world, "Done")
     assert (end["steps"], end["done"], end["passed_over"]) == (len(moved), len(moved), 0)
     assert gapless(world)
@@ -91,7 +91,7 @@ def test_plan_that_waits_and_one_half_done_survive(way_back: str) -> None:
     world.run(1_500)
     getattr(world, way_back)()
     world.run(60_000)
-    assert proposals(world)[name].station is Station.DONE
+    assert proposals(world)[name].station is PlanStatus.DONE
     after = owners(world)
     assert all(after[step.bundle] == step.destination for step in proposals(world)[name].steps)
 
@@ -108,7 +108,7 @@ def test_rejected_plan_is_not_proposed_again_within_the_grace_period() -> None:
     assert not [
         one
         for one in proposals(world).values()
-        if one.station is Station.WAITS and was & {step.bundle for step in one.steps}
+        if one.station is PlanStatus.WAITS and was & {step.bundle for step in one.steps}
     ]
     assert told(world, "Rejected")[0]["why"] == "not today"
     assert waiting(world) != name
@@ -118,7 +118,7 @@ def test_unanswered_plan_lapses_and_the_next_cycle_plans_anew() -> None:
     world = hot("cluster.approval_wait_ms=60000")
     name = waiting(world)
     world.run(70_000)
-    assert proposals(world)[name].station is Station.LAPSED
+    assert proposals(world)[name].station is PlanStatus.LAPSED
     late = world.command("approve_plan", plan=name)
     world.run(2_000)
     assert outcome(world, late)["status"] == "refused"
@@ -137,7 +137,7 @@ def test_answer_that_is_read_after_the_end_is_refused_though_no_batch_has_come_b
     world.run(2_000)
     assert outcome(world, late)["status"] == "refused"
     assert f"plan {name} has lapsed: its time was over at " in outcome(world, late)["reason"]
-    assert proposals(world)[name].station is Station.LAPSED
+    assert proposals(world)[name].station is PlanStatus.LAPSED
     assert owners(world) == before
 
 
@@ -167,7 +167,7 @@ def test_failover_drains_and_pins_do_not_wait() -> None:
     assert HOT not in owners(world).values()
     assert states(world)["Owned"] == 24
     # what it would move is elsewhere now: it is taken back by itself
-    assert proposals(world)[name].station is Station.LAPSED
+    assert proposals(world)[name].station is PlanStatus.LAPSED
 
 
 def test_step_that_suits_no_more_is_passed_over_and_the_others_done() -> None:
@@ -202,7 +202,7 @@ def test_plan_stops_where_a_step_would_not_help_any_more() -> None:
         broker.is_hanging = False
     world.run(120_000)
     ended = proposals(world)[name]
-    assert ended.station is Station.STOPPED
+    assert ended.station is PlanStatus.STOPPED
     assert "would not help any more" in ended.why
     assert 0 < sum(step.became == "done" for step in ended.steps) < len(steps)
 
@@ -216,7 +216,7 @@ def test_person_stops_a_plan_that_is_being_carried_out() -> None:
     world.command("reject_plan", plan=name, reason="enough")
     world.run(60_000)
     ended = proposals(world)[name]
-    assert (ended.station, ended.why) == (Station.STOPPED, "enough")
+    assert (ended.station, ended.why) == (PlanStatus.STOPPED, "enough")
     assert ended.left
     assert is_settled(world)
 
@@ -231,7 +231,7 @@ def test_plan_is_taken_back_when_none_of_its_steps_would_help() -> None:
         if owner in receivers:
             world.rates[bundle] = 2_000.0
     world.run(600_000, step_ms=10_000)
-    assert proposals(world)[name].station is Station.LAPSED
+    assert proposals(world)[name].station is PlanStatus.LAPSED
     assert told(world, "Lapsed")[-1]["why"] == "none of its steps would help any more"
 
 
@@ -298,7 +298,7 @@ def test_waiting_plan_of_a_person_is_told_as_one_that_holds_no_cycle_up() -> Non
     moved = next(bundle for bundle, owner in owners(world).items() if owner == HOT)
     world.command("propose_plan", moves={moved: COLD}, why="its own disk", plan="mine")
     world.run(120_000)
-    assert proposals(world)["mine"].station is Station.WAITS
+    assert proposals(world)["mine"].station is PlanStatus.WAITS
     assert {d["kind"] for d in world.decisions} & {"transfer", "unload"}
     (told_by_status,) = plan_alarms(newest_rows(world.newest(), world.other_rows).policies)
     assert "1 step, hottest broker" in told_by_status

@@ -90,14 +90,14 @@ def test_explanation_of_the_past_says_the_verdicts_that_the_cycle_recorded(world
 def test_status_and_explain_say_the_same_counts(world: World) -> None:
     found = status_of(world)
     (blocked,) = found.blocked
-    assert blocked.words in found.alarms
+    assert blocked.messages in found.alarms
     assert found.why == f"nothing is moving, though {HOT} is hot"
-    assert blocked.words.startswith(f"{HOT} is at ")
-    assert " bundles moved a short while ago" in blocked.words
+    assert blocked.messages.startswith(f"{HOT} is at ")
+    assert " bundles moved a short while ago" in blocked.messages
     explained = explain_broker(rows_of(world), HOT)
     assert explained is not None
-    assert blocked.words in explained.blocks
-    assert blocked.words in explain_cluster(rows_of(world)).blocks
+    assert blocked.messages in explained.blocks
+    assert blocked.messages in explain_cluster(rows_of(world)).blocks
 
 
 def test_metrics_say_who_is_blocked_by_what_and_for_how_long(world: World) -> None:

@@ -113,7 +113,7 @@ def test_move_whose_destination_dies_is_written_as_not_seen_or_elsewhere() -> No
         if row["decision_id"] in {move["decision_id"] for move in moves}
     ]
     assert sorted(row["bundle"] for row in mine) == sorted(str(m["bundle"]) for m in moves)
-    assert {row["outcome"] for row in mine} <= {"moved_elsewhere", "not_seen"}
+    assert {row["outcome"] for row in mine} <= {"moved_elsewhere", "unobserved"}
     assert all(math.isnan(row["source_after"]) for row in mine)
     assert world.state is not None
     assert not world.state.pending_effects.keys() & {str(move["bundle"]) for move in moves}

@@ -20,7 +20,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER
 from lbcore.config.tree import Config
-from lbcore.foresight.foresee import Foresight, WhatIf, foresee
+from lbcore.foresight.forecast import Foresight, WhatIf, foresee
 from lbcore.foresight.rehearse import RehearsalRows, rehearse
 from lbcore.plan.shed.registry import AVG_SHEDDER, BALLAST_SHEDDER, SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
@@ -277,10 +277,10 @@ def test_moves_that_load_does_not_show_yet_are_counted_once() -> None:
     world.run(3_000)
     assert {owners(world)[bundle] for bundle in moved} == {"broker-1:8080"}
     early = foreseen(world)
-    assert early.unseen_moves == 3
+    assert early.unreported_moves == 3
     world.run(70_000)
     late = foreseen(world)
-    assert late.unseen_moves == 0
+    assert late.unreported_moves == 0
     assert [one.bundles for one in early.after.brokers] == [1, 7, 4]
     shown = [one.msg_rate for one in late.before.brokers]
     assert [one.msg_rate for one in early.after.brokers] == pytest.approx(shown)

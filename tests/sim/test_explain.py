@@ -15,7 +15,7 @@ from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import Explanation, number
 from lbcore.explain.overview import last_decisions
-from lbcore.explain.reasons import REPAIRS, gauge_words
+from lbcore.explain.reasons import REPAIRS, gauge_message
 from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
 from lbcore.plan.decision import PLACEMENTS_NAMED
@@ -277,7 +277,7 @@ def test_gauge_says_how_many_hits_are_missing(
     now: float, levels: list[tuple[int, int, int]], words: str
 ) -> None:
     shown = [{"threshold": t, "hits": h, "needed": n} for t, h, n in levels]
-    assert gauge_words({"measure": "points", "number": now, "levels": shown}) == words
+    assert gauge_message({"measure": "points", "number": now, "levels": shown}) == words
 
 
 def test_numbers_and_durations_read_well() -> None:

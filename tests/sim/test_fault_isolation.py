@@ -15,10 +15,10 @@ import pytest
 
 import lbcore
 from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, Whole
+from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, BatchPhase, ItemPhase, Phase
 from lbcore.balancer.report import FAULTS
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import FAILED, Outcome
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.fault_isolation import ALARM
 from lbcore.ownership.changes import Change, Transition
@@ -47,7 +47,7 @@ from tests.unit.wire.test_commands import FULL, NS
 def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
     """A handler that changes all it can reach, and then raises."""
 
-    def handler(work: Work, command: Command, arguments: Any) -> Outcome:
+    def handler(work: BatchContext, command: Command, arguments: Any) -> Outcome:
         try:
             original(work, command, arguments)
         finally:
@@ -139,7 +139,7 @@ def test_a_command_whose_rows_cannot_be_packed_is_put_aside(
 ) -> None:
     world = running()
 
-    def handler(work: Work, command: Command, arguments: Any) -> Outcome:
+    def handler(work: BatchContext, command: Command, arguments: Any) -> Outcome:
         del command, arguments
         texts = dict.fromkeys(("action", "reason", "command_id", "principal", "address"), value)
         work.add_row("audit", {**texts, "is_allowed": True, "at_ms": value})
@@ -157,7 +157,7 @@ def test_a_command_that_breaks_an_invariant_is_put_aside_and_never_written(
 ) -> None:
     world = running()
 
-    def handler(work: Work, command: Command, arguments: Any) -> Outcome:
+    def handler(work: BatchContext, command: Command, arguments: Any) -> Outcome:
         del command, arguments
         record = work.ledger.record(FIRST)
         assert record is not None
@@ -188,9 +188,9 @@ def test_memory_that_is_short_ends_the_job_because_it_is_no_item_s_fault(
 
 def spoilt(phase: Phase, *, is_after: bool) -> Phase:
     """The phase, raising before or after it has done its work."""
-    if isinstance(phase, ByItem):
+    if isinstance(phase, ItemPhase):
 
-        def some(work: Work, items: Sequence[Any]) -> None:
+        def some(work: BatchContext, items: Sequence[Any]) -> None:
             if is_after:
                 phase.do(work, items)
             if items:
@@ -198,7 +198,7 @@ def spoilt(phase: Phase, *, is_after: bool) -> Phase:
 
         return replace(phase, do=some)
 
-    def whole(work: Work, batch: Batch) -> None:
+    def whole(work: BatchContext, batch: Batch) -> None:
         if is_after:
             phase.do(work, batch)
         raise PlantedError
@@ -221,7 +221,7 @@ def test_a_phase_that_raises_ends_no_batch_and_all_is_well_once_it_is_mended(
         world.kill("broker-2:8080")
         world.run(6_000)
     met = world.reports[batches:]
-    is_met = isinstance(PHASES[name], Whole) or name not in IDLE
+    is_met = isinstance(PHASES[name], BatchPhase) or name not in IDLE
     assert is_met == any(f"fault:{name}" in one["counts"] for one in met)
     assert is_met == any(ALARM in one["alarms"] for one in met)
     assert met[-1]["ends"]["broker-load"]
@@ -241,9 +241,9 @@ IDLE = {"take_queued", "take_shards", "take_topics", "write_refused"}
 def broken_by(name: str, is_poison: Callable[[Any], bool], patch: pytest.MonkeyPatch) -> None:
     """Let a phase over items raise for one of them, after it has worked on all."""
     phase = PHASES[name]
-    assert isinstance(phase, ByItem)
+    assert isinstance(phase, ItemPhase)
 
-    def do(work: Work, items: Sequence[Any]) -> None:
+    def do(work: BatchContext, items: Sequence[Any]) -> None:
         phase.do(work, items)
         if any(map(is_poison, items)):
             raise PlantedError

@@ -7,7 +7,7 @@ import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.proposals import way_back
+from jobs.operating.proposals import undo_moves
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import outcome, owners, running
@@ -34,7 +34,7 @@ def drain(world: World) -> None:
 
 def found_way(world: World, root: Path, broker: str = BROKER) -> tuple[dict[str, str], list[str]]:
     write_tables(world, root)
-    return way_back(TableReader(root, CLUSTER), drain=broker)
+    return undo_moves(TableReader(root, CLUSTER), drain=broker)
 
 
 def fill(world: World, moves: dict[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.status_rows import read_status_rows
 from lbcore.config.tree import Config
-from lbcore.explain.noticed import policy_alarms
+from lbcore.explain.recent_findings import policy_alarms
 from lbcore.explain.status import StatusRows, make_status
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.world import CLUSTER, World, is_settled, states

@@ -1,7 +1,7 @@
 """What is made in several batches goes by what was placed before, though nobody has reported it."""
 
-from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.decisions.placement import make_snapshot, usable_brokers
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.config.tree import Config
 from lbcore.plan.snapshot import Bools, Ints
 from tests.support.worlds.world import World, states
@@ -10,7 +10,7 @@ from tests.support.worlds.world import World, states
 def seen(world: World, *, later_ms: int = 0, unreported: bool = False) -> tuple[Bools, Bools, Ints]:
     """Which bundles are awaited, whose load is known, and who has them or will."""
     assert world.state is not None
-    work = Work.on(world.state, world.config, "v", world.now_ms)
+    work = BatchContext.on(world.state, world.config, "v", world.now_ms)
     if unreported:
         work.now_ms = int(work.ledger.at_ms.max()) + later_ms
         work.ledger.short_count = work.ledger.short_count * 0

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from lbcore.balancer.intake.brokers import suspected, suspicion_ms
+from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.effects import Effect
-from lbcore.balancer.state.work import BalancerState, Work
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
@@ -115,7 +115,7 @@ def test_broker_whose_heartbeats_are_rare_is_not_suspected_between_two() -> None
     for _ in range(60):
         world.run(1_000)
         assert world.state is not None
-        assert not suspected(Work.on(world.state, world.config, "", world.now_ms))
+        assert not suspected(BatchContext.on(world.state, world.config, "", world.now_ms))
 
 
 def test_new_bundles_go_to_the_brokers_that_are_heard_where_most_are_silent() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, Effect
-from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State

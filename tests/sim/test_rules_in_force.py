@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.balancer.state.rules import STEP_BEGUN, STEP_DONE, PlanProposal, Station
+from lbcore.balancer.state.rules import STEP_BEGUN, STEP_DONE, PlanProposal, PlanStatus
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.ruled_world import decided, outcome, owners, running
 from tests.support.worlds.world import World
@@ -72,22 +72,22 @@ def _plan(world: World, bundle: str, rule: Callable[[World], None]) -> str:
     asked = world.command("approve_plan", plan="mine")
     world.run(25_000)
     if outcome(world, asked)["status"] == "refused":
-        assert proposal(world).station is Station.WAITS
+        assert proposal(world).station is PlanStatus.WAITS
         return REFUSED
     (step,) = proposal(world).steps
     if step.became == STEP_DONE:
-        assert (proposal(world).station, owners(world)[bundle]) == (Station.DONE, DESTINATION)
+        assert (proposal(world).station, owners(world)[bundle]) == (PlanStatus.DONE, DESTINATION)
         return GOES_ON
     assert owners(world)[bundle] == SOURCE
     if step.is_skipped:
-        assert proposal(world).station is Station.STOPPED
+        assert proposal(world).station is PlanStatus.STOPPED
         assert step.became in proposal(world).why
         told = json.loads(str(outcome(world, asked)["result"]))
         assert told["why_skipped"] == {bundle: step.became}
         (row,) = decided(world, "plan", "StepSkipped")
         assert json.loads(str(row["inputs"]))["why"] == step.became
         return SKIPPED
-    assert (step.became, proposal(world).station) == ("", Station.APPROVED)
+    assert (step.became, proposal(world).station) == ("", PlanStatus.APPROVED)
     return WAITS
 
 
@@ -231,7 +231,7 @@ def test_rule_that_is_set_between_two_steps_holds_the_second_back() -> None:
     note(world, "set_config", values={"cluster.observe_only": True})
     world.run(30_000)
     ended = proposal(world)
-    assert (ended.station, ended.done + ended.skipped) == (Station.DONE, len(moves))
+    assert (ended.station, ended.done + ended.skipped) == (PlanStatus.DONE, len(moves))
     assert 0 < ended.done < len(moves)
     moved = {bundle for bundle in moves if owners(world)[bundle] == DESTINATION}
     assert {step.bundle for step in ended.steps if step.became == STEP_DONE} == moved
@@ -249,5 +249,5 @@ def test_step_that_its_owner_never_carries_out_is_not_done() -> None:
     assert proposal(world).steps[0].became == STEP_BEGUN
     world.run(60_000)
     assert owners(world)[bundle] == SOURCE
-    assert proposal(world).station is Station.STOPPED
+    assert proposal(world).station is PlanStatus.STOPPED
     assert proposal(world).steps[0].became.startswith(f"it is at {SOURCE}, not at {DESTINATION}")

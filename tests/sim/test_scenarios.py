@@ -17,7 +17,7 @@ import pytest
 
 from jobs.operating.simulations import Loaded, config_of, load_scenarios
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.reports.report import judge_all, render
 
 FOLDER = Path(__file__).parents[2] / "conf" / "scenarios"

@@ -4,7 +4,7 @@ import pytest
 
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.support.worlds.world import World, gapless, is_settled, states

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.decisions import cycle
-from lbcore.balancer.decisions.placing import next_on_grid_ms, turn_of
+from lbcore.balancer.decisions.placement import next_on_grid_ms, turn_of
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from tests.support.worlds.world import World

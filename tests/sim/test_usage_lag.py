@@ -27,4 +27,4 @@ def test_effect_is_judged_when_usages_are_all_of_the_time_since() -> None:
 
 
 def test_effect_judged_by_the_reports_alone_is_judged_too_early() -> None:
-    assert "no_better" in {effect["outcome"] for effect in effects_with(OF_THE_MOMENT)}
+    assert "ineffective" in {effect["outcome"] for effect in effects_with(OF_THE_MOMENT)}

@@ -24,7 +24,7 @@ from tests.support.processes.json_lines import json_lines
 ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ("agent-1", "agent-2")
 SIZE = ("--brokers", "4", "--bundles", "24")
-_TETHER, _WATCH_S = "tether.py", 0.1
+_CHILD_PROCESS, _WATCH_S = "child_process.py", 0.1
 _WORDS = {
     "driver": "-m jobs.balance_cluster",
     "kafka": " kafka.Kafka ",
@@ -149,7 +149,7 @@ class Processes:
         for process in found:  # it grows meanwhile
             found += children.get(process.pid, ())
         self.seen |= {p.pid: p.command for p in found}
-        return [p for p in found if _TETHER not in p.command]
+        return [p for p in found if _CHILD_PROCESS not in p.command]
 
     def end(self) -> int:
         """Ctrl-C to the run, SIGTERM to the agents; the run's exit code."""

@@ -79,6 +79,28 @@ def test_hook_checks_the_subject_of_each_commit() -> None:
     assert "stages: [commit-msg]" in hooks
 
 
+_DIALECT = {
+    "told", "tell", "telling", "said", "heard", "hear", "felt", "deeds", "sight", "sights", "words",
+    "lift", "lifts", "ripe", "aside", "watchman", "inquiry", "fate", "bell", "tether",
+    "whereabouts", "anew", "owed", "seen", "dice",
+}  # fmt: skip
+
+
+@of_each(python_files(*PACKAGES, "dashboards"))
+def test_names_are_terms_and_no_words_of_a_dialect(path: Path) -> None:
+    named = [path.stem] + [
+        node.name
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    odd = [
+        name
+        for name in named
+        if _DIALECT & {part.lower() for part in re.split(r"_|(?<=[a-z0-9])(?=[A-Z])", name)}
+    ]
+    assert odd == [], "take a term that docs/concepts.md has, or that a web search explains"
+
+
 def _sentences(page: str) -> Iterator[str]:
     """Yield the sentences of a page's paragraphs: no code, no tables, no headings."""
     for paragraph in re.split(r"\n\s*\n", re.sub(r"```.*?```", "", page, flags=re.DOTALL)):

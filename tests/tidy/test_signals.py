@@ -6,7 +6,7 @@ from tests.tidy.source_files import PACKAGES, ROOT, python_files
 
 HANDLES = {
     "jobs/adapters/processes/signals.py": "hears in a thread",
-    "jobs/adapters/processes/tether.py": "reads the wake-up pipe; imports nothing of ours",
+    "jobs/adapters/processes/child_process.py": "reads the wake-up pipe; imports nothing of ours",
     "jobs/operating/many_runs.py": "writes a field",
     "jobs/run_fleet.py": "raises",
     "jobs/serve_lookup.py": "uvicorn's own, which writes fields",
@@ -23,7 +23,7 @@ HANDLING = {
 
 @pytest.mark.parametrize("module", sorted(HANDLING | HANDLES.keys()))
 def test_handlers_take_no_lock(module: str) -> None:
-    assert module in HANDLES, "use jobs.adapters.processes.signals.hear"
+    assert module in HANDLES, "use jobs.adapters.processes.signals.on_signals"
     assert module in HANDLING, "strike it from HANDLES"
 
 

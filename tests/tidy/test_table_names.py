@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.delta.tables import ensure_tables
 from jobs.console import MisuseError
 from jobs.local.layout import Layout
-from jobs.operating.stack_words import Whereabouts
+from jobs.operating.connection_options import ConnectionOptions
 from jobs.sql.engine import SqlEngine
 from jobs.sql.queries import QUERIES
 from jobs.verbs import bundle as bundle_verb
@@ -147,7 +147,7 @@ def test_every_select_is_understood_over_the_declared_tables(engine: SqlEngine) 
 
 def test_select_of_the_verb_bundles_is_understood(tmp_path: Path) -> None:
     ensure_tables(tmp_path)
-    where = Whereabouts(
+    where = ConnectionOptions(
         layout=Layout(root=tmp_path),
         tables=table_place(tmp_path),
         cluster="c",

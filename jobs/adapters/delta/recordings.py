@@ -16,7 +16,7 @@ import pyarrow.json
 import pyarrow.parquet
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_scan import open_delta, scan
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path

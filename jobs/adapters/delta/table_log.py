@@ -28,12 +28,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from jobs.adapters.delta.commits import Commit, CorruptLogError, parse_commit
-from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
+from jobs.adapters.delta.table_location import TablePlace, is_store, table_place
 from jobs.console import CommandError, first_line
 
 logger = logging.getLogger(__name__)
 
-ASIDE = ".damaged"
+ASIDE_SUFFIX = ".damaged"
 """Behind the name of a file that was moved out of the log; Delta reads no such file."""
 RESTORE = (
     "put all tables back from a backup as docs/operate.md says under Restore, then `ballast state "
@@ -334,7 +334,7 @@ def open_on_disk(table: Path, version: int | None) -> DeltaTable:
         _say(f"{state.torn}; version {state.version} is shown until the job has mended it")
     for name, cause in state.left_out.items():
         _say(f"{log_path(table) / name} {cause}; the table is read without it")
-    with telling_damage(table):
+    with naming_damaged_file(table):
         if not state.left_out:
             return DeltaTable(str(table), version=state.version if state.torn else version)
         return _opened_without(table, state, version)
@@ -386,7 +386,7 @@ def _say(text: str) -> None:
 
 
 @contextmanager
-def telling_damage(*tables: DeltaTable | TablePlace) -> Iterator[None]:
+def naming_damaged_file(*tables: DeltaTable | TablePlace) -> Iterator[None]:
     """Raise DamagedTableError where reading fails because of a file; other errors as they are.
 
     tables: handles of which rows are read, or the place of one that is opened. A panic of

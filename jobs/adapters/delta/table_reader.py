@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import of_cluster
-from jobs.adapters.delta.table_mending import check_complete
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
+from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import newest_ms, oldest_ms, open_delta, rows_in, scan
 from jobs.adapters.delta.table_tail import (
     commits_from,
@@ -35,7 +35,7 @@ from lbcore.ownership.records import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeTable:
+class CombinedTable:
     """A table and, where there is one, its archive. live: may be at an older version."""
 
     name: str
@@ -67,7 +67,7 @@ class WholeTable:
         parts = [live, rows_not_in(archived, newer, key)]
         return pa.concat_tables(parts, promote_options="default").select(wanted)
 
-    def as_of(self, at_ms: int) -> "WholeTable":
+    def as_of(self, at_ms: int) -> "CombinedTable":
         """Return the table as a query for a time reads it.
 
         Leaves out an archive whose rows are all at or before at_ms. The table itself keeps each
@@ -79,10 +79,10 @@ class WholeTable:
         return replace(self, archive=None) if is_older else self
 
 
-def open_whole(root: str | TablePlace, name: str) -> WholeTable:
+def open_combined(root: str | TablePlace, name: str) -> CombinedTable:
     """The newest version of an existing table with its archive; raises as `open_table`."""
     live = open_table(root, name)
-    return WholeTable(name=name, live=live, archive=open_archive(root, name))
+    return CombinedTable(name=name, live=live, archive=open_archive(root, name))
 
 
 def open_archive(root: str | TablePlace, name: str) -> DeltaTable | None:
@@ -236,7 +236,7 @@ class TableReader:
         with self._readable(name):
             if not is_delta(table_path(self.root, name)):
                 return arrow_schema(declared(name)).empty_table()
-            return self._scan(open_whole(self.root, name), columns, condition)
+            return self._scan(open_combined(self.root, name), columns, condition)
         raise AssertionError
 
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
@@ -280,20 +280,20 @@ class TableReader:
     def at_time(self, at_ms: int, condition: str = "") -> AsOf:
         """The records as they were at a time, in ms since 1970."""
         with self._readable(OWNERSHIP_EVENTS.name):
-            events = open_whole(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
+            events = open_combined(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
             until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
             found = self._records(events, until)
-            known_from_ms = self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
+            known_from_ms = self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
         version = self._version_at(at_ms)
         return AsOf(version=version, at_ms=at_ms, table=found, known_from_ms=known_from_ms)
 
     def known_from_ms(self) -> int:
         """From when on events tell who owned what, 0 without any: nothing is known of before."""
         with self._readable(OWNERSHIP_EVENTS.name):
-            return self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
+            return self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
         raise AssertionError
 
-    def _known_from_ms(self, events: WholeTable) -> int:
+    def _known_from_ms(self, events: CombinedTable) -> int:
         """The oldest event; where rows went for good, the latest whose predecessor did.
 
         A table is append-only for Delta until rows go.
@@ -311,11 +311,11 @@ class TableReader:
         return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
 
     def _whole(self, name: str, table: DeltaTable) -> list[Row]:
-        return list(self._scan(WholeTable(name=name, live=table), None, "").to_pylist())
+        return list(self._scan(CombinedTable(name=name, live=table), None, "").to_pylist())
 
-    def _events_at(self, version: int) -> WholeTable:
+    def _events_at(self, version: int) -> CombinedTable:
         try:
-            return WholeTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
+            return CombinedTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
         except TableNotFoundError as error:
             raise CommandError(
                 f"version {version} of ownership_events can't be read any more",
@@ -324,7 +324,7 @@ class TableReader:
                 next_step="ask by time: events are kept, whatever became of the log",
             ) from error
 
-    def _records(self, events: WholeTable, condition: str) -> pa.Table:
+    def _records(self, events: CombinedTable, condition: str) -> pa.Table:
         """The event with the highest version of each bundle that is not gone. O(events)."""
         rows = self._scan(events, RECORD_COLUMNS, condition)
         order = pc.sort_indices(rows, [("bundle", "ascending"), ("version_id", "ascending")])
@@ -341,7 +341,9 @@ class TableReader:
                 return commit.version
         return -1
 
-    def _scan(self, table: WholeTable, columns: Sequence[str] | None, condition: str) -> pa.Table:
+    def _scan(
+        self, table: CombinedTable, columns: Sequence[str] | None, condition: str
+    ) -> pa.Table:
         where = of_cluster(self.cluster) + (f" AND ({condition})" if condition else "")
         return table.read(columns, where)
 

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
-from jobs.adapters.delta.table_log import open_on_disk, telling_damage
-from jobs.adapters.delta.table_place import (
+from jobs.adapters.delta.table_location import (
     TablePlace,
     delta_options,
     store_errors,
     table_place,
 )
+from jobs.adapters.delta.table_log import naming_damaged_file, open_on_disk
 
 _AT_ONCE = 1_000
 
@@ -46,7 +46,7 @@ def scan(
     Raises DamagedTableError, OSError, DeltaError, ArrowException for one that can't be read.
     """
     wanted = None if columns is None else list(columns)
-    with telling_damage(table):
+    with naming_damaged_file(table):
         found = table.scan(columns=wanted, predicate=condition)
         return _plain(pa.RecordBatchReader.from_stream(found).read_all())
 
@@ -109,7 +109,7 @@ class SqlTables:
 
         Raises DamagedTableError, DeltaError, ArrowException, ValueError.
         """
-        with telling_damage(*self._handles):
+        with naming_damaged_file(*self._handles):
             return pa.table(self._builder.execute(statement).read_all())
 
 

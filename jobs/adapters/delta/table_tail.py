@@ -20,6 +20,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.commits import Commit, WriterCommit
+from jobs.adapters.delta.table_location import (
+    StorePath,
+    TablePlace,
+    delta_options,
+    is_store,
+    store_errors,
+)
 from jobs.adapters.delta.table_log import (
     checkpoint_hint,
     commit_path,
@@ -30,13 +37,6 @@ from jobs.adapters.delta.table_log import (
     log_path,
     read_commit,
     torn_commit,
-)
-from jobs.adapters.delta.table_place import (
-    StorePath,
-    TablePlace,
-    delta_options,
-    is_store,
-    store_errors,
 )
 from jobs.adapters.delta.table_scan import open_delta, read_file
 from jobs.adapters.processes.clocks import boot_ms

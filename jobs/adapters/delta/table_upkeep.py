@@ -21,9 +21,9 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.commits import HISTORY_KEY
 from jobs.adapters.delta.rows import of_cluster
-from jobs.adapters.delta.table_mending import sync_checkpoint
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.delta.table_reader import open_archive, rows_not_in
+from jobs.adapters.delta.table_repair import sync_checkpoint
 from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s
@@ -266,7 +266,7 @@ class TableUpkeep:
         table.cleanup_metadata()
         done["files_removed"] = self._remove_files(table, name)
         if name == OWNERSHIP_EVENTS.name:
-            done["files_removed"] += self.writer.remove_past_rests()
+            done["files_removed"] += self.writer.remove_old_pending_rows()
         self.writer.sync(name, before)
         done["files"] = len(table.file_uris())
         done["took_ms"] = round((time.monotonic() - started_s) * 1_000)

@@ -27,8 +27,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from jobs.adapters.delta.commits import CLAIM_KEY, METADATA_KEY, VERSIONS, Commit
-from jobs.adapters.delta.table_mending import mend_tables, sync_commits
-from jobs.adapters.delta.table_place import TablePlace, store_errors, table_place
+from jobs.adapters.delta.table_location import TablePlace, store_errors, table_place
+from jobs.adapters.delta.table_repair import repair_tables, sync_commits
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import commits_from, newest_version
 from jobs.adapters.delta.tables import (
@@ -37,8 +37,8 @@ from jobs.adapters.delta.tables import (
     with_all_columns,
 )
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.atomic_file import sync_file, sync_folder
 from jobs.console import CommandError
-from jobs.whole_file import sync_file, sync_folder
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
@@ -272,7 +272,7 @@ class TableWriter:
     """
 
     def __init__(self, root: str | TablePlace) -> None:
-        self.is_mended = mend_tables(table_place(root))
+        self.is_mended = repair_tables(table_place(root))
         self._tables = ensure_tables(root)
         self._query_id = ""
         self._rest: Mapping[str, Any] = {}
@@ -340,7 +340,7 @@ class TableWriter:
             return table
         raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
-    def keep_rest(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
+    def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         """Put the rows that follow the next commit of events aside; what that is to say of them.
 
         owed: table, or kind of effect → rows.
@@ -355,7 +355,7 @@ class TableWriter:
         """Return the versions of the other tables, for a commit of events."""
         return {VERSIONS: {name: one.version() for name, one in sorted(self._tables.items())}}
 
-    def write_owed(self) -> None:
+    def write_pending_rows(self) -> None:
         """Write what the last batch owes and a torn commit has lost; again does no harm."""
         last = self.last_commit()
         if last is None:
@@ -374,7 +374,7 @@ class TableWriter:
         """Table, or kind of effect → the rows that follow a commit of events."""
         return read_batch_rows(self._place(), last[REST]) if REST in last else {}
 
-    def remove_past_rests(self) -> int:
+    def remove_old_pending_rows(self) -> int:
         """Remove what earlier jobs put aside and nobody needs any more; how many files."""
         last = self.last_commit()
         return remove_batch_rows(self._place(), self.epoch, last) if last else 0

@@ -17,14 +17,14 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
-from jobs.adapters.delta.table_log import check_writable, telling_damage
-from jobs.adapters.delta.table_mending import sync_commits
-from jobs.adapters.delta.table_place import (
+from jobs.adapters.delta.table_location import (
     TablePlace,
     delta_options,
     store_errors,
     table_place,
 )
+from jobs.adapters.delta.table_log import check_writable, naming_damaged_file
+from jobs.adapters.delta.table_repair import sync_commits
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import is_delta, is_newest
 from jobs.console import CommandError
@@ -162,7 +162,7 @@ def refresh(table: DeltaTable) -> None:
     if isinstance(path, Path) and is_newest(path, table.version()):
         return
     check_writable(path)
-    with store_errors(table.table_uri), telling_damage(path):
+    with store_errors(table.table_uri), naming_damaged_file(path):
         table.update_incremental()
 
 

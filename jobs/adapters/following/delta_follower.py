@@ -22,9 +22,9 @@ from jobs.adapters.delta.rows import (
     hashes_of,
     routes_of,
 )
+from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_log import check_newest
-from jobs.adapters.delta.table_mending import check_complete
-from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_tail import (
     LostError,
     ReloadReason,
@@ -112,7 +112,7 @@ class DeltaFollower:
         if is_changed:
             self._publish(started_ms)
         elif self.view is not None and self._is_published():
-            self._tell_unread()
+            self._report_unread_rows()
             self.view = replace(self.view, confirmed_ms=started_ms)
 
     def _advance(self, started_ms: int) -> bool:
@@ -249,7 +249,7 @@ class DeltaFollower:
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
         tables.unread.known = shown
-        self._tell_unread()  # before the view: who sees it finds what is said of it
+        self._report_unread_rows()  # before the view: who sees it finds what is said of it
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
         for listener in self._listeners:
             listener()
@@ -329,7 +329,7 @@ class DeltaFollower:
         self._tables = None
         self._schedule_reload(reason)
 
-    def _tell_unread(self) -> None:
+    def _report_unread_rows(self) -> None:
         text = self._tables.unread.text if self._tables is not None else ""
         if text:
             self._note(text)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from jobs.adapters.delta.commits import Commit
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_scan import open_delta, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, read_added, written_ms
 from jobs.adapters.processes.clocks import wall_ms

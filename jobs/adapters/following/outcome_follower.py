@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.rows import is_one_of, of_cluster
-from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
 from jobs.adapters.delta.tables import open_table, table_path
@@ -77,7 +77,7 @@ class OutcomeWatch:
     first: "Future[CommandOutcome]" = field(default_factory=Future)
     final: "Future[CommandOutcome]" = field(default_factory=Future)
 
-    def tell(self, outcome: CommandOutcome) -> None:
+    def notify(self, outcome: CommandOutcome) -> None:
         """Let the waiter know of a row; one that comes again changes nothing."""
         if self.asked and outcome.asked != self.asked:
             outcome = _of_another(outcome)
@@ -181,7 +181,7 @@ class OutcomeFollower:
         table = open_table(self._root, COMMANDS.name)
         named = is_one_of("command_id", sorted(wanted))
         condition = f"{of_cluster(self._cluster)} AND {named}"
-        self._tell(scan(table, _COLUMNS, condition))
+        self._notify(scan(table, _COLUMNS, condition))
         return table
 
     def _read_on(self, tail: TableTail, wanted: Iterable[str]) -> None:
@@ -189,15 +189,15 @@ class OutcomeFollower:
         ids = pa.array(sorted(wanted))
         for commit in tail.new_commits():
             for rows in read_added(tail.path, commit, _COLUMNS, self._cluster):
-                self._tell(rows.filter(pc.is_in(rows["command_id"], ids)))
+                self._notify(rows.filter(pc.is_in(rows["command_id"], ids)))
 
-    def _tell(self, rows: pa.Table) -> None:
+    def _notify(self, rows: pa.Table) -> None:
         found = [outcome for row in rows.to_pylist() if (outcome := _readable(row)) is not None]
         for outcome in sorted(found, key=lambda one: (one.at_ms, one.status)):
             with self._lock:
                 watches = list(self._watches.get(outcome.command_id, ()))
             for watch in watches:
-                watch.tell(outcome)
+                watch.notify(outcome)
 
 
 def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:

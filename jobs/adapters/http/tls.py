@@ -108,7 +108,7 @@ def ends_as_shown(wire: object) -> int:
     return round(ssl.cert_time_to_seconds(str(shown["notAfter"]))) * 1_000 if shown else 0
 
 
-def expired_words(path: Path | None, now_ms: int) -> str:
+def expired_message(path: Path | None, now_ms: int) -> str:
     """A sentence about a file's certificate that has ended by now; "" otherwise."""
     ends_ms = ends_in_file(path)
     if not ends_ms or now_ms < ends_ms:

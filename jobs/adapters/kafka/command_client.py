@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TypeAlias
 from uuid import uuid4
 
-from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_tail import last_writer_commit, newest_version
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFollower, OutcomeWatch

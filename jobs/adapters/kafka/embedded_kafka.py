@@ -16,9 +16,9 @@ from pathlib import Path
 
 from jobs.adapters.kafka.connection import ask_kafka
 from jobs.adapters.processes import paths
-from jobs.adapters.processes.jars import have_jars
+from jobs.adapters.processes.jars import ensure_jars
 from jobs.adapters.processes.preflight import check_disk, check_port, find_java, free_ports
-from jobs.adapters.processes.processes import Child, ProcessSpec, last_words
+from jobs.adapters.processes.processes import Child, ProcessSpec, last_output
 from jobs.console import CommandError
 
 CONF = paths.CONF / "kafka"
@@ -169,7 +169,7 @@ class EmbeddedKafka:
         }
 
     def _command(self, main_class: str, *arguments: str) -> Sequence[str]:
-        class_path = ":".join(str(path) for path in have_jars("broker"))
+        class_path = ":".join(str(path) for path in ensure_jars("broker"))
         return [
             find_java().command,
             f"-Xmx{self.options.heap_mb}m",
@@ -198,7 +198,7 @@ class EmbeddedKafka:
         if ended.returncode:
             raise CommandError(
                 f"Kafka's storage in {self.folder} could not be formatted",
-                why=last_words(ended.stdout + ended.stderr),
+                why=last_output(ended.stdout + ended.stderr),
                 next_step=f"check that {self.folder} can be written to, then try again",
             )
 

@@ -247,7 +247,7 @@ JARS_BYTES = 300_000_000
 """Disk space of the jars, including those that Ivy keeps."""
 
 
-def have_jars(folder: str) -> tuple[Path, ...]:
+def ensure_jars(folder: str) -> tuple[Path, ...]:
     """The jars of `broker` or `spark`; fetches those of both first where some are missing.
 
     Raises CommandError when they can't be had.

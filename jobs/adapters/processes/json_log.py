@@ -43,7 +43,7 @@ class _Bucket:
         return True
 
 
-class SparingHandler(logging.StreamHandler):  # type: ignore[type-arg]
+class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes records to a stream, of equal warnings only some. One lock, the handler's own."""
 
     def __init__(self, stream: object = None) -> None:
@@ -149,7 +149,7 @@ def log_json_lines() -> None:
 
     Of warnings that are alike only some are written, the others counted.
     """
-    handler = SparingHandler(sys.stderr)
+    handler = RateLimitedHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=_LEVEL_OF_OTHERS, handlers=[handler], force=True)
     logging.getLogger("jobs").setLevel(logging.INFO)

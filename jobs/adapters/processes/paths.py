@@ -28,7 +28,7 @@ def shipped(path: Path) -> Path:
 _LOCK = ".lock"
 
 
-def own_folder(kind: str, parent: Path | None = None) -> Path:
+def private_directory(kind: str, parent: Path | None = None) -> Path:
     """A new folder, parent/KIND-..., removed when this process ends; its dead siblings go at once.
 
     Whoever needs it no longer may remove it before. parent: made if need be; None = the system's

@@ -2,7 +2,7 @@
 
 Decides when a child is started again (at once, then after 1, 2, 4, ... 30 s while it keeps dying)
 and in which order all are stopped. A child is ended by its own id, never by a name. The tether is
-in `jobs.adapters.processes.tether`.
+in `jobs.adapters.processes.child_process`.
 """
 
 import contextlib
@@ -59,11 +59,11 @@ def run_with_progress(
 
 
 def last_lines(path: Path, count: int = 3) -> str:
-    """The last lines of a log that say something, as `last_words`; '' when there is no log."""
-    return last_words(path.read_text(errors="replace"), count) if path.exists() else ""
+    """The last lines of a log that say something, as `last_output`; '' when there is no log."""
+    return last_output(path.read_text(errors="replace"), count) if path.exists() else ""
 
 
-def last_words(text: str, count: int = 3) -> str:
+def last_output(text: str, count: int = 3) -> str:
     """The last `count` lines that are not blank and no frame of a Java stack, joined by ' | '."""
     lines = [line.strip() for line in text.splitlines()]
     return " | ".join([line for line in lines if line and not line.startswith("at ")][-count:])
@@ -96,14 +96,14 @@ def _read(process: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str | None
     lines.put(None)
 
 
-_TETHER = Path(__file__).with_name("tether.py")
+_CHILD_PROCESS = Path(__file__).with_name("child_process.py")
 _POLL_S = 0.05
 _LOG_BYTES_MAX = 20_000_000
 _BACKOFF_MS_MAX = 30_000
 _STEADY_MS = 60_000
 _BY_SIGNAL = 128
 """A code above it is a shell's word for a signal."""
-_SAID_MAX = 200
+_SHOWN_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Child:
         words = [str(lifeline_read), str(pid_write), str(spec.grace_ms), *spec.command]
         with spec.log_path.open("ab") as log:
             self._tether = subprocess.Popen(  # noqa: S603 (the project's own processes)
-                [sys.executable, "-I", "-S", str(_TETHER), *words],
+                [sys.executable, "-I", "-S", str(_CHILD_PROCESS), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -218,14 +218,14 @@ class ProcessEvent:
     exit_code: int | None = None
 
 
-def death_words(event: ProcessEvent, log_path: Path) -> str:
+def exit_message(event: ProcessEvent, log_path: Path) -> str:
     """Describe how a process ended: its signal, or its code and last output."""
     code = event.exit_code or 0
     number = -code if code < 0 else code - _BY_SIGNAL
     if number in {one.value for one in signal.Signals}:
         return f"{event.name} was ended by {signal.Signals(number).name}"
     said = last_lines(log_path, count=1)
-    return f"{event.name} died (code {code}): {said[:_SAID_MAX]}"
+    return f"{event.name} died (code {code}): {said[:_SHOWN_MAX]}"
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.paths import CONF, code_digest, python_files, shipped
-from jobs.console import CAUSE_BREAK, CommandError, MisuseError, cause_words
-from jobs.whole_file import read_text_file
+from jobs.atomic_file import read_text_file
+from jobs.console import CAUSE_BREAK, CommandError, MisuseError, cause_message
+from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.load import differences, parse_assignments, parse_config
-from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.render import render_value
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import ConfigError
@@ -45,7 +45,7 @@ def with_own(config: Config, names: Collection[str] = (), known: Collection[str]
         elif ":" in name:
             own[name] = _loaded(name, name)
         elif name in known:
-            own[name] = OwnStrategy(name=name, problem=_absent(name))
+            own[name] = CustomStrategy(name=name, problem=_absent(name))
     return replace(config, own=own) if own else config
 
 
@@ -74,7 +74,7 @@ def _absent(name: str) -> str:
     )
 
 
-def _loaded(name: str, origin: str) -> OwnStrategy:
+def _loaded(name: str, origin: str) -> CustomStrategy:
     """The strategy, or why it isn't there."""
     try:
         decide, digest = _found(EntryPoint(name=name, value=origin, group=GROUP))
@@ -83,11 +83,11 @@ def _loaded(name: str, origin: str) -> OwnStrategy:
             f"{origin} can't be loaded ({type(error).__name__}: {error}): correct the name or the"
             " code, and install its package or start in its folder"
         )
-        return OwnStrategy(name=name, origin=origin, problem=why)
+        return CustomStrategy(name=name, origin=origin, problem=why)
     if not callable(decide):
         why = f"{origin} is a {type(decide).__name__}: name a function of four arguments"
-        return OwnStrategy(name=name, origin=origin, problem=why)
-    return OwnStrategy(name=name, origin=origin, digest=digest, decide=decide)
+        return CustomStrategy(name=name, origin=origin, problem=why)
+    return CustomStrategy(name=name, origin=origin, digest=digest, decide=decide)
 
 
 def _found(point: EntryPoint) -> tuple[Any, str]:
@@ -229,7 +229,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as cause:
         raise MisuseError(
             f"{path} can't be read",
-            why=cause_words(cause),
+            why=cause_message(cause),
             next_step="correct the path, its rights or its encoding",
         ) from None
     try:

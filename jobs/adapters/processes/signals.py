@@ -20,7 +20,7 @@ from jobs.console import CommandError, Exit, note
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-def hear(
+def on_signals(
     act: Callable[[], object],
     numbers: Sequence[signal.Signals] = STOPPING,
     *,
@@ -59,7 +59,7 @@ _STACKS_S = 2.0  # for a JVM to write them
 
 
 @dataclass(slots=True)
-class OrderedEnd:
+class Shutdown:
     """Orderly end of a process, within `limit_s` seconds of the request.
 
     limit_s: longer than an orderly end takes at worst. children: ids of processes that end with it.
@@ -75,9 +75,9 @@ class OrderedEnd:
     has_begun: bool = False
     _failure: str = ""
 
-    def listen(self) -> "OrderedEnd":
+    def listen(self) -> "Shutdown":
         """Take SIGTERM and SIGINT for the request. Main thread only."""
-        hear(self.ask)
+        on_signals(self.ask)
         return self
 
     def ask(self) -> None:

@@ -27,8 +27,8 @@ from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.spark.checkpoint import Resumption, SeenVersion, query_id
-from jobs.telemetry.seen import BatchSeen
+from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
+from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.balancer.state.effects import (
@@ -78,7 +78,7 @@ _UNSHOWN = frozenset({"raw", "writer_epoch", "at_ms"})
 _COMMAND = ("command_id", "kind", "status", "reason", "principal", "address")
 
 
-def lines_of(seen: BatchSeen, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def lines_of(seen: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The lines of a batch. about: what each cluster's line says beside its report."""
     duration_ms = sum(seen.parts_ms.values())
     for report in seen.reports:
@@ -101,7 +101,7 @@ def lines_of(seen: BatchSeen, about: Mapping[str, Any]) -> Iterator[dict[str, An
                 yield {"event": event, **{k: v for k, v in row.items() if k not in _UNSHOWN}}
 
 
-def _plans(seen: BatchSeen) -> Iterator[dict[str, Any]]:
+def _plans(seen: WrittenBatch) -> Iterator[dict[str, Any]]:
     """A line for each cluster's decisions of the batch: of its cycle, and between cycles."""
     found: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in _rows(seen, DECISIONS.name):
@@ -120,7 +120,7 @@ def _plans(seen: BatchSeen) -> Iterator[dict[str, Any]]:
         }
 
 
-def _rows(seen: BatchSeen, table: str) -> list[dict[str, Any]]:
+def _rows(seen: WrittenBatch, table: str) -> list[dict[str, Any]]:
     found = seen.tables.get(table)
     return [] if found is None else found.to_pylist()
 
@@ -198,7 +198,7 @@ class CommitIdentity:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _TableRows:
     """Rows that a batch writes.
 
     faults: of rows that no table can hold; bundles: of such events.
@@ -240,7 +240,7 @@ class BatchSink:
     heartbeat_ms: int
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
-    watch: Callable[[BatchSeen], None] = lambda _: None
+    watch: Callable[[WrittenBatch], None] = lambda _: None
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     batch_ms: int = 0
@@ -270,7 +270,7 @@ class BatchSink:
             "delta_ms": _ms(done.committed_s - computed),
             "kafka_ms": _ms(sent - done.committed_s),
         }
-        seen = BatchSeen(
+        seen = WrittenBatch(
             batch_id=batch_id,
             reports=reports,
             tables=rows.tables,
@@ -282,7 +282,7 @@ class BatchSink:
             "rows": {name: len(rows.tables[name]) for name in done.tables},
             "tables_ms": {name: took_ms for name, (_, took_ms) in done.tables.items()},
         }
-        self._tell_faults(seen, [*rows.faults, *done.faults])
+        self._report_faults(seen, [*rows.faults, *done.faults])
         self._show("sink_log", seen, lambda: self._log_all(lines_of(seen, written)))
         self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
@@ -291,16 +291,16 @@ class BatchSink:
         for line in lines:
             self.log(line)
 
-    def _show(self, phase: str, seen: BatchSeen, show: Callable[[], object]) -> None:
+    def _show(self, phase: str, seen: WrittenBatch, show: Callable[[], object]) -> None:
         """Tell of a batch that is written; what can't be told ends no job."""
         try:
             show()
         except (MemoryError, OSError):
             raise  # the machine's, not the batch's
         except Exception as error:  # noqa: BLE001 the batch is done, whatever is said of it
-            self._tell_faults(seen, [fault_of(error, phase)])
+            self._report_faults(seen, [fault_of(error, phase)])
 
-    def _tell_faults(self, seen: BatchSeen, faults: Sequence[Fault]) -> None:
+    def _report_faults(self, seen: WrittenBatch, faults: Sequence[Fault]) -> None:
         report = seen.reports[0]
         for fault in summarize_faults(faults):
             name = f"fault:{fault['phase']}"
@@ -351,7 +351,7 @@ class BatchSink:
 
     def _write(
         self,
-        rows: _Rows,
+        rows: _TableRows,
         gone: pa.Table,
         about: Mapping[str, Any],
         send: Callable[[], tuple[int, list[Fault]]],
@@ -379,7 +379,7 @@ class BatchSink:
         rest = [name for name in wanted if name not in (*FIRST, EVENTS)]
         if EVENTS in wanted:
             owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
-            said = {**about, **self.writer.versions(), **self.writer.keep_rest(owed)}
+            said = {**about, **self.writer.versions(), **self.writer.write_ahead(owed)}
             written[EVENTS] = write(EVENTS, said)
             self._committed_ms = about["now_ms"]
             self.passed("events_committed")
@@ -403,13 +403,13 @@ class BatchSink:
             self.publisher.publish(messages)
         return len(messages), faults
 
-    def _rows_of(self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int) -> _Rows:
+    def _rows_of(self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int) -> _TableRows:
         """The rows of each table and the tombstones, without those that no table can hold.
 
         A bundle of whose event this is so has no record of this batch either.
         """
         stamp = {"batch_id": batch_id, "writer_epoch": self.writer.epoch}
-        rows = _Rows()
+        rows = _TableRows()
         for name in (EVENTS, *(one for one in ORDER if one != EVENTS), TOMBSTONE):
             parts = [arrow_rows(name, blob, stamp) for _, blob in effects.get(name, [])]
             rows.faults += [fault for part in parts for fault in part.faults]
@@ -489,7 +489,7 @@ class EachBatch:
     sink: BatchSink
     resumption: Resumption
     upkeep: TableUpkeep
-    seen: SeenVersion
+    seen: VersionMark
     ended: int = -1
 
     def __call__(self, frame: Any, batch_id: int) -> None:

@@ -30,8 +30,8 @@ from typing import IO, Any, get_origin
 import lbcore
 from jobs.adapters.processes.paths import code_digest, python_files
 from jobs.adapters.spark.checkpoint_damage import find_damage, numbered, state_partitions
-from jobs.console import CommandError, cause_words
-from jobs.whole_file import write_whole
+from jobs.atomic_file import atomic_write
+from jobs.console import CommandError, cause_message
 
 _MANIFEST = "job.json"
 _FOLDER = "checkpoints"
@@ -228,7 +228,7 @@ def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int)
         _check_mismatches(state_dir, last, present)
 
 
-class SeenVersion:
+class VersionMark:
     """Remembers in the state folder how far `ownership_events` was when a batch ended.
 
     Told before Spark notes the batch's end, so a checkpoint never knows more than this says.
@@ -240,14 +240,14 @@ class SeenVersion:
     def note(self, version: int) -> None:
         """Write it down if it is another than the last time."""
         if version != self._noted:
-            write_whole(self._path, str(version))
+            atomic_write(self._path, str(version))
             self._noted = version
 
 
 def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -> None:
     """Say whose checkpoint this is from now on; done before the epoch is claimed."""
     written = asdict(replace(present, checkpoint=resumption.checkpoint.name))
-    write_whole(state_dir / _MANIFEST, json.dumps(written, indent=1))
+    atomic_write(state_dir / _MANIFEST, json.dumps(written, indent=1))
 
 
 def read_manifest(state_dir: Path) -> Manifest | None:
@@ -273,7 +273,7 @@ def read_manifest(state_dir: Path) -> Manifest | None:
     return manifest
 
 
-def set_aside(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
+def archive_state(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
     """Move manifest and checkpoints out of the way; where they are now. Nothing is deleted."""
     there = [
         state_dir / name for name in (_MANIFEST, _FOLDER, _SEEN) if (state_dir / name).exists()
@@ -398,7 +398,7 @@ def _check_own_files(state_dir: Path, *, is_used: bool) -> None:
     """Raise DamagedStateError for the job's own files. is_used: there are checkpoints."""
     if read_manifest(state_dir) is None and is_used:
         raise DamagedStateError(state_dir / _MANIFEST, "it is missing, and checkpoints are not")
-    _seen_version(state_dir)
+    _marked_version(state_dir)
 
 
 def _query_id_of(metadata: Path) -> str | None:
@@ -408,7 +408,7 @@ def _query_id_of(metadata: Path) -> str | None:
         return None
 
 
-def _seen_version(state_dir: Path) -> int:
+def _marked_version(state_dir: Path) -> int:
     """The version of events that a batch's end was noted with; -1 when none was."""
     path = state_dir / _SEEN
     try:
@@ -431,7 +431,7 @@ def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None
 
 def _check_version(state_dir: Path, events_version: int | None) -> None:
     """Refuse tables that lack commits of finished batches, though no job has claimed them since."""
-    seen = _seen_version(state_dir)
+    seen = _marked_version(state_dir)
     if events_version is not None and events_version < seen:
         why = (
             f"the table ownership_events is at version {events_version}, this checkpoint has seen "
@@ -517,7 +517,7 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
     except OSError as error:
         raise CommandError(
             f"the lock of the state folder can't be opened: {state_dir / 'lock'}",
-            why=cause_words(error),
+            why=cause_message(error),
             next_step="give this user the right to write there, or move what is in the way; what"
             " the lock file holds does not matter",
         ) from error

@@ -181,17 +181,17 @@ def java_line(error: BaseException) -> str:
     return first_line(error)
 
 
-def said_of(error: str) -> str:
+def own_error_message(error: str) -> str:
     """The message of an error of ours that Spark has kept the text of; "" when it is none."""
     lines = error.splitlines()
     for number, line in enumerate(lines):
         for name in _OUR_ERRORS:
             if name in line:
-                return _in_our_words(line.split(name, 1)[1], lines[number + 1 :])
+                return _three_part_message(line.split(name, 1)[1], lines[number + 1 :])
     return ""
 
 
-def _in_our_words(first: str, rest: Sequence[str]) -> str:
+def _three_part_message(first: str, rest: Sequence[str]) -> str:
     if not first.startswith("error: "):
         return f"error: the job has ended\n  why: {first}"
     parts = [line for line in rest[:2] if line.startswith(("  why: ", " next: "))]
@@ -275,24 +275,24 @@ STARTS_MAX = 6
 _SAID = "Python worker failed to connect back"
 
 
-class LateWorkerError(Exception):
+class WorkerStartupError(Exception):
     """A query has ended for it before anything was worked on."""
 
 
-def is_late_worker(error: str) -> bool:
+def is_startup_failure(error: str) -> bool:
     """Return True if a query's error, as Spark words it, is this one."""
     return _SAID in error
 
 
 def in_time(attempt: Callable[[], int]) -> int:
-    """Return an attempt's result; try again when it raises LateWorkerError.
+    """Return an attempt's result; try again when it raises WorkerStartupError.
 
     STARTS_MAX attempts in all. Raises CommandError when the last one was late, too.
     """
     for number in range(1, STARTS_MAX + 1):
         try:
             return attempt()
-        except LateWorkerError:  # noqa: PERF203 (six at most)
+        except WorkerStartupError:  # noqa: PERF203 (six at most)
             note(
                 f"Spark's Python worker did not start within 10 s ({number} of {STARTS_MAX} tries):"
                 " the machine is busy"

@@ -152,7 +152,7 @@ class KafkaReader(DataSourceStreamReader):
             positions = _positions(start)
             for place in fetcher.partitions():
                 positions.setdefault(place, 0)
-            return _as_ends(_Plan(self._options, fetcher, positions, self._turn).ends())
+            return _as_ends(_BatchPlan(self._options, fetcher, positions, self._turn).ends())
         except KafkaError:
             _drop_fetcher(self._options)
             return start
@@ -206,7 +206,7 @@ class KafkaReader(DataSourceStreamReader):
             return
 
 
-class _Plan:
+class _BatchPlan:
     """The end of one micro-batch, found by looking at what each partition has next.
 
     The partition of which least has been taken comes next, so that one that is full of large

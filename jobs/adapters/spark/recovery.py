@@ -3,7 +3,7 @@
 Decides which version of a table belongs to the newest commit of ownership_events, which is where a
 batch takes effect. Rows written before it, for a batch that never got there, do not count. Rows
 that were to follow it are written first. Tables restored from a backup are lifted first
-(`lift_versions`). Agents and stores have seen newer versions than the backup has, and would take
+(`raise_versions`). Agents and stores have seen newer versions than the backup has, and would take
 nothing older.
 """
 
@@ -31,8 +31,8 @@ from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.rebuild import (
     RowReading,
     TableRows,
-    lifted_events,
-    lifted_namespaces,
+    raised_events,
+    raised_namespaces,
     rebuild_state,
 )
 from lbcore.balancer.state.book import ACCEPTED
@@ -68,12 +68,12 @@ def complete_last_batch(writer: TableWriter) -> None:
     if last is None:
         return
     writer.use_query(last["query_id"])
-    for name, rows in _owed(writer, last).items():
+    for name, rows in _pending_rows(writer, last).items():
         if name in ORDER and len(rows):
             writer.write(name, rows, last["batch_id"], last)
 
 
-def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
+def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
     """Write every bundle's record once more, at a version that nobody has seen; how many.
 
     As one batch of a query of its own, see `lbcore.balancer.rebuild`; what it owes the current
@@ -89,12 +89,12 @@ def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> 
     about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
     spaces = _rows(writer, NAMESPACES.name)
     clusters = (row["cluster"] for row in [*spaces, *_rows(writer, BROKERS.name)])
-    namespaces = lifted_namespaces(spaces, clusters, now_ms)
-    lifted = lifted_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
+    namespaces = raised_namespaces(spaces, clusters, now_ms)
+    lifted = raised_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
     events = pa.Table.from_pylist(lifted, arrow_schema(OWNERSHIP_EVENTS))
     owed = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
     gone = writer.rest_of(last).get(TOMBSTONE)
-    rest = writer.keep_rest(owed if gone is None else {**owed, TOMBSTONE: gone})
+    rest = writer.write_ahead(owed if gone is None else {**owed, TOMBSTONE: gone})
     writer.use_query(query)
     named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
     writer.write(NAMESPACES.name, named, 0, about)
@@ -163,7 +163,7 @@ def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
     return len(messages)
 
 
-def _owed(writer: TableWriter, last: Mapping[str, Any]) -> dict[str, pa.Table]:
+def _pending_rows(writer: TableWriter, last: Mapping[str, Any]) -> dict[str, pa.Table]:
     """The rows that follow a commit of events; of an older version, what its commit itself says."""
     if REST in last:
         return writer.rest_of(last)

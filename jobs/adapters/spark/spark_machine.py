@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import cloudpickle
 from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 
-from jobs.adapters.processes.short_pauses import pass_rarely
+from jobs.adapters.processes.gc_tuning import raise_gc_thresholds
 from lbcore.machine import Machine, Step, step_safely
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class MachineProcessor(StatefulProcessor):
 
     @cached_property
     def _operator(self) -> Operator:
-        pass_rarely()
+        raise_gc_thresholds()
         operator: Operator = pickle.loads(self._packed)  # noqa: S301 (the driver's own words)
         return operator
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.adapters.processes.paths import CONF, own_folder
+from jobs.adapters.processes.paths import CONF, private_directory
 from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.partitioning import (
@@ -27,8 +27,8 @@ from jobs.adapters.spark.partitioning import (
     spread_keys,
 )
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
+from jobs.atomic_file import atomic_write
 from jobs.console import CommandError
-from jobs.whole_file import write_whole
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 
@@ -116,7 +116,7 @@ def spark_session(
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": driver_options(),
             # 15 MB of libraries; sockets, whose paths are short, are made here as well
-            "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={own_folder('ballast-spark')}",
+            "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={private_directory('ballast-spark')}",  # noqa: E501 (reads as one line)
         }
         # Spark's own setting of this name does not reach the workers that declare the state
         is_local = master.startswith("local")
@@ -171,8 +171,8 @@ def _local_dir(local: str) -> str:
     if "," in local:
         return local
     if max(local) > _BMP_MAX:
-        return str(own_folder("ballast-run"))
-    return str(own_folder("run", Path(local)))
+        return str(private_directory("ballast-run"))
+    return str(private_directory("run", Path(local)))
 
 
 def driver_options(more: Sequence[str] = ()) -> str:
@@ -190,7 +190,7 @@ def worker_python(folder: Path) -> str:
     script = folder / "worker-python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     words = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
-    write_whole(script, words, mode=0o700, is_durable=False)  # a standby writes it, too
+    atomic_write(script, words, mode=0o700, is_durable=False)  # a standby writes it, too
     return str(script)
 
 

@@ -3,7 +3,7 @@
 
 import { ask, at, make, whole } from "./core.js";
 import { ofForecast } from "./loads.js";
-import { wayBackQuestion } from "./way_back.js";
+import { wayBackQuestion } from "./undo.js";
 
 let overview = null;
 let question = null; // what is being asked, with its fields

@@ -19,7 +19,7 @@ export function refresh({ status, balance, decisions }) {
   drawWords(at("warnings"), status.warnings);
   drawBrokers(status);
   drawBalance(balance, status);
-  drawGaps(status.gap_words);
+  drawGaps(status.gap_messages);
   drawMoves(status);
   drawDecisions(decisions, status.now_ms);
 }
@@ -121,7 +121,7 @@ function drawDecisions(decisions, nowMs) {
       make("span", ` (${decision.reason}) ${decision.outcome.replace("_", " ")}`, "dim"));
     summary.title = `${duration(nowMs - decision.at_ms)} ago`;
     const words = make("ul");
-    words.append(...decision.words.map((text) => make("li", text)));
+    words.append(...decision.messages.map((text) => make("li", text)));
     details.append(summary, words);
     if (decision.decision_id) {
       const explained = explainButton("decision", decision.decision_id);

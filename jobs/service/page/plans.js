@@ -6,7 +6,7 @@ import {
   ask, clock, day, duration, explainButton, make, percent, row, tableHead, whole,
 } from "./core.js";
 import { beforeAndAfter } from "./loads.js";
-import { wayBackQuestion } from "./way_back.js";
+import { wayBackQuestion } from "./undo.js";
 
 const STEPS_DRAWN = 200;
 let parts = null;

@@ -95,7 +95,7 @@ function draw(found) {
   at("cluster").textContent = status.cluster;
   phase(status.phase, status.why);
   at("ages").textContent = `as of ${day(status.now_ms)} ${clock(status.now_ms)} UTC · `
-    + `job ${status.job_words} · `
+    + `job ${status.job_message} · `
     + `table version ${service.table_version}, ${duration(service.age_ms)} old`;
   title();
   VIEWS[shown].refresh(found);

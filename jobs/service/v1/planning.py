@@ -11,10 +11,10 @@ from typing import Any
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, MisuseError
+from jobs.operating.connection_options import started_with
 from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.proposals import proposals_of, way_back
-from jobs.operating.stack_words import started_with
+from jobs.operating.proposals import proposals_of, undo_moves
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request
@@ -32,7 +32,7 @@ from jobs.service.routes import (
 from jobs.service.v1.reading import ReadRefusedError, in_background
 from lbcore.balancer.state.rules import PlanProposal
 from lbcore.config.tree import Config
-from lbcore.foresight.foresee import ADDED_MAX, WhatIf
+from lbcore.foresight.forecast import ADDED_MAX, WhatIf
 
 STEPS_MAX = 1_000
 """Of one plan that is shown; the others are counted."""
@@ -51,7 +51,7 @@ async def get_plan(request: Request, context: AdminContext) -> Reply:
     return await in_background(context, partial(_read_plan, request.params["plan"]))
 
 
-async def get_way_back(request: Request, context: AdminContext) -> Reply:
+async def get_undo_moves(request: Request, context: AdminContext) -> Reply:
     """Return the moves that undo a plan, recent balancing, or a broker's last drain.
 
     Recent balancing: its moves of the last since_ms.
@@ -61,15 +61,15 @@ async def get_way_back(request: Request, context: AdminContext) -> Reply:
     if sum(map(bool, (plan, since_ms, drain))) != 1:
         raise HttpError(400, "Either plan, since_ms or drain must say what shall go back")
     begin_ms = wall_ms() - since_ms if since_ms else 0
-    return await in_background(context, partial(_read_way_back, plan, begin_ms, drain))
+    return await in_background(context, partial(_read_undo_moves, plan, begin_ms, drain))
 
 
 def _read_plans(reader: TableReader) -> dict[str, Any]:
     found = proposals_of(reader)
-    return {"plans": [_told(name, found[name]) for name in reversed(found)]}
+    return {"plans": [_plan_summary(name, found[name]) for name in reversed(found)]}
 
 
-def _told(name: str, one: PlanProposal) -> dict[str, Any]:
+def _plan_summary(name: str, one: PlanProposal) -> dict[str, Any]:
     told = {**one.to_json(), "plan": name, "step_count": len(one.steps)}
     del told["steps"]
     return {**told, "done": one.done, "skipped": one.skipped}
@@ -79,12 +79,12 @@ def _read_plan(name: str, reader: TableReader) -> dict[str, Any]:
     one = proposals_of(reader).get(name)
     if one is None:
         raise ReadRefusedError(404, f"There is no plan {name}, or none of the last day")
-    return {**_told(name, one), "steps": one.to_json()["steps"][:STEPS_MAX]}
+    return {**_plan_summary(name, one), "steps": one.to_json()["steps"][:STEPS_MAX]}
 
 
-def _read_way_back(plan: str, since_ms: int, drain: str, reader: TableReader) -> dict[str, Any]:
+def _read_undo_moves(plan: str, since_ms: int, drain: str, reader: TableReader) -> dict[str, Any]:
     try:
-        moves, left = way_back(reader, plan=plan, since_ms=since_ms, drain=drain)
+        moves, left = undo_moves(reader, plan=plan, since_ms=since_ms, drain=drain)
     except CommandError as error:
         raise ReadRefusedError(409, f"{error.what}: {error.why}") from None
     return {"moves": moves, "left": left}
@@ -113,8 +113,8 @@ PLANNING_ROUTES = (
         ),
     ),
     _route(
-        "/v1/way-back",
-        get_way_back,
+        "/v1/undo",
+        get_undo_moves,
         About(
             summary="The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
             queries=(
@@ -129,7 +129,7 @@ PLANNING_ROUTES = (
                 ),
             ),
             answers={200: "Bundle to broker, and what stays.", 409: "Nothing can go back."},
-            example=Example(path="/v1/way-back?plan=unknown", status=409, answer={"reason": None}),
+            example=Example(path="/v1/undo?plan=unknown", status=409, answer={"reason": None}),
         ),
     ),
 )

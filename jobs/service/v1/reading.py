@@ -22,8 +22,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeAlias
 
-from jobs.adapters.delta.arrow_alone import keep_from_pandas
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.arrow_without_pandas import block_pandas
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
@@ -141,7 +141,7 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(_NICE)
-    keep_from_pandas()
+    block_pandas()
     log_json_lines()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

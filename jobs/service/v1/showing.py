@@ -10,8 +10,8 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.operating.connection_options import started_with
 from jobs.operating.overview import read_overview
-from jobs.operating.stack_words import started_with
 from jobs.operating.status_rows import read_status_rows
 from jobs.service.access import Role
 from jobs.service.context import AdminContext

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbcore.balancer.decisions.placing import usable_brokers
+from lbcore.balancer.decisions.placement import usable_brokers
 from lbcore.balancer.intake.brokers import is_draining, is_external, note_silent
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import ACCEPTED, DONE, FAILED, NamespaceEntry, Outcome, refuse
 from lbcore.balancer.state.rules import Drain
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import (
+    deregister_broker,
     drop_rules_of,
-    forget_topics,
+    expire_topics,
     live_records,
-    strike_off,
     version_floor,
 )
 from lbcore.balancer.tasks.drains import held_by, is_named, pins_of_drain
@@ -30,7 +30,7 @@ from lbcore.wire.kinds.mirror_commands import ObserveOwnership, ObservePolicies
 from lbcore.wire.messages import Command
 
 
-def _drain(work: Work, command: Command, arguments: DrainBroker) -> Outcome:
+def _drain(work: BatchContext, command: Command, arguments: DrainBroker) -> Outcome:
     broker = arguments.broker
     problem = _reason_not_to_drain(work, broker)
     if problem:
@@ -57,7 +57,7 @@ def _drain(work: Work, command: Command, arguments: DrainBroker) -> Outcome:
     return Outcome(status=ACCEPTED, result=result)
 
 
-def _reason_not_to_drain(work: Work, broker: str) -> str:
+def _reason_not_to_drain(work: BatchContext, broker: str) -> str:
     entry = work.brokers.get(broker)
     if entry is None:
         return f"there is no broker {broker}; `ballast status` lists them"
@@ -72,7 +72,7 @@ def _reason_not_to_drain(work: Work, broker: str) -> str:
     return ""
 
 
-def _cancel_drain(work: Work, command: Command, arguments: CancelDrain) -> Outcome:
+def _cancel_drain(work: BatchContext, command: Command, arguments: CancelDrain) -> Outcome:
     broker = arguments.broker
     drain = work.rules.drains.get(broker)
     if drain is None:
@@ -86,7 +86,7 @@ def _cancel_drain(work: Work, command: Command, arguments: CancelDrain) -> Outco
     return Outcome(status=DONE, result={"left": left})
 
 
-def _forget(work: Work, command: Command, arguments: ForgetBroker) -> Outcome:
+def _forget(work: BatchContext, command: Command, arguments: ForgetBroker) -> Outcome:
     broker = arguments.broker
     entry = work.brokers.get(broker)
     if entry is None:
@@ -99,11 +99,11 @@ def _forget(work: Work, command: Command, arguments: ForgetBroker) -> Outcome:
             "are on their way from it or to it; wait until they have found new owners"
         )
     pins = sum(pin.broker == broker for pin in work.rules.pins.values())
-    strike_off(work, broker, command)
+    deregister_broker(work, broker, command)
     return Outcome(status=DONE, result={"pins_to_it": pins})
 
 
-BROKER_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+BROKER_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "drain_broker": _drain,
     "cancel_drain": _cancel_drain,
     "forget_broker": _forget,
@@ -116,7 +116,9 @@ _OURS = (
 )
 
 
-def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership) -> Outcome:
+def _observe_ownership(
+    work: BatchContext, command: Command, arguments: ObserveOwnership
+) -> Outcome:
     if not is_external(work):
         return refuse(_OURS)
     taken = {"brokers": _take_brokers(work, arguments.brokers), "namespaces": 0, "owners": 0}
@@ -141,12 +143,14 @@ def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership
     return Outcome(status=DONE, result={**taken, **told, **found})
 
 
-def _take_brokers(work: Work, active: Sequence[str]) -> int:
+def _take_brokers(work: BatchContext, active: Sequence[str]) -> int:
     """Note who is gone and who is back, as the other authority's list has it."""
     return note_silent(work, work.brokers.keys() - active) if active else 0
 
 
-def _take_namespace(work: Work, command: Command, name: str, boundaries: Sequence[int]) -> int:
+def _take_namespace(
+    work: BatchContext, command: Command, name: str, boundaries: Sequence[int]
+) -> int:
     """Make the namespace's bundles those of the boundaries; returns how many came or went."""
     wanted = _names(name, boundaries)
     live = {record.bundle: record for record in live_records(work, name)}
@@ -180,7 +184,7 @@ def _names(name: str, boundaries: Sequence[int]) -> set[str]:
     return set(NamespaceBundles(namespace=name, boundaries=tuple(boundaries)).names())
 
 
-def _drop(work: Work, command: Command, gone: Sequence[OwnershipRecord]) -> None:
+def _drop(work: BatchContext, command: Command, gone: Sequence[OwnershipRecord]) -> None:
     origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
     for record in gone:
         answer = delete(record, origin)
@@ -190,18 +194,18 @@ def _drop(work: Work, command: Command, gone: Sequence[OwnershipRecord]) -> None
 
 
 def _keep(
-    work: Work, name: str, entry: NamespaceEntry | None, floor: int, *, is_deleted: bool
+    work: BatchContext, name: str, entry: NamespaceEntry | None, floor: int, *, is_deleted: bool
 ) -> None:
     known = entry or NamespaceEntry(hash=HashFunction.CRC32.value)
     kept = replace(known, highest_version=floor, is_deleted=is_deleted)
     if is_deleted:
-        forget_topics(work, name)
+        expire_topics(work, name)
         drop_rules_of(work, name)
     if kept != entry:
         work.keep_namespace(name, kept)
 
 
-def _observe_policies(work: Work, command: Command, arguments: ObservePolicies) -> Outcome:
+def _observe_policies(work: BatchContext, command: Command, arguments: ObservePolicies) -> Outcome:
     """All policies are replaced; those that can't be used as they are, are named.
 
     One with patterns that can't be matched is kept: these match nobody, so that nothing moves to a
@@ -233,7 +237,7 @@ def _isolation(name: str, told: Mapping[str, Any]) -> IsolationPolicy | str:
         return str(error)
 
 
-EXTERNAL_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+EXTERNAL_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "observe_ownership": _observe_ownership,
     "observe_policies": _observe_policies,
 }

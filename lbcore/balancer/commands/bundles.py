@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placing import place_children
+from lbcore.balancer.decisions.placement import place_children
 from lbcore.balancer.intake.brokers import reason_not_to_take
 from lbcore.balancer.intake.intake import created_topics
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import (
     ACCEPTED,
     AFTER,
@@ -19,7 +20,6 @@ from lbcore.balancer.state.book import (
     Outcome,
     refuse,
 )
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting, reason_not_to_change
 from lbcore.balancer.tasks.usage import BUNDLES, reason_not_to_add
@@ -47,7 +47,7 @@ from lbcore.wire.kinds.bundle_commands import (
 from lbcore.wire.messages import Command
 
 
-def find_record(work: Work, bundle: str) -> OwnershipRecord | Outcome:
+def find_record(work: BatchContext, bundle: str) -> OwnershipRecord | Outcome:
     """The record of a live bundle, or the refusal of a command that names no such bundle."""
     record = work.ledger.record(bundle)
     if record is None:
@@ -65,7 +65,7 @@ def find_record(work: Work, bundle: str) -> OwnershipRecord | Outcome:
     return record
 
 
-def release(work: Work, record: OwnershipRecord, origin: Origin, destination: str) -> str:
+def release(work: BatchContext, record: OwnershipRecord, origin: Origin, destination: str) -> str:
     """Take an owned bundle from its owner; why that can't be, or ""."""
     problem = _pinned_elsewhere(work, record.bundle, destination)
     if problem:
@@ -77,7 +77,7 @@ def release(work: Work, record: OwnershipRecord, origin: Origin, destination: st
     return ""
 
 
-def _find_movable(work: Work, bundle: str, destination: str) -> OwnershipRecord | Outcome:
+def _find_movable(work: BatchContext, bundle: str, destination: str) -> OwnershipRecord | Outcome:
     record = find_record(work, bundle)
     if isinstance(record, Outcome):
         return record
@@ -85,7 +85,7 @@ def _find_movable(work: Work, bundle: str, destination: str) -> OwnershipRecord 
     return refuse(problem) if problem else record
 
 
-def _pinned_elsewhere(work: Work, bundle: str, destination: str) -> str:
+def _pinned_elsewhere(work: BatchContext, bundle: str, destination: str) -> str:
     pin = work.rules.pins.get(bundle)
     if not destination or pin is None or pin.broker == destination:
         return ""
@@ -97,7 +97,7 @@ def _shown(record: OwnershipRecord) -> str:
     return f"{record.state.value} {broker}".strip()
 
 
-def _unload_bundle(work: Work, command: Command, arguments: UnloadBundle) -> Outcome:
+def _unload_bundle(work: BatchContext, command: Command, arguments: UnloadBundle) -> Outcome:
     bundle, destination = arguments.bundle, arguments.destination
     record = _find_movable(work, bundle, destination)
     if isinstance(record, Outcome):
@@ -111,7 +111,7 @@ def _unload_bundle(work: Work, command: Command, arguments: UnloadBundle) -> Out
     return Outcome(status=ACCEPTED, moving={bundle: record.destination})
 
 
-def _assign_bundle(work: Work, command: Command, arguments: AssignBundle) -> Outcome:
+def _assign_bundle(work: BatchContext, command: Command, arguments: AssignBundle) -> Outcome:
     """Also what lookups ask for; many may ask for the same bundle, and one assigns it.
 
     Without a destination it goes where `commands.carry_out_placed` has found a place for it.
@@ -142,7 +142,7 @@ def _assign_bundle(work: Work, command: Command, arguments: AssignBundle) -> Out
     return Outcome(status=ACCEPTED, result={"owner": destination}, moving={bundle: ""})
 
 
-def _override_bundle(work: Work, command: Command, arguments: OverrideBundle) -> Outcome:
+def _override_bundle(work: BatchContext, command: Command, arguments: OverrideBundle) -> Outcome:
     """By force, also under a live owner's feet: for when nothing else helps."""
     bundle, destination = arguments.bundle, arguments.destination
     record = _find_movable(work, bundle, destination)
@@ -158,7 +158,9 @@ def _override_bundle(work: Work, command: Command, arguments: OverrideBundle) ->
     return Outcome(status=ACCEPTED, moving={bundle: record.destination or record.source})
 
 
-def _note(work: Work, origin: Origin, kind: str, record: OwnershipRecord, destination: str) -> None:
+def _note(
+    work: BatchContext, origin: Origin, kind: str, record: OwnershipRecord, destination: str
+) -> None:
     work.write_decision(
         origin.decision_id,
         kind=kind,
@@ -170,7 +172,7 @@ def _note(work: Work, origin: Origin, kind: str, record: OwnershipRecord, destin
     )
 
 
-BUNDLE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+BUNDLE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "unload_bundle": _unload_bundle,
     "assign_bundle": _assign_bundle,
     "override_bundle": _override_bundle,
@@ -194,7 +196,7 @@ class _Slice:
     problem: str = ""
 
 
-def begin_unload(work: Work, command: Command) -> Outcome:
+def begin_unload(work: BatchContext, command: Command) -> Outcome:
     """Let the owners of the first slice give it up; the namespace must be there."""
     part = _release(work, command, {AFTER: ""}, max(_room(work), 0))
     is_under_way = part.moving or AFTER in part.result
@@ -204,7 +206,7 @@ def begin_unload(work: Work, command: Command) -> Outcome:
     return Outcome(status=status, result=part.result, moving=part.moving)
 
 
-def drive_unloads(work: Work) -> None:
+def drive_unloads(work: BatchContext) -> None:
     """Begin the next slice of each namespace whose last one has come to rest."""
     resting = [
         command_id
@@ -219,14 +221,14 @@ def drive_unloads(work: Work) -> None:
     )
 
 
-def _drive(work: Work, command_ids: Sequence[str]) -> None:
+def _drive(work: BatchContext, command_ids: Sequence[str]) -> None:
     """The smallest rest first; each has an equal part of what is left of a batch's share."""
     sizes = sorted((len(_rest(work, one)), one) for one in command_ids)
     for at, (_, command_id) in enumerate(sizes):
         _advance(work, command_id, max(_room(work) // (len(sizes) - at), 1))
 
 
-def _advance(work: Work, command_id: str, part: int) -> None:
+def _advance(work: BatchContext, command_id: str, part: int) -> None:
     waiting = work.waiting[command_id]
     command = waiting.command
     name, destination = _asked(command)
@@ -243,7 +245,7 @@ def _advance(work: Work, command_id: str, part: int) -> None:
         end_wait(work, command_id)
 
 
-def _release(work: Work, command: Command, before: Mapping[str, Any], part: int) -> _Slice:
+def _release(work: BatchContext, command: Command, before: Mapping[str, Any], part: int) -> _Slice:
     """Let owners give up the next `part` bundles. before: the result of the slices until now."""
     name, destination = _asked(command)
     rest = _rows_after(work, name, str(before[AFTER]))
@@ -277,16 +279,16 @@ def _release(work: Work, command: Command, before: Mapping[str, Any], part: int)
     return _Slice(result=result, moving=moving, problem=problem)
 
 
-def _room(work: Work) -> int:
+def _room(work: BatchContext) -> int:
     return work.share - work.unloaded
 
 
-def _rest(work: Work, command_id: str) -> Sequence[int]:
+def _rest(work: BatchContext, command_id: str) -> Sequence[int]:
     waiting = work.waiting[command_id]
     return _rows_after(work, _asked(waiting.command)[0], str(waiting.result[AFTER]))
 
 
-def _rows_after(work: Work, name: str, bundle: str) -> list[int]:
+def _rows_after(work: BatchContext, name: str, bundle: str) -> list[int]:
     """The rows of the namespace's bundles that come after one in name order; "" = of all."""
     rows = work.ledger.live_rows(name)
     return rows[bisect_right(rows, bundle, key=work.ledger.names.__getitem__) :]
@@ -297,13 +299,13 @@ def _asked(command: Command) -> tuple[str, str]:
     return str(arguments["namespace"]), str(arguments.get("destination") or "")
 
 
-def split_target(work: Work, arguments: SplitBundle) -> str:
+def split_target(work: BatchContext, arguments: SplitBundle) -> str:
     """The bundle that is to be split; "" when there is none."""
     bundle = _target(work, arguments)
     return "" if isinstance(bundle, Outcome) else bundle
 
 
-def place_splits(work: Work, several: Sequence[SplitBundle]) -> Places:
+def place_splits(work: BatchContext, several: Sequence[SplitBundle]) -> Places:
     """Brokers for the children of the splits that can be carried out now, placed together."""
     found = [_decided(work, arguments) for arguments in several]
     decisions = {one[1].name: one[1] for one in found if not isinstance(one, Outcome)}
@@ -311,7 +313,7 @@ def place_splits(work: Work, several: Sequence[SplitBundle]) -> Places:
     return place_children(work, wanted)
 
 
-def _split_bundle(work: Work, command: Command, arguments: SplitBundle) -> Outcome:
+def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) -> Outcome:
     """With `unload` the children go where `commands.carry_out_placed` has found places for them."""
     decided = _decided(work, arguments)
     if isinstance(decided, Outcome):
@@ -331,7 +333,9 @@ def _split_bundle(work: Work, command: Command, arguments: SplitBundle) -> Outco
     return refuse(problem) if problem else _carry_out(work, command, record, decision, empty)
 
 
-def _decided(work: Work, arguments: SplitBundle) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
+def _decided(
+    work: BatchContext, arguments: SplitBundle
+) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
     bundle = _target(work, arguments)
     if isinstance(bundle, Outcome):
         return bundle
@@ -344,11 +348,11 @@ def _decided(work: Work, arguments: SplitBundle) -> tuple[OwnershipRecord, Split
     return decision if isinstance(decision, Outcome) else (record, decision)
 
 
-def _target(work: Work, arguments: SplitBundle) -> str | Outcome:
+def _target(work: BatchContext, arguments: SplitBundle) -> str | Outcome:
     return arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
 
 
-def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
+def _chosen(work: BatchContext, namespace: str, which: str) -> str | Outcome:
     """The bundle with the most topics, or the highest throughput; the first of equals."""
     entry = work.namespaces.get(namespace)
     if entry is None or entry.is_deleted or is_deleting(work, namespace):
@@ -363,7 +367,7 @@ def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
     return names[int(np.argmax(values))]
 
 
-def _throughput(work: Work, names: list[str]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+def _throughput(work: BatchContext, names: list[str]) -> "np.ndarray[Any, np.dtype[np.float64]]":
     ledger = work.ledger
     rows = [ledger.index[name] for name in names]
     rates = ledger.short[rows][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
@@ -371,7 +375,7 @@ def _throughput(work: Work, names: list[str]) -> "np.ndarray[Any, np.dtype[np.fl
 
 
 def _topic_counts(
-    work: Work, namespace: str, names: list[str]
+    work: BatchContext, namespace: str, names: list[str]
 ) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Return each bundle's number of topics: reported or created here, the larger."""
     reported = work.ledger.topics[[work.ledger.index[name] for name in names]]
@@ -382,7 +386,7 @@ def _topic_counts(
 
 
 def _decision(
-    work: Work, arguments: SplitBundle, record: OwnershipRecord
+    work: BatchContext, arguments: SplitBundle, record: OwnershipRecord
 ) -> SplitDecision | Outcome:
     bundle = record.bundle
     namespace, text = split_bundle_name(bundle)
@@ -423,7 +427,9 @@ def _decision(
     )
 
 
-def _algorithm(work: Work, namespace: str, arguments: SplitBundle) -> SplitAlgorithm | Outcome:
+def _algorithm(
+    work: BatchContext, namespace: str, arguments: SplitBundle
+) -> SplitAlgorithm | Outcome:
     """The one that is named; else what positions need; else the namespace's; else configured."""
     config = work.config.splitting
     supported = config.supported_algorithms
@@ -438,7 +444,7 @@ def _algorithm(work: Work, namespace: str, arguments: SplitBundle) -> SplitAlgor
 
 
 def _carry_out(
-    work: Work,
+    work: BatchContext,
     command: Command,
     record: OwnershipRecord,
     decision: SplitDecision,
@@ -470,6 +476,6 @@ def _carry_out(
     return Outcome(status=ACCEPTED, result=result, moving={decision.name: decision.broker})
 
 
-SPLIT_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+SPLIT_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "split_bundle": _split_bundle
 }

@@ -27,10 +27,10 @@ from lbcore.balancer.commands.policies import (
     POLICY_HANDLERS,
     SETTINGS_HANDLERS,
 )
-from lbcore.balancer.decisions.placing import place, write_places
+from lbcore.balancer.decisions.placement import place, write_places
 from lbcore.balancer.intake.brokers import is_external
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import ACCEPTED, AFTER, Outcome, refuse
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import (
     MAX_WAITING,
     begin_wait,
@@ -55,7 +55,7 @@ _ELSEWHERE = (
     " there, and the bridge takes over what comes of it"
 )
 
-HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     **NAMESPACE_HANDLERS,
     **BUNDLE_HANDLERS,
     **SPLIT_HANDLERS,
@@ -69,7 +69,7 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
 }
 
 
-def take_command(work: Work, command: Command, sent_ms: int) -> None:
+def take_command(work: BatchContext, command: Command, sent_ms: int) -> None:
     """Carry out a command, or refuse it; one whose id was seen before changes nothing.
 
     sent_ms: when Kafka got it. One that names a bundle in the middle of a split waits for its end.
@@ -87,7 +87,7 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
         del work.commands[next(iter(work.commands))]
 
 
-def _is_repeated(work: Work, command: Command) -> bool:
+def _is_repeated(work: BatchContext, command: Command) -> bool:
     """True if a command with a known id repeats it: same kind, arguments, principal."""
     waiting = work.waiting.get(command.command_id)
     if waiting is not None:
@@ -97,7 +97,7 @@ def _is_repeated(work: Work, command: Command) -> bool:
     return is_same(work.commands[command.command_id], command)
 
 
-def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:
+def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
     """Begin those of these commands whose bundle is no longer busy, in their order."""
     for command_id in command_ids:
         waiting = work.waiting[command_id]
@@ -107,7 +107,7 @@ def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:
     carry_out_placed(work)
 
 
-def carry_out_placed(work: Work) -> None:
+def carry_out_placed(work: BatchContext) -> None:
     """Carry out what waits for a place: assignments, then splits. O(bundles), once for each.
 
     All assignments that name no broker are placed together, and so are all children of splits that
@@ -129,7 +129,7 @@ def carry_out_placed(work: Work) -> None:
 
 
 def _carry_out_at(
-    work: Work,
+    work: BatchContext,
     places: Places,
     commands: Sequence[tuple[Command, AssignBundle | SplitBundle, int]],
 ) -> None:
@@ -139,12 +139,12 @@ def _carry_out_at(
     write_places(work, places)
 
 
-def _is_free(work: Work, bundle: str) -> bool:
+def _is_free(work: BatchContext, bundle: str) -> bool:
     record = work.ledger.record(bundle)
     return record is not None and record.state is State.FREE
 
 
-def _take(work: Work, command: Command, deadline_ms: int) -> None:
+def _take(work: BatchContext, command: Command, deadline_ms: int) -> None:
     arguments = _arguments(command)
     if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
         queued = Outcome(status=ACCEPTED)
@@ -167,7 +167,7 @@ def _is_to_be_assigned(arguments: CommandArguments | RefusedArguments) -> bool:
 
 
 def _carry_out(
-    work: Work,
+    work: BatchContext,
     command: Command,
     arguments: CommandArguments | RefusedArguments,
     deadline_ms: int,
@@ -185,7 +185,7 @@ def _arguments(command: Command) -> CommandArguments | RefusedArguments:
     return parse_arguments(command.kind, command.arguments)
 
 
-def _is_busy(work: Work, arguments: CommandArguments | RefusedArguments) -> bool:
+def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments) -> bool:
     """True if the command must wait for the operation in progress on its bundle.
 
     All commands but an override wait for a split. An assignment also waits for an unload without a
@@ -208,7 +208,7 @@ def _is_busy(work: Work, arguments: CommandArguments | RefusedArguments) -> bool
 
 
 def _outcome(
-    work: Work, command: Command, arguments: CommandArguments | RefusedArguments
+    work: BatchContext, command: Command, arguments: CommandArguments | RefusedArguments
 ) -> Outcome:
     if isinstance(arguments, RefusedArguments):
         return refuse(arguments.detail)

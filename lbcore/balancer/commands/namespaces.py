@@ -8,6 +8,7 @@ import numpy as np
 
 from lbcore.balancer.commands.bundles import begin_unload
 from lbcore.balancer.intake.brokers import reason_not_to_take
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import (
     ACCEPTED,
     DONE,
@@ -18,7 +19,6 @@ from lbcore.balancer.state.book import (
 )
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.state.records import MAX_TOPICS
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks import usage
 from lbcore.balancer.tasks.creations import begin_creation, give_up_creation, room_for_whole
 from lbcore.balancer.tasks.deletions import (
@@ -63,13 +63,13 @@ NOT_EMPTY = "is not empty"
 """In the refusal to delete a namespace that has topics."""
 
 
-def has_split_under_way(work: Work, namespace: str) -> bool:
+def has_split_under_way(work: BatchContext, namespace: str) -> bool:
     """True if a bundle of the namespace is being split."""
     states = work.ledger.state[work.ledger.live_rows(namespace)]
     return bool((states == STATE_CODE[State.SPLITTING]).any())
 
 
-def _create_namespace(work: Work, command: Command, arguments: CreateNamespace) -> Outcome:
+def _create_namespace(work: BatchContext, command: Command, arguments: CreateNamespace) -> Outcome:
     name, algorithm = arguments.namespace, arguments.split_algorithm
     try:
         bundles = _bundles(work, arguments)
@@ -93,7 +93,7 @@ def _create_namespace(work: Work, command: Command, arguments: CreateNamespace) 
     return Outcome(status=DONE, result={"bundles": len(bundles)})
 
 
-def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> str:
+def _problem_to_create(work: BatchContext, name: str, algorithm: str, bundles: int) -> str:
     """Return the reason why the namespace can't be created; "" if it can."""
     known = work.namespaces.get(name)
     if known is not None and not known.is_deleted:
@@ -108,7 +108,7 @@ def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> s
 
 
 def _begin(
-    work: Work,
+    work: BatchContext,
     command: Command,
     arguments: CreateNamespace,
     bundles: NamespaceBundles,
@@ -122,7 +122,7 @@ def _begin(
     return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
 
 
-def _bundles(work: Work, arguments: CreateNamespace) -> NamespaceBundles:
+def _bundles(work: BatchContext, arguments: CreateNamespace) -> NamespaceBundles:
     count = arguments.bundles or work.config.splitting.default_bundles
     if count > MAX_BUNDLES:
         raise InvalidRangeError(f"it would have {count} bundles, at most are {MAX_BUNDLES}")
@@ -131,7 +131,7 @@ def _bundles(work: Work, arguments: CreateNamespace) -> NamespaceBundles:
 
 
 def _made(
-    work: Work, command: Command, bundles: NamespaceBundles, floor: int
+    work: BatchContext, command: Command, bundles: NamespaceBundles, floor: int
 ) -> list[Transition] | Outcome:
     origin = work.origin(Cause.CREATE, command_id=command.command_id)
     transitions = []
@@ -147,7 +147,7 @@ def _made(
     return transitions
 
 
-def topics_in(work: Work, namespace: str) -> int:
+def topics_in(work: BatchContext, namespace: str) -> int:
     """Return the known number of topics of a namespace. O(bundles + created topics).
 
     The larger of two counts, as most topics are in both: those last reported by brokers, and those
@@ -165,7 +165,7 @@ def topics_in(work: Work, namespace: str) -> int:
     return max(len(created), reported)
 
 
-def _not_told(work: Work, namespace: str) -> str:
+def _unreported_owner(work: BatchContext, namespace: str) -> str:
     """An owner of its bundles that has not reported yet, so that nobody knows; "" = none."""
     ledger = work.ledger
     owners = np.unique(ledger.destination[ledger.live_rows(namespace)])
@@ -174,13 +174,13 @@ def _not_told(work: Work, namespace: str) -> str:
     return next((name for name in known if not work.brokers[name].reported_ms), "")
 
 
-def _delete_namespace(work: Work, command: Command, arguments: DeleteNamespace) -> Outcome:
+def _delete_namespace(work: BatchContext, command: Command, arguments: DeleteNamespace) -> Outcome:
     """Mark it; `deletions` does the rest, from this batch on."""
     name = arguments.namespace
     problem = reason_not_to_change(work, name)
     if problem:
         return refuse(problem)
-    untold = _not_told(work, name) if arguments.only_empty else ""
+    untold = _unreported_owner(work, name) if arguments.only_empty else ""
     if untold:
         return refuse(
             f"it is not known whether namespace {name} is empty: broker {untold} has not reported "
@@ -197,21 +197,21 @@ def _delete_namespace(work: Work, command: Command, arguments: DeleteNamespace) 
     return Outcome(status=ACCEPTED)
 
 
-def _unload_namespace(work: Work, command: Command, arguments: UnloadNamespace) -> Outcome:
+def _unload_namespace(work: BatchContext, command: Command, arguments: UnloadNamespace) -> Outcome:
     """All of it, or the first slice: `bundles` does the rest, from the next batch on."""
     problem = reason_not_to_change(work, arguments.namespace)
     problem = problem or reason_not_to_take(work, arguments.destination)
     return refuse(problem) if problem else begin_unload(work, command)
 
 
-NAMESPACE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+NAMESPACE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "create_namespace": _create_namespace,
     "delete_namespace": _delete_namespace,
     "unload_namespace": _unload_namespace,
 }
 
 
-def namespaces_of(work: Work, tenant: str) -> list[str]:
+def namespaces_of(work: BatchContext, tenant: str) -> list[str]:
     """The existing namespaces of a tenant, sorted."""
     return sorted(
         name
@@ -220,7 +220,7 @@ def namespaces_of(work: Work, tenant: str) -> list[str]:
     )
 
 
-def _create(work: Work, _: Command, arguments: CreateRecord) -> Outcome:
+def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     value = read_value(kind, arguments.value)
     if kind == TOPIC:
@@ -231,7 +231,7 @@ def _create(work: Work, _: Command, arguments: CreateRecord) -> Outcome:
     return refuse(problem) if problem else _keep(work, kind, name, value)
 
 
-def _problem_with_new_topic(work: Work, topic: str, partitions: int) -> str:
+def _problem_with_new_topic(work: BatchContext, topic: str, partitions: int) -> str:
     """Return the reason why the topic can't be created; "" if it can."""
     namespace, known = namespace_of_topic(topic), work.records.of(TOPIC)
     entry, number = work.namespaces.get(namespace), partition_of(topic)
@@ -247,7 +247,7 @@ def _problem_with_new_topic(work: Work, topic: str, partitions: int) -> str:
     return reason_not_to_add(work, tenant_of(namespace), {PARTITIONS: partitions, usage.TOPICS: 1})
 
 
-def _update(work: Work, _: Command, arguments: UpdateRecord) -> Outcome:
+def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     value, known, problem = read_value(kind, arguments.value), work.records.of(kind), ""
     if kind == TENANT and name not in known and not has_any(work, NAMESPACES, name):
@@ -262,7 +262,7 @@ def _update(work: Work, _: Command, arguments: UpdateRecord) -> Outcome:
     return refuse(problem) if problem else _keep(work, kind, name, value)
 
 
-def _delete(work: Work, _: Command, arguments: DeleteRecord) -> Outcome:
+def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     if kind == TENANT and has_any(work, NAMESPACES, name):
         first = namespaces_of(work, name)[0]
@@ -275,12 +275,12 @@ def _delete(work: Work, _: Command, arguments: DeleteRecord) -> Outcome:
     return Outcome(status=DONE)
 
 
-def _keep(work: Work, record_type: str, name: str, value: Any) -> Outcome:
+def _keep(work: BatchContext, record_type: str, name: str, value: Any) -> Outcome:
     work.add_row(RECORDS.name, work.records.set(record_type, name, value))
     return Outcome(status=DONE)
 
 
-RECORD_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+RECORD_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "create_record": _create,
     "update_record": _update,
     "delete_record": _delete,

@@ -9,10 +9,10 @@ from lbcore.balancer.commands.bundles import find_record
 from lbcore.balancer.decisions.approvals import OBSERVED, answer, approve, blocked_steps, offer
 from lbcore.balancer.decisions.moves import reason_to_stand_still
 from lbcore.balancer.intake.brokers import reason_not_to_take, release
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, Outcome, refuse
 from lbcore.balancer.state.effects import to_json
-from lbcore.balancer.state.rules import EXCLUDED, Paused, Pin, ProposedStep, Station
-from lbcore.balancer.state.work import Work
+from lbcore.balancer.state.rules import EXCLUDED, Paused, Pin, PlanStatus, ProposedStep
 from lbcore.balancer.tasks.usage import RULES, note_gone, reason_not_to_rule
 from lbcore.config.pulsar_keys import named_by, resolve_changes
 from lbcore.config.values import ConfigError
@@ -41,7 +41,7 @@ from lbcore.wire.kinds.namespace_commands import ExcludeNamespace, IncludeNamesp
 from lbcore.wire.messages import Command
 
 
-def _pin(work: Work, command: Command, arguments: PinBundle) -> Outcome:
+def _pin(work: BatchContext, command: Command, arguments: PinBundle) -> Outcome:
     bundle, broker = arguments.bundle, arguments.broker
     record = find_record(work, bundle)
     if isinstance(record, Outcome):
@@ -62,7 +62,7 @@ def _pin(work: Work, command: Command, arguments: PinBundle) -> Outcome:
     return Outcome(status=DONE, result={"until_ms": pin.until_ms})
 
 
-def _unpin(work: Work, command: Command, arguments: UnpinBundle) -> Outcome:
+def _unpin(work: BatchContext, command: Command, arguments: UnpinBundle) -> Outcome:
     if arguments.bundle not in work.rules.pins:
         return refuse(f"bundle {arguments.bundle} is not pinned; table pins lists those that are")
     work.set_rule("pins", arguments.bundle, None, command)
@@ -70,7 +70,7 @@ def _unpin(work: Work, command: Command, arguments: UnpinBundle) -> Outcome:
     return Outcome(status=DONE)
 
 
-def _pause(work: Work, command: Command, arguments: Pause) -> Outcome:
+def _pause(work: BatchContext, command: Command, arguments: Pause) -> Outcome:
     name = arguments.namespace
     known = work.namespaces.get(name)
     if name and (known is None or known.is_deleted):
@@ -83,7 +83,7 @@ def _pause(work: Work, command: Command, arguments: Pause) -> Outcome:
     return Outcome(status=DONE)
 
 
-def _resume(work: Work, command: Command, arguments: Resume) -> Outcome:
+def _resume(work: BatchContext, command: Command, arguments: Resume) -> Outcome:
     name = arguments.namespace
     if name not in work.rules.paused:
         what = f"namespace {name}" if name else "the cluster"
@@ -93,7 +93,7 @@ def _resume(work: Work, command: Command, arguments: Resume) -> Outcome:
     return Outcome(status=DONE)
 
 
-def _release_brake(work: Work, command: Command, arguments: ReleaseBrake) -> Outcome:
+def _release_brake(work: BatchContext, command: Command, arguments: ReleaseBrake) -> Outcome:
     del arguments
     brake = work.rules.brake
     if brake is None:
@@ -102,7 +102,7 @@ def _release_brake(work: Work, command: Command, arguments: ReleaseBrake) -> Out
     return Outcome(status=DONE, result={"still_lost": list(brake.lost)})
 
 
-BALANCING_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+BALANCING_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "pin_bundle": _pin,
     "unpin_bundle": _unpin,
     "pause": _pause,
@@ -111,7 +111,9 @@ BALANCING_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
 }
 
 
-def _change_config(work: Work, command: Command, arguments: SetConfig | ResetConfig) -> Outcome:
+def _change_config(
+    work: BatchContext, command: Command, arguments: SetConfig | ResetConfig
+) -> Outcome:
     try:
         work.use_settings(settings_after(work.settings, arguments))
     except ConfigError as error:
@@ -148,13 +150,13 @@ def settings_after(
     return {name: value for name, value in settings.items() if name not in gone}
 
 
-SETTINGS_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+SETTINGS_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "set_config": _change_config,
     "reset_config": _change_config,
 }
 
 
-def _set_isolation(work: Work, command: Command, arguments: SetIsolationPolicy) -> Outcome:
+def _set_isolation(work: BatchContext, command: Command, arguments: SetIsolationPolicy) -> Outcome:
     try:
         policy = IsolationPolicy(
             name=arguments.policy,
@@ -172,7 +174,9 @@ def _set_isolation(work: Work, command: Command, arguments: SetIsolationPolicy) 
     return Outcome(status=DONE)
 
 
-def _delete_isolation(work: Work, command: Command, arguments: DeleteIsolationPolicy) -> Outcome:
+def _delete_isolation(
+    work: BatchContext, command: Command, arguments: DeleteIsolationPolicy
+) -> Outcome:
     if arguments.policy not in work.rules.isolation:
         known = ", ".join(sorted(work.rules.isolation)) or "none"
         return refuse(f"there is no isolation policy {arguments.policy}; there are: {known}")
@@ -180,7 +184,7 @@ def _delete_isolation(work: Work, command: Command, arguments: DeleteIsolationPo
     return Outcome(status=DONE)
 
 
-def _set_group(work: Work, command: Command, arguments: SetAntiAffinityGroup) -> Outcome:
+def _set_group(work: BatchContext, command: Command, arguments: SetAntiAffinityGroup) -> Outcome:
     name = arguments.namespace
     problem = reason_not_to_rule(work, name, is_known=name in work.rules.anti_affinity)
     if problem:
@@ -189,7 +193,9 @@ def _set_group(work: Work, command: Command, arguments: SetAntiAffinityGroup) ->
     return Outcome(status=DONE)
 
 
-def _delete_group(work: Work, command: Command, arguments: DeleteAntiAffinityGroup) -> Outcome:
+def _delete_group(
+    work: BatchContext, command: Command, arguments: DeleteAntiAffinityGroup
+) -> Outcome:
     if arguments.namespace not in work.rules.anti_affinity:
         return refuse(f"namespace {arguments.namespace} is in no anti-affinity group")
     work.set_rule("anti_affinity", arguments.namespace, None, command)
@@ -197,7 +203,7 @@ def _delete_group(work: Work, command: Command, arguments: DeleteAntiAffinityGro
     return Outcome(status=DONE)
 
 
-def _exclude(work: Work, command: Command, arguments: ExcludeNamespace) -> Outcome:
+def _exclude(work: BatchContext, command: Command, arguments: ExcludeNamespace) -> Outcome:
     before, name = work.rules.excluded, arguments.namespace
     at = bisect_left(before, name)
     is_known = before[at : at + 1] == (name,)
@@ -210,7 +216,7 @@ def _exclude(work: Work, command: Command, arguments: ExcludeNamespace) -> Outco
     return Outcome(status=DONE)
 
 
-def _include(work: Work, command: Command, arguments: IncludeNamespace) -> Outcome:
+def _include(work: BatchContext, command: Command, arguments: IncludeNamespace) -> Outcome:
     before, name = work.rules.excluded, arguments.namespace
     at = bisect_left(before, name)
     if before[at : at + 1] == (name,):
@@ -226,7 +232,7 @@ def _include(work: Work, command: Command, arguments: IncludeNamespace) -> Outco
     return refuse(f"namespace {name} is not excluded from shedding")
 
 
-POLICY_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+POLICY_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "set_isolation_policy": _set_isolation,
     "delete_isolation_policy": _delete_isolation,
     "set_anti_affinity_group": _set_group,
@@ -240,7 +246,7 @@ OPEN_MAX = 10
 """Plans of people that may wait at once."""
 
 
-def _propose(work: Work, command: Command, arguments: ProposePlan) -> Outcome:
+def _propose(work: BatchContext, command: Command, arguments: ProposePlan) -> Outcome:
     people = [one for one in work.rules.proposals.values() if one.by and one.station.is_open]
     if len(people) >= OPEN_MAX:
         return refuse(f"{OPEN_MAX} plans wait already; approve or reject some of them first")
@@ -259,12 +265,12 @@ def _propose(work: Work, command: Command, arguments: ProposePlan) -> Outcome:
         "until_ms": proposal.until_ms,
         "before": proposal.before,
         "after": proposal.after,
-        **_told("blocked", blocked_steps(work, steps)),
+        **_blocked_summary("blocked", blocked_steps(work, steps)),
     }
     return Outcome(status=DONE, result=result)
 
 
-def _step(work: Work, bundle: str, broker: str, why: str) -> ProposedStep | Outcome:
+def _step(work: BatchContext, bundle: str, broker: str, why: str) -> ProposedStep | Outcome:
     record = find_record(work, bundle)
     if isinstance(record, Outcome):
         return record
@@ -291,8 +297,8 @@ def _reason_not_to_move(record: OwnershipRecord, broker: str) -> str:
     return ""
 
 
-def _approve(work: Work, command: Command, arguments: ApprovePlan) -> Outcome:
-    problem = _reason_not_to_answer(work, arguments.plan, (Station.WAITS,))
+def _approve(work: BatchContext, command: Command, arguments: ApprovePlan) -> Outcome:
+    problem = _reason_not_to_answer(work, arguments.plan, (PlanStatus.WAITS,))
     if problem:
         return refuse(problem)
     if work.config.cluster.observe_only:
@@ -304,38 +310,38 @@ def _approve(work: Work, command: Command, arguments: ApprovePlan) -> Outcome:
     skipped = approve(work, arguments.plan, command)
     stands_still, _ = reason_to_stand_still(work)
     waits = {"waits": stands_still} if stands_still else {}
-    result = {"steps": len(proposal.steps), **_told("skipped", skipped), **waits}
+    result = {"steps": len(proposal.steps), **_blocked_summary("skipped", skipped), **waits}
     return Outcome(status=DONE, result=result)
 
 
-_TOLD_MAX = 20
+_REPORTED_MAX = 20
 
 
-def _told(name: str, reasons: Mapping[str, str]) -> dict[str, Any]:
+def _blocked_summary(name: str, reasons: Mapping[str, str]) -> dict[str, Any]:
     """Return how many steps rules hold back, and why the first of them; {} where there are none."""
     if not reasons:
         return {}
-    shown = dict(sorted(reasons.items())[:_TOLD_MAX])
+    shown = dict(sorted(reasons.items())[:_REPORTED_MAX])
     return {name: len(reasons), f"why_{name}": shown}
 
 
-def _reject(work: Work, command: Command, arguments: RejectPlan) -> Outcome:
-    problem = _reason_not_to_answer(work, arguments.plan, (Station.WAITS, Station.APPROVED))
+def _reject(work: BatchContext, command: Command, arguments: RejectPlan) -> Outcome:
+    problem = _reason_not_to_answer(work, arguments.plan, (PlanStatus.WAITS, PlanStatus.APPROVED))
     if problem:
         return refuse(problem)
     proposal = work.rules.proposals[arguments.plan]
-    station = Station.REJECTED if proposal.station is Station.WAITS else Station.STOPPED
+    station = PlanStatus.REJECTED if proposal.station is PlanStatus.WAITS else PlanStatus.STOPPED
     answer(work, arguments.plan, station, arguments.reason, command)
     begun = len(proposal.steps) - len(proposal.left) - proposal.done - proposal.skipped
     counts = {"done": proposal.done, "skipped": proposal.skipped, "begun": begun}
     return Outcome(status=DONE, result={**counts, "left": len(proposal.left)})
 
 
-def _reason_not_to_answer(work: Work, name: str, stations: tuple[Station, ...]) -> str:
+def _reason_not_to_answer(work: BatchContext, name: str, stations: tuple[PlanStatus, ...]) -> str:
     proposal = work.rules.proposals.get(name)
     if proposal is None:
         return f"there is no plan {name}; `ballast plan list` has those that wait"
-    if proposal.station is Station.WAITS and work.now_ms >= proposal.until_ms:
+    if proposal.station is PlanStatus.WAITS and work.now_ms >= proposal.until_ms:
         return f"plan {name} has lapsed: its time was over at {instant(proposal.until_ms)}"
     if proposal.station in stations:
         return ""
@@ -343,7 +349,7 @@ def _reason_not_to_answer(work: Work, name: str, stations: tuple[Station, ...]) 
     return f"plan {name} is {proposal.station.value} already{by}; the next one has another name"
 
 
-PLAN_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+PLAN_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "propose_plan": _propose,
     "approve_plan": _approve,
     "reject_plan": _reject,

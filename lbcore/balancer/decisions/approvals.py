@@ -20,15 +20,15 @@ from lbcore.balancer.decisions.moves import (
     reason_to_stand_still,
     reason_to_stay,
 )
-from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.decisions.placement import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.rules import (
     STEP_BEGUN,
     STEP_DONE,
     PlanProposal,
+    PlanStatus,
     ProposedStep,
-    Station,
 )
-from lbcore.balancer.state.work import Work
 from lbcore.config.cluster import ASK, ASK_ABOVE, AUTO
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
@@ -81,7 +81,7 @@ class _Load:
     taken: list[tuple[int, int, int]]
 
     @staticmethod
-    def of(work: Work, steps: Sequence[ProposedStep]) -> "_Load":
+    def of(work: BatchContext, steps: Sequence[ProposedStep]) -> "_Load":
         """O(bundles)."""
         snapshot, _ = make_snapshot(work, usable_brokers(work))
         usage, _, _ = _followed(work, snapshot, ())
@@ -98,7 +98,7 @@ class _Load:
             taken=[],
         )
 
-    def reason_not_admitted(self, work: Work, step: ProposedStep) -> str:
+    def reason_not_admitted(self, work: BatchContext, step: ProposedStep) -> str:
         """Return the reason why filters refuse the step's destination; "" if they don't."""
         row, broker = self.rows.get(step.bundle), self.brokers.get(step.destination)
         if row is None or broker is None:
@@ -135,7 +135,7 @@ class _Load:
         return True
 
 
-def propose(work: Work, snapshot: Snapshot, result: Plan | Skip) -> bool:
+def propose(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> bool:
     """Let a plan wait for a person if it is to; whether it does. O(steps)."""
     waiting = _to_be_asked(work, snapshot, result)
     if waiting:
@@ -148,7 +148,7 @@ def propose(work: Work, snapshot: Snapshot, result: Plan | Skip) -> bool:
 
 
 def offer(
-    work: Work,
+    work: BatchContext,
     steps: Sequence[ProposedStep],
     why: str,
     command: Command | None = None,
@@ -165,7 +165,7 @@ def offer(
     touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
     name = name or _new_name(work)
     proposal = PlanProposal(
-        station=Station.WAITS,
+        station=PlanStatus.WAITS,
         since_ms=work.now_ms,
         until_ms=work.now_ms + work.config.cluster.approval_wait_ms,
         steps=tuple(steps),
@@ -178,7 +178,7 @@ def offer(
     return name, proposal
 
 
-def blocked_steps(work: Work, steps: Sequence[ProposedStep]) -> dict[str, str]:
+def blocked_steps(work: BatchContext, steps: Sequence[ProposedStep]) -> dict[str, str]:
     """Bundle → why its step may not be carried out now. O(bundles).
 
     Nothing while balancing stands still or brokers have not reported: steps wait for that.
@@ -190,16 +190,16 @@ def blocked_steps(work: Work, steps: Sequence[ProposedStep]) -> dict[str, str]:
     return {bundle: reason for bundle, reason in found.items() if reason}
 
 
-def approve(work: Work, name: str, command: Command) -> Mapping[str, str]:
+def approve(work: BatchContext, name: str, command: Command) -> Mapping[str, str]:
     """Note that a person approved a proposal; bundle → why its step is skipped."""
     proposal = work.rules.proposals[name]
     skipped = blocked_steps(work, proposal.steps)
     work.set_rule("proposals", name, _with_skipped(work, name, proposal, skipped))
-    answer(work, name, Station.APPROVED, "", command)
+    answer(work, name, PlanStatus.APPROVED, "", command)
     return skipped
 
 
-def answer(work: Work, name: str, station: Station, why: str, command: Command) -> None:
+def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command: Command) -> None:
     """Note that a person approved, rejected or stopped a proposal that is open."""
     proposal = work.rules.proposals[name]
     answered = replace(
@@ -214,7 +214,7 @@ def answer(work: Work, name: str, station: Station, why: str, command: Command) 
     _keep(work, name, answered, station.value.capitalize(), command)
 
 
-def drive_proposals(work: Work) -> None:
+def drive_proposals(work: BatchContext) -> None:
     """Carry on what is approved; end what nobody answers, what is done, what helps no more."""
     work.guard.each(
         "approve",
@@ -224,35 +224,35 @@ def drive_proposals(work: Work) -> None:
     )
 
 
-def _drive(work: Work, names: Sequence[str]) -> None:
+def _drive(work: BatchContext, names: Sequence[str]) -> None:
     for name in names:
         _settle(work, name)
         proposal = work.rules.proposals[name]
-        if proposal.station is Station.APPROVED:
+        if proposal.station is PlanStatus.APPROVED:
             _advance(work, name, proposal)
         elif work.now_ms >= proposal.until_ms:
             if proposal.station.is_open:
-                _end(work, name, proposal, Station.LAPSED, "nobody answered in time")
+                _end(work, name, proposal, PlanStatus.LAPSED, "nobody answered in time")
             else:
                 work.set_rule("proposals", name, None)
-        elif proposal.station is Station.WAITS and not proposal.by:
+        elif proposal.station is PlanStatus.WAITS and not proposal.by:
             _look_again(work, name, proposal)
 
 
-def _look_again(work: Work, name: str, proposal: PlanProposal) -> None:
+def _look_again(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     """Once a cycle, end what a cycle proposed if it would not help, or is not to be asked."""
     if work.config.cluster.approval == AUTO:
-        _end(work, name, proposal, Station.LAPSED, "plans need no approval any more")
+        _end(work, name, proposal, PlanStatus.LAPSED, "plans need no approval any more")
     elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
         load = _Load.of(work, proposal.steps)
         if not any(
             not _reason_to_skip(work, load, step) and load.take(step, only_if_it_helps=True)
             for step in proposal.steps
         ):
-            _end(work, name, proposal, Station.LAPSED, "none of its steps would help any more")
+            _end(work, name, proposal, PlanStatus.LAPSED, "none of its steps would help any more")
 
 
-def _settle(work: Work, name: str) -> None:
+def _settle(work: BatchContext, name: str) -> None:
     """Note how steps have ended that were begun: as they were to, or why not."""
     proposal = work.rules.proposals[name]
     begun = [step for step in proposal.steps if step.became == STEP_BEGUN]
@@ -261,7 +261,7 @@ def _settle(work: Work, name: str) -> None:
         work.set_rule("proposals", name, proposal.with_steps(ended))
 
 
-def _end_of_step(work: Work, step: ProposedStep) -> str:
+def _end_of_step(work: BatchContext, step: ProposedStep) -> str:
     """Return the outcome of a begun step by its bundle's owner; "" = under way."""
     record = work.ledger.record(step.bundle)
     if record is not None and record.state in IN_FLIGHT:
@@ -280,12 +280,12 @@ def _end_of_step(work: Work, step: ProposedStep) -> str:
     )
 
 
-def _advance(work: Work, name: str, proposal: PlanProposal) -> None:
+def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     """Carry out as many steps as may be under way, each if it suits the present and helps."""
     under_way = sum(step.became == STEP_BEGUN for step in proposal.steps)
     if not proposal.left:
         if not under_way:
-            station = Station.DONE if proposal.done else Station.STOPPED
+            station = PlanStatus.DONE if proposal.done else PlanStatus.STOPPED
             _end(
                 work,
                 name,
@@ -307,7 +307,7 @@ def _advance(work: Work, name: str, proposal: PlanProposal) -> None:
             stopped = _with_skipped(work, name, proposal.with_steps(became), skipped)
             why = f"moving {step.bundle} would not help any more"
             _remember(work, load)
-            _end(work, name, stopped, Station.STOPPED, why)
+            _end(work, name, stopped, PlanStatus.STOPPED, why)
             return
         if not problem:
             problem = carry_out(work, step.decision(name)).refused
@@ -328,7 +328,7 @@ def _why_none(proposal: PlanProposal) -> str:
 
 
 def _with_skipped(
-    work: Work, name: str, proposal: PlanProposal, skipped: Mapping[str, str]
+    work: BatchContext, name: str, proposal: PlanProposal, skipped: Mapping[str, str]
 ) -> PlanProposal:
     """Return the proposal with steps noted as skipped, each with a row that stays."""
     for step in proposal.steps:
@@ -341,7 +341,7 @@ def _with_skipped(
     return proposal.with_steps(skipped)
 
 
-def _is_load_known(work: Work) -> bool:
+def _is_load_known(work: BatchContext) -> bool:
     """True if a cycle would assess load now, apart from a pending plan.
 
     Reports are in, and balancing is not paused.
@@ -351,7 +351,7 @@ def _is_load_known(work: Work) -> bool:
     return not stands_still and reason in ("", PLAN_WAITS)
 
 
-def _reason_to_skip(work: Work, load: _Load, step: ProposedStep) -> str:
+def _reason_to_skip(work: BatchContext, load: _Load, step: ProposedStep) -> str:
     """Return the reason why a step may not be carried out now; "" if it may."""
     record = work.ledger.record(step.bundle)
     if record is None or record.state is not State.OWNED or record.destination != step.source:
@@ -372,19 +372,19 @@ def _reason_to_skip(work: Work, load: _Load, step: ProposedStep) -> str:
     return problem
 
 
-def _version(work: Work, bundle: str) -> int:
+def _version(work: BatchContext, bundle: str) -> int:
     record = work.ledger.record(bundle)
     return record.version_id if record is not None else 0
 
 
-def _remember(work: Work, load: _Load) -> None:
+def _remember(work: BatchContext, load: _Load) -> None:
     """Let the next cycles count the moves as decided."""
     if load.taken:
         _, _, work.plan = _followed(work, load.snapshot, load.taken)
 
 
 def _followed(
-    work: Work, snapshot: Snapshot, taken: Sequence[tuple[int, int, int]]
+    work: BatchContext, snapshot: Snapshot, taken: Sequence[tuple[int, int, int]]
 ) -> tuple[Floats, Floats, PlanState]:
     columns = np.array([(*one, NOBODY) for one in taken], dtype=np.int64).reshape(-1, 4)
     moves = Moves(
@@ -393,7 +393,7 @@ def _followed(
     return follow(snapshot, work.plan, planning_config(work), work.now_ms, moves)
 
 
-def _hold_back(work: Work, proposal: PlanProposal) -> None:
+def _hold_back(work: BatchContext, proposal: PlanProposal) -> None:
     """Exclude the proposal's remaining steps from new plans for the grace period."""
     config = planning_config(work)
     held_ms = config.shedding.grace_period_ms - resting_ms(config)  # of a strategy that waits less
@@ -401,13 +401,15 @@ def _hold_back(work: Work, proposal: PlanProposal) -> None:
     work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
 
 
-def _end(work: Work, name: str, proposal: PlanProposal, station: Station, why: str) -> None:
+def _end(
+    work: BatchContext, name: str, proposal: PlanProposal, station: PlanStatus, why: str
+) -> None:
     ended = replace(proposal, station=station, why=why, until_ms=work.now_ms + KEPT_MS)
     _keep(work, name, ended, station.value.capitalize(), None)
 
 
 def _keep(
-    work: Work, name: str, proposal: PlanProposal, reason: str, command: Command | None
+    work: BatchContext, name: str, proposal: PlanProposal, reason: str, command: Command | None
 ) -> None:
     """Let the proposal stand as it is now, and write down what has become of it."""
     work.set_rule("proposals", name, proposal, command)
@@ -425,7 +427,7 @@ def _keep(
     work.write_decision(work.next_decision(), "plan", reason, inputs)
 
 
-def _to_be_asked(work: Work, snapshot: Snapshot, result: Plan | Skip) -> Sequence[Decision]:
+def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> Sequence[Decision]:
     """The decisions that wait for a person; none where they are to be carried out at once."""
     cluster = work.config.cluster
     if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
@@ -452,7 +454,7 @@ def _shown(load: _Load, usage: Floats, touched: Sequence[str]) -> dict[str, floa
     return found
 
 
-def _new_name(work: Work) -> str:
+def _new_name(work: BatchContext) -> str:
     """Six letters that no other open proposal has, by the time of the batch; short to type."""
     number = work.now_ms // 1_000
     while True:

@@ -39,7 +39,7 @@ _BUNDLES: Mapping[str, str] = {
 _STRATEGY: Mapping[str, str] = {
     "no_fitting_bundle": "each is larger than what is to be moved",
     "no_gain": "no move or exchange gains more than it costs",
-    "left_alone": "it got worse although it carries less",
+    "suspended_brokers": "it got worse although it carries less",
     "below_min_unload": "all of them are less than is worth moving",
     "below_min_throughput": "all of them are less than is worth moving",
     "churn_budget": "the round has moved what its budget allows",
@@ -50,7 +50,7 @@ _STRATEGY: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedStatus:
-    """A broker that is hot and gives nothing. since_ms: since when it is hot; words: the alarm.
+    """A broker that is hot and gives nothing. since_ms: since when it is hot; messages: the alarm.
 
     reason: the commonest verdict on its bundles, or the strategy's.
     """
@@ -58,7 +58,7 @@ class BlockedStatus:
     broker: str
     reason: str
     since_ms: int
-    words: str
+    messages: str
 
 
 def is_believed(told_ms: int, now_ms: int) -> bool:
@@ -80,14 +80,14 @@ def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[Bloc
             broker=broker,
             reason=str(row["reason"]),
             since_ms=int(json.loads(row["inputs"])["since_ms"]),
-            words=f"{hot_words(row, now_ms)} and gives nothing: {count_words(row)}",
+            messages=f"{hot_messages(row, now_ms)} and gives nothing: {count_messages(row)}",
         )
         for broker, row in sorted(newest.items())
         if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)
     )
 
 
-def hot_words(row: Mapping[str, Any], now_ms: int) -> str:
+def hot_messages(row: Mapping[str, Any], now_ms: int) -> str:
     """`broker-1 is at 54 % (group mean 35 %) for 4 min`."""
     inputs = json.loads(row["inputs"])
     usage, mean = (f"{100 * inputs[name]:.0f} %" for name in ("usage", "mean"))
@@ -96,7 +96,7 @@ def hot_words(row: Mapping[str, Any], now_ms: int) -> str:
     return f"{row['source']} is at {usage} (group mean {mean}){span}"
 
 
-def count_words(row: Mapping[str, Any]) -> str:
+def count_messages(row: Mapping[str, Any]) -> str:
     """`10 of its 11 bundles moved a short while ago, 1 stays (no gain ...)`; adds up to all."""
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]

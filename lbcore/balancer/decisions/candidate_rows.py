@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.effects import Row, to_json
-from lbcore.balancer.state.work import Work
 from lbcore.model.tables import DECISION_CANDIDATES
 from lbcore.plan.decision import PLACEMENTS_NAMED
 from lbcore.plan.phases.assign import PHASE as ASSIGN
@@ -38,7 +38,7 @@ GAUGE_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
 """Fields in the `detail` of a broker's row; see `trace.GaugeRows`."""
 
 
-def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
+def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -> None:
     """The rows of one cycle. ids: bundle → decision that was made about it. O(trace)."""
     rows = [*_near_brokers(trace), *_losers(trace), *_placements(trace, ids)]
     if ids:
@@ -56,7 +56,7 @@ def skip_inputs(trace: Trace) -> dict[str, Any]:
     for part in trace.parts:
         if isinstance(part, GaugeRows):
             order = _by_nearness(part.gauge, part.verdicts)[:1]
-            found["nearest"] = [_gauge_words(trace, part, at) for at in order]
+            found["nearest"] = [_gauge_detail(trace, part, at) for at in order]
     return found
 
 
@@ -67,7 +67,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
         nearness = part.gauge.nearness()
         near = [at for at in _by_nearness(part.gauge, part.verdicts) if nearness[at] >= NEAR]
         for at in near[:BROKERS_NAMED]:
-            words = _gauge_words(trace, part, at)
+            words = _gauge_detail(trace, part, at)
             first = words["levels"][0]
             yield {
                 "phase": part.phase,
@@ -92,7 +92,7 @@ def _by_nearness(gauge: Gauge, verdicts: Iterable[str]) -> list[int]:
     return [at for at in order.tolist() if shown[at] and not math.isnan(nearness[at])]
 
 
-def _gauge_words(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
+def _gauge_detail(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
     partner = int(part.gauge.partner[at])
     return {
         "broker": trace.brokers[at],

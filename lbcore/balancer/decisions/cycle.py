@@ -19,18 +19,18 @@ from lbcore.balancer.decisions.moves import (
     reason_not_to_balance,
     reason_to_stand_still,
 )
-from lbcore.balancer.decisions.placing import (
+from lbcore.balancer.decisions.placement import (
     is_due,
     make_snapshot,
     place,
     planning_config,
-    tell_stranded,
+    report_stranded,
     usable_brokers,
     write_places,
 )
 from lbcore.balancer.intake.brokers import is_external
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.ledger import CAUSE_CODE
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.drains import is_emptying
@@ -47,7 +47,7 @@ from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
 from lbcore.plan.readings import TARGET_POINTS, missing_brokers
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
-from lbcore.plan.shed.own import FAULTS
+from lbcore.plan.shed.custom import FAULTS
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -76,7 +76,7 @@ class Planned:
     result: Plan | Skip
 
 
-def watch_hot(work: Work, planned: Planned) -> None:
+def watch_hot(work: BatchContext, planned: Planned) -> None:
     """Write down the hot brokers that give nothing: at once, once a minute, and when it is over.
 
     The row has the verdicts that the plan's trace has on their bundles. O(bundles) a minute.
@@ -104,7 +104,7 @@ def watch_hot(work: Work, planned: Planned) -> None:
 
 
 def _blocked(
-    work: Work, planned: Planned, verdicts: Mapping[str, str]
+    work: BatchContext, planned: Planned, verdicts: Mapping[str, str]
 ) -> tuple[BlockedBroker, ...]:
     if not verdicts:
         return ()
@@ -115,11 +115,11 @@ def _blocked(
     return blocked_brokers(planned.result.trace, verdicts, usage, mean)
 
 
-def _write_blocked(work: Work, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
+def _write_blocked(work: BatchContext, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
     work.write_decision(work.next_decision(), BLOCKED, reason, inputs, source=broker)
 
 
-def watch_full(work: Work, snapshot: Snapshot) -> None:
+def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
     """Note that the cluster is full: at its start, once a minute while it lasts, and at its end."""
     known = work.plan.hot.get(CLUSTER)
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
@@ -137,7 +137,7 @@ def watch_full(work: Work, snapshot: Snapshot) -> None:
         work.plan = replace(work.plan, hot={CLUSTER: now, **others})
 
 
-def _fullest(work: Work, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
+def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
     """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
     names = snapshot.brokers.names
     found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
@@ -154,11 +154,11 @@ ALARM = "strategy"
 """A strategy that is not Ballast's decides nothing, by its own fault."""
 
 _SETTLING_ROUNDS = 5
-_ONLY_WISHES = Scope(sheds=False, splits=False, is_traced=True)
+_OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
 """A plan that only moves what operators want moved: off draining brokers, and to pins."""
 
 
-def place_free(work: Work) -> None:
+def place_free(work: BatchContext) -> None:
     """Give the bundles that are free, and are not left for somebody to ask, their owners."""
     if is_external(work):
         work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
@@ -168,7 +168,7 @@ def place_free(work: Work) -> None:
         _assign_each(work, _freed(work))
 
 
-def _assign_each(work: Work, free: Ints) -> None:
+def _assign_each(work: BatchContext, free: Ints) -> None:
     work.guard.each(
         "assign_free",
         free.tolist(),
@@ -177,11 +177,11 @@ def _assign_each(work: Work, free: Ints) -> None:
     )
 
 
-def _is_cycle_due(work: Work) -> bool:
+def _is_cycle_due(work: BatchContext) -> bool:
     return is_due(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
 
 
-def run_cycle(work: Work) -> None:
+def run_cycle(work: BatchContext) -> None:
     """Plan when a plan is due."""
     if CLUSTER in work.plan.hot:
         work.alarms.add(FULL)
@@ -194,21 +194,21 @@ def run_cycle(work: Work) -> None:
     if not reason and is_cycle:
         balancing = _scope(work)
         reason, inputs = reason_not_to_balance(work)
-        _plan(work, _ONLY_WISHES if reason else balancing)
+        _plan(work, _OPERATOR_MOVES_ONLY if reason else balancing)
     elif not reason:
-        _plan(work, _ONLY_WISHES)
+        _plan(work, _OPERATOR_MOVES_ONLY)
     if reason and is_cycle:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
 
-def _freed(work: Work) -> Ints:
+def _freed(work: BatchContext) -> Ints:
     """The free bundles that had an owner once: on demand, only new ones wait for a lookup."""
     free = work.ledger.rows_in(State.FREE)
     freed: Ints = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
     return freed
 
 
-def assign_free(work: Work, rows: Sequence[int]) -> None:
+def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
     """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
     free = [row for row in rows if _is_due(work, row)]
     places = place(work, free, {})
@@ -235,7 +235,7 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
     write_places(work, places)
 
 
-def _is_due(work: Work, row: int) -> bool:
+def _is_due(work: BatchContext, row: int) -> bool:
     """True if a free bundle gets an owner now: brokers settled, it is to stay."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
@@ -246,10 +246,10 @@ def _is_due(work: Work, row: int) -> bool:
     return quiet_ms >= settle_ms or waited_ms >= _SETTLING_ROUNDS * settle_ms
 
 
-def _scope(work: Work) -> Scope:
+def _scope(work: BatchContext) -> Scope:
     """Return the scope of this cycle; sheds and splits have their own intervals."""
     rhythm, times = work.config.pipeline, work.times
-    is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_ripe(work)
+    is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_early_shed_due(work)
     is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
     work.note(
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
@@ -258,7 +258,7 @@ def _scope(work: Work) -> Scope:
     return Scope(sheds=is_shedding, splits=is_splitting, observes=not is_shedding, is_traced=True)
 
 
-def _is_ripe(work: Work) -> bool:
+def _is_early_shed_due(work: BatchContext) -> bool:
     """True if a shedding round may run before its place on the grid.
 
     Used where rounds are rarer than cycles. Some broker had all its high hits in the last cycle
@@ -278,7 +278,7 @@ def _is_ripe(work: Work) -> bool:
     return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
-def _plan(work: Work, scope: Scope) -> None:
+def _plan(work: BatchContext, scope: Scope) -> None:
     """Plan and carry it out."""
     snapshot, _ = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
@@ -286,19 +286,19 @@ def _plan(work: Work, scope: Scope) -> None:
     result, after = plan(snapshot, before, config, work.now_ms, scope)
     if propose(work, snapshot, result):
         # what waits is not decided: the memory goes on without it, and with what operators want
-        scope = _ONLY_WISHES
+        scope = _OPERATOR_MOVES_ONLY
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
     made = Planned(snapshot=snapshot, before=before, scope=scope, result=result)
     watch_hot(work, made)
     watch_full(work, snapshot)
-    if scope is not _ONLY_WISHES and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:
-        tell_stranded(work, snapshot)
-    _tell_unsplittable(work, snapshot, before.split.unsplittable)
+    if scope is not _OPERATOR_MOVES_ONLY and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:
+        report_stranded(work, snapshot)
+    _record_unsplittable(work, snapshot, before.split.unsplittable)
     if result.skipped.get(SHED) in FAULTS:
         work.alarms.add(ALARM)
     if not isinstance(result, Plan):
-        if scope is _ONLY_WISHES:
+        if scope is _OPERATOR_MOVES_ONLY:
             return
         code = shedding_strategy(config).code
         inputs = {"skipped": dict(result.skipped), **skip_inputs(result.trace)}
@@ -318,7 +318,7 @@ def _plan(work: Work, scope: Scope) -> None:
     write_candidates(work, result.trace, ids)
 
 
-def _forget_refused(work: Work, before: PlanState, refused: Collection[str]) -> None:
+def _forget_refused(work: BatchContext, before: PlanState, refused: Collection[str]) -> None:
     """Keep moves that were refused from counting as load on its way."""
     if refused:
         moves = {name: move for name, move in work.plan.moves.items() if name not in refused}
@@ -326,7 +326,7 @@ def _forget_refused(work: Work, before: PlanState, refused: Collection[str]) -> 
         work.plan = replace(work.plan, moves={name: moves[name] for name in sorted(moves)})
 
 
-def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int]) -> None:
+def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[str, int]) -> None:
     """A row for each bundle that was found to be over a limit and that nothing can divide."""
     found = work.plan.split.unsplittable
     new = {name for name, topics in found.items() if known.get(name) != topics}

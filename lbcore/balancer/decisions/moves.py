@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placing import planning_config, usable_brokers
+from lbcore.balancer.decisions.placement import planning_config, usable_brokers
 from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
-from lbcore.balancer.state.rules import WHOLE_CLUSTER, Station
-from lbcore.balancer.state.work import PendingEffect, Work
+from lbcore.balancer.state.batch_context import BatchContext, PendingEffect
+from lbcore.balancer.state.rules import WHOLE_CLUSTER, PlanStatus
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.model.names import namespace_of_bundle
 from lbcore.model.tables import DECISION_EFFECTS
@@ -20,14 +20,14 @@ from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Decision, Kind
 from lbcore.signals.usage import weighted_usage
 
-HELPED, NO_BETTER = "helped", "no_better"
-NOT_SEEN, MOVED_ELSEWHERE = "not_seen", "moved_elsewhere"
+HELPED, NO_BETTER = "helped", "ineffective"
+NOT_SEEN, MOVED_ELSEWHERE = "unobserved", "moved_elsewhere"
 NOTICEABLE = 0.005
 """A change of usage below this (1.0 = 100 %) is none."""
 PENDING_MAX = 5_000
 
 
-def watch_move(work: Work, decision: Decision, decision_id: str) -> None:
+def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None:
     """Follow a move that balancing has begun; the oldest ones are let go when they are many."""
     if decision.kind not in (Kind.TRANSFER, Kind.UNLOAD) or "source_usage" not in decision.inputs:
         return
@@ -44,7 +44,7 @@ def watch_move(work: Work, decision: Decision, decision_id: str) -> None:
         del pending[min(pending, key=lambda name: (pending[name].decided_ms, name))]
 
 
-def observe_moves(work: Work) -> None:
+def observe_moves(work: BatchContext) -> None:
     """Write the effects that can be seen now, and forget those moves. O(pending effects)."""
     for bundle in sorted(work.pending_effects):
         work.pending_effects[bundle] = _followed(work, bundle, work.pending_effects[bundle])
@@ -65,7 +65,7 @@ def _pair(one: PendingEffect) -> tuple[int, str, str]:
     return (one.decided_ms, one.source, one.destination)
 
 
-def _followed(work: Work, bundle: str, one: PendingEffect) -> PendingEffect:
+def _followed(work: BatchContext, bundle: str, one: PendingEffect) -> PendingEffect:
     """The move, noted as landed once its bundle is owned by another broker."""
     record = work.ledger.record(bundle)
     if one.moved_ms or record is None or record.state is not State.OWNED:
@@ -78,7 +78,7 @@ def _followed(work: Work, bundle: str, one: PendingEffect) -> PendingEffect:
     return replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
 
 
-def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str:
+def _outcome(work: BatchContext, bundle: str, one: PendingEffect, landed_ms: int) -> str:
     """Return the effect of a move; "" = wait.
 
     landed_ms: when the last of the plan's moves between the pair landed, 0 = some are under way.
@@ -95,7 +95,7 @@ def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str
     return NOT_SEEN if work.now_ms - one.decided_ms > limit_ms else ""
 
 
-def _is_elsewhere(work: Work, bundle: str, one: PendingEffect) -> bool:
+def _is_elsewhere(work: BatchContext, bundle: str, one: PendingEffect) -> bool:
     """True if the bundle is at rest but not at the move's destination.
 
     The move was cancelled, or the bundle split or overridden.
@@ -106,24 +106,24 @@ def _is_elsewhere(work: Work, bundle: str, one: PendingEffect) -> bool:
     return record.state is State.OWNED and work.now_ms > one.decided_ms
 
 
-def _brokers(work: Work, bundle: str) -> Iterable[str]:
+def _brokers(work: BatchContext, bundle: str) -> Iterable[str]:
     """Source and present owner of a bundle that was moved."""
     one, record = work.pending_effects[bundle], work.ledger.record(bundle)
     return (one.source, one.destination or (record.destination if record else ""))
 
 
-def _reported_ms(work: Work, broker: str) -> int:
+def _reported_ms(work: BatchContext, broker: str) -> int:
     entry = work.brokers.get(broker)
     return entry.reported_ms if entry is not None and not entry.is_silent else 0
 
 
-def _after(work: Work, bundle: str) -> tuple[float, float]:
+def _after(work: BatchContext, bundle: str) -> tuple[float, float]:
     """Usage of source and destination as last reported."""
     source, destination = _brokers(work, bundle)
     return _usage(work, source), _usage(work, destination)
 
 
-def _usage(work: Work, broker: str) -> float:
+def _usage(work: BatchContext, broker: str) -> float:
     entry = work.brokers.get(broker)
     if entry is None:
         return math.nan
@@ -131,7 +131,7 @@ def _usage(work: Work, broker: str) -> float:
     return float(weighted_usage(percent, work.config.signals)[0])
 
 
-def _write(work: Work, bundle: str, one: PendingEffect, outcome: str) -> None:
+def _write(work: BatchContext, bundle: str, one: PendingEffect, outcome: str) -> None:
     is_seen = outcome in (HELPED, NO_BETTER)
     source, destination = _after(work, bundle) if is_seen else (math.nan, math.nan)
     work.add_row(
@@ -160,7 +160,7 @@ Reason = tuple[str, dict[str, Any]]
 """A label, "" = there is none, and the numbers behind it."""
 
 
-def reason_to_stand_still(work: Work) -> Reason:
+def reason_to_stand_still(work: BatchContext) -> Reason:
     """Return the reason why nothing is moved, split or drained now; "" if none."""
     rules, behind_ms = work.rules, work.now_ms - work.times.tick_ms
     if rules.brake is not None:
@@ -178,7 +178,7 @@ def reason_to_stand_still(work: Work) -> Reason:
     return "", {}
 
 
-def reason_not_to_balance(work: Work) -> Reason:
+def reason_not_to_balance(work: BatchContext) -> Reason:
     """Return the reason why nothing is shed or split now; "" if none.
 
     Operators' requests are still carried out.
@@ -213,7 +213,7 @@ def reason_not_to_balance(work: Work) -> Reason:
 
 
 def reason_to_stay(
-    work: Work, bundle: str, destination: str = "", *, is_split: bool = False
+    work: BatchContext, bundle: str, destination: str = "", *, is_split: bool = False
 ) -> str:
     """Return the reason why a bundle may not be moved or split now; "" if it may.
 
@@ -235,7 +235,7 @@ def reason_to_stay(
     return reason_not_to_take(work, destination)
 
 
-def is_only_observed(work: Work, decision: Decision) -> bool:
+def is_only_observed(work: BatchContext, decision: Decision) -> bool:
     """Return whether `cluster.observe_only` keeps a decision from being carried out.
 
     Drains and pins are commands of people: they are carried out, unless another authority owns the
@@ -245,7 +245,7 @@ def is_only_observed(work: Work, decision: Decision) -> bool:
     return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)
 
 
-def open_proposal(work: Work) -> str:
+def open_proposal(work: BatchContext) -> str:
     """The plan that is carried out for a person, or of a cycle and waits; "" = there is none.
 
     What a person proposes holds no cycle up while it waits.
@@ -254,7 +254,8 @@ def open_proposal(work: Work) -> str:
         (
             name
             for name, one in sorted(work.rules.proposals.items())
-            if one.station is Station.APPROVED or (one.station is Station.WAITS and not one.by)
+            if one.station is PlanStatus.APPROVED
+            or (one.station is PlanStatus.WAITS and not one.by)
         ),
         "",
     )
@@ -264,7 +265,7 @@ _CAUSES = {Kind.DRAIN: Cause.DRAIN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedOut:
+class ExecutedDecision:
     """Outcome of a decision.
 
     refused: why nothing was begun, "" = its transition has begun.
@@ -274,7 +275,7 @@ class CarriedOut:
     refused: str = ""
 
 
-def carry_out(work: Work, decision: Decision) -> CarriedOut:
+def carry_out(work: BatchContext, decision: Decision) -> ExecutedDecision:
     """Make the decision's transition and its row."""
     decision_id = work.next_decision()
     inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
@@ -290,10 +291,10 @@ def carry_out(work: Work, decision: Decision) -> CarriedOut:
         "destination": decision.destination,
     }
     work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
-    return CarriedOut(decision_id=decision_id, refused=refused)
+    return ExecutedDecision(decision_id=decision_id, refused=refused)
 
 
-def _wish(work: Work, decision: Decision) -> dict[str, Any]:
+def _wish(work: BatchContext, decision: Decision) -> dict[str, Any]:
     """Return the operator's drain or pin that led to the decision; empty if none."""
     if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
         return asdict(work.rules.drains[decision.source])
@@ -302,7 +303,7 @@ def _wish(work: Work, decision: Decision) -> dict[str, Any]:
     return {}
 
 
-def _children(work: Work, decision: Decision) -> Mapping[str, str]:
+def _children(work: BatchContext, decision: Decision) -> Mapping[str, str]:
     """Return the destinations of a split's children; "" for those of a pinned bundle.
 
     The children of a pinned bundle stay on its broker.
@@ -312,7 +313,7 @@ def _children(work: Work, decision: Decision) -> Mapping[str, str]:
     return decision.children
 
 
-def _transit(work: Work, decision: Decision, decision_id: str) -> str:
+def _transit(work: BatchContext, decision: Decision, decision_id: str) -> str:
     """Make the decision's transition; why not, or ""."""
     record = work.ledger.record(decision.bundle)
     if record is None:

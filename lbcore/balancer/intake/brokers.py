@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.intake.clock import advance_clock
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.rules import Brake
-from lbcore.balancer.state.work import Work
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.ownership.liveness import Liveness, Rows
@@ -19,18 +19,18 @@ from lbcore.scorer.group_update import TICK, GroupUpdate
 from lbcore.wire.messages import Command
 
 
-def is_external(work: Work) -> bool:
+def is_external(work: BatchContext) -> bool:
     """True if another authority assigns this cluster's bundles, as told by a bridge."""
     return work.config.cluster.authority == EXTERNAL
 
 
-def is_draining(work: Work, broker: str) -> bool:
+def is_draining(work: BatchContext, broker: str) -> bool:
     """True if the broker is draining, by command or because it reports its stop."""
     entry = work.brokers.get(broker)
     return broker in work.rules.drains or (entry is not None and entry.is_draining)
 
 
-def flapping(work: Work) -> frozenset[str]:
+def flapping(work: BatchContext) -> frozenset[str]:
     """The brokers that have started, or come back from silence, too often of late."""
     names = sorted(work.brokers)
     starts_ms = tuple(work.brokers[name].starts_ms for name in names)
@@ -38,7 +38,7 @@ def flapping(work: Work) -> frozenset[str]:
     return frozenset(name for name, flaps in zip(names, is_flapping, strict=True) if flaps)
 
 
-def suspected(work: Work) -> frozenset[str]:
+def suspected(work: BatchContext) -> frozenset[str]:
     """Live brokers that are silent for `suspicion_ms`: perhaps dead, and given nothing. O(brokers).
 
     When a rack fails, its brokers are found dead one after the other, within the interval of
@@ -58,7 +58,7 @@ def suspicion_ms(config: Config) -> int:
     return max(config.ownership.broker_timeout_ms * 2 // 5, 2 * config.agent.heartbeat_interval_ms)
 
 
-def overdue(work: Work) -> frozenset[str]:
+def overdue(work: BatchContext) -> frozenset[str]:
     """Live brokers that are silent for `overdue_ms`: failover gives them nothing. O(brokers).
 
     Stricter than suspicion, because brokers often fail together: one that fell silent after the
@@ -77,7 +77,7 @@ def overdue_ms(config: Config) -> int:
     )
 
 
-def many_silent(work: Work) -> tuple[str, ...]:
+def many_silent(work: BatchContext) -> tuple[str, ...]:
     """The overdue brokers, when they and those found dead of late are half of all or more.
 
     Failover waits then: each of them is heard again or found dead within `broker_timeout_ms`, and
@@ -90,29 +90,29 @@ def many_silent(work: Work) -> tuple[str, ...]:
     return tuple(sorted(silent)) if silent and is_many else ()
 
 
-def _silent(work: Work, limit_ms: int) -> frozenset[str]:
+def _silent(work: BatchContext, limit_ms: int) -> frozenset[str]:
     unheard_ms = work.liveness.unheard_ms
     return frozenset(name for name in _watched(work) if unheard_ms(name) > limit_ms)
 
 
-def _watched(work: Work) -> list[str]:
+def _watched(work: BatchContext) -> list[str]:
     """The brokers that are not dead."""
     seen = work.liveness.seen
     return [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
 
 
-def unsteady(work: Work) -> frozenset[str]:
+def unsteady(work: BatchContext) -> frozenset[str]:
     """The brokers that get nothing while there are others: they flap, or may be dead."""
     return flapping(work) | suspected(work)
 
 
-def is_open(work: Work, broker: str) -> bool:
+def is_open(work: BatchContext, broker: str) -> bool:
     """True if the broker is alive and not draining."""
     entry = work.brokers.get(broker)
     return entry is not None and not entry.is_silent and not is_draining(work, broker)
 
 
-def reason_not_to_take(work: Work, broker: str) -> str:
+def reason_not_to_take(work: BatchContext, broker: str) -> str:
     """Return the reason why a broker can't be a destination now; "" if it can.
 
     Also "" if no broker is named.
@@ -132,7 +132,7 @@ def reason_not_to_take(work: Work, broker: str) -> str:
     return ""
 
 
-def note_flapping(work: Work) -> None:
+def note_flapping(work: BatchContext) -> None:
     """Write down who is held off from now on because of a start in this batch."""
     for name in sorted(flapping(work)):
         work.alarms.add(f"flapping:{name}")
@@ -151,7 +151,7 @@ def note_flapping(work: Work) -> None:
 ALARM = "brake"
 
 
-def watch_brake(work: Work, died: Sequence[str]) -> None:
+def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
     """Engage, widen or release the brake. died: brokers that were taken for dead just now."""
     brake = work.rules.brake
     if brake is None:
@@ -169,13 +169,13 @@ def watch_brake(work: Work, died: Sequence[str]) -> None:
         work.alarms.add(ALARM)
 
 
-def is_confirming(work: Work) -> bool:
+def is_confirming(work: BatchContext) -> bool:
     """True if failover waits, because the lost brokers may come back at once."""
     waited_ms = work.clock_ms - work.times.brake_clock_ms
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
 
 
-def release(work: Work, reason: str, command: Command | None = None) -> None:
+def release(work: BatchContext, reason: str, command: Command | None = None) -> None:
     """Let balancing go on. reason: Released (by command) or Recovered."""
     brake = work.rules.brake
     if brake is None:
@@ -185,7 +185,7 @@ def release(work: Work, reason: str, command: Command | None = None) -> None:
     work.write_decision(work.next_decision(), ALARM, reason, inputs)
 
 
-def _engage(work: Work) -> None:
+def _engage(work: BatchContext) -> None:
     since_ms = work.clock_ms - work.config.ownership.brake_window_ms
     lost = [
         name
@@ -201,13 +201,13 @@ def _engage(work: Work) -> None:
     work.write_decision(work.next_decision(), ALARM, "Engaged", inputs)
 
 
-def _is_many(work: Work, lost: int, brokers: int) -> bool:
+def _is_many(work: BatchContext, lost: int, brokers: int) -> bool:
     settings = work.config.ownership
     is_part = 100 * lost >= settings.brake_percent * brokers
     return 0 < settings.brake_brokers <= lost and is_part
 
 
-def _counts(work: Work, broker: str) -> bool:
+def _counts(work: BatchContext, broker: str) -> bool:
     """True if the lost broker counts; one that was drained to empty does not."""
     if not is_draining(work, broker):
         return True
@@ -215,7 +215,7 @@ def _counts(work: Work, broker: str) -> bool:
     return any(work.ledger.instances.of(row)[0] == broker for row in held if row != NOBODY)
 
 
-def _numbers(work: Work) -> dict[str, Any]:
+def _numbers(work: BatchContext) -> dict[str, Any]:
     settings = work.config.ownership
     return {
         "brake_percent": settings.brake_percent,
@@ -235,7 +235,7 @@ _NAMED = 10
 """Silent brokers that a row names."""
 
 
-def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
+def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Advance the clocks by the batch's arrivals."""
     rows = _rows(updates)
     before = work.liveness
@@ -254,7 +254,7 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
-def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
+def _is_full(work: BatchContext, updates: Sequence[GroupUpdate]) -> bool:
     """True if the batch is about full, so that other messages wait."""
     pipeline = work.config.pipeline
     read = sum(sum(update.counts.values()) for update in updates)
@@ -265,7 +265,7 @@ def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
     )
 
 
-def judge_brokers(work: Work) -> None:
+def judge_brokers(work: BatchContext) -> None:
     """Judge who is dead, note in the book who is silent, and look whether too many are."""
     if work.is_catching_up:
         work.counts["judged_later"] += 1
@@ -276,10 +276,10 @@ def judge_brokers(work: Work) -> None:
     work.liveness = work.liveness.judge(timeout_ms, overdue_ms(work.config))
     alive = {name for name, entry in work.brokers.items() if not entry.is_silent}
     note_silent(work, work.liveness.dead)
-    _tell_silence(work, sorted(alive & work.liveness.dead))
+    _record_silence(work, sorted(alive & work.liveness.dead))
 
 
-def _tell_silence(work: Work, died: Sequence[str]) -> None:
+def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
     """Write who is suspected, heard again or found dead, and raise the alarm when many are silent.
 
     died: brokers that were found dead in this batch.
@@ -311,7 +311,7 @@ def _tell_silence(work: Work, died: Sequence[str]) -> None:
         work.write_decision(work.next_decision(), SILENCE, reason, inputs)
 
 
-def note_silent(work: Work, dead: Collection[str]) -> int:
+def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     """Note in the book who is silent and who is back, and look whether too many are; how many."""
     died, returned = [], []
     for name in sorted(work.brokers):
@@ -331,7 +331,7 @@ def note_silent(work: Work, dead: Collection[str]) -> int:
     return len(died) + len(returned)
 
 
-def _watch_ticks(work: Work, before: Liveness) -> None:
+def _watch_ticks(work: BatchContext, before: Liveness) -> None:
     """Raise the alarm while partitions of broker-load get no ticks; write its start and end."""
     alarm_ms = work.config.ownership.tick_alarm_ms
     missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
@@ -344,7 +344,7 @@ def _watch_ticks(work: Work, before: Liveness) -> None:
         work.write_decision(work.next_decision(), "ticks", reason, inputs)
 
 
-def _is_catching_up(work: Work, tick_ms: int) -> bool:
+def _is_catching_up(work: BatchContext, tick_ms: int) -> bool:
     """True if the newest tick read is too old, and its lag has changed in a batch."""
     lag_ms = work.now_ms - tick_ms
     lag_before_ms = work.times.decided_ms - work.times.tick_ms

@@ -16,8 +16,8 @@ from statistics import median_high, median_low
 
 import numpy as np
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import BrokerEntry
-from lbcore.balancer.state.work import Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.messages import Command
@@ -52,7 +52,7 @@ def made_ms(command_id: str) -> int:
     return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * _SECOND_MS
 
 
-def wrong_senders(work: Work, updates: Sequence[GroupUpdate]) -> dict[str, int]:
+def wrong_senders(work: BatchContext, updates: Sequence[GroupUpdate]) -> dict[str, int]:
     """Clock → by how much it is ahead, of the senders of a batch's reports and new commands."""
     made: dict[str, int] = {}
     for update in updates:
@@ -68,13 +68,13 @@ def wrong_senders(work: Work, updates: Sequence[GroupUpdate]) -> dict[str, int]:
     return wrong
 
 
-def principals(work: Work, updates: Sequence[GroupUpdate]) -> list[str]:
+def principals(work: BatchContext, updates: Sequence[GroupUpdate]) -> list[str]:
     """Return the principals of the batch's new commands made by a wrong clock."""
     found = _new(work, updates)
     return sorted({c.principal for c in found if _ahead_ms(work, made_ms(c.command_id))})
 
 
-def _new(work: Work, updates: Sequence[GroupUpdate]) -> Iterator[Command]:
+def _new(work: BatchContext, updates: Sequence[GroupUpdate]) -> Iterator[Command]:
     """Commands under ids that are not known: who repeats one does not make it anew."""
     for update in updates:
         for placed in update.placed:
@@ -85,7 +85,7 @@ def _new(work: Work, updates: Sequence[GroupUpdate]) -> Iterator[Command]:
                 yield command
 
 
-def _ahead_ms(work: Work, at_ms: int) -> int:
+def _ahead_ms(work: BatchContext, at_ms: int) -> int:
     """By how much the clock that showed at_ms is ahead beyond doubt; 0 = it may be right."""
     step_ms = work.config.ownership.clock_step_max_ms
     if not at_ms or not work.read_ms:
@@ -106,7 +106,7 @@ RETOLD_MS = 300_000
 
 
 def advance_clock(
-    work: Work, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
+    work: BatchContext, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
 ) -> None:
     """Set the time of the batch by its arrivals, and tell which clocks are apart from it.
 
@@ -126,12 +126,12 @@ def advance_clock(
         seen = {} if is_full else _wrong(work, stamps)
         if not is_full and DECISIONS not in seen:
             seen |= wrong_senders(work, updates)
-        _tell(work, seen, principals(work, updates) if PRODUCER in seen else ())
+        _report_skew(work, seen, principals(work, updates) if PRODUCER in seen else ())
     if not is_full:
         work.note(read_ms=work.now_ms)
 
 
-def _advance(work: Work, stamps: Mapping[int, int] | None, passed_ms: int) -> None:
+def _advance(work: BatchContext, stamps: Mapping[int, int] | None, passed_ms: int) -> None:
     """Advance the batch's time. stamps: partition → its newest row's; None = they are of no use.
 
     What stands in a log that is not read to its end is old: then the driver's clock says how long
@@ -160,7 +160,7 @@ def _advance(work: Work, stamps: Mapping[int, int] | None, passed_ms: int) -> No
     work.now_ms = max(wall_ms if is_near else middle_ms, earliest_ms)
 
 
-def _uncut_ms(work: Work, counted_ms: int) -> int:
+def _uncut_ms(work: BatchContext, counted_ms: int) -> int:
     """The longest that may have passed where rows count so much: each of their steps may be cut.
 
     While the job was away nobody ticked, and rows came with heartbeats alone: three in the time
@@ -171,7 +171,7 @@ def _uncut_ms(work: Work, counted_ms: int) -> int:
     return counted_ms * -(-heartbeat_ms // ownership.clock_step_max_ms) + heartbeat_ms
 
 
-def _wrong(work: Work, stamps: Mapping[int, int]) -> dict[str, int]:
+def _wrong(work: BatchContext, stamps: Mapping[int, int]) -> dict[str, int]:
     """Clock → by how much it is ahead of the batch's time, of those that are beyond doubt.
 
     A row of this batch came after the one before: stamped earlier than that, its clock is behind.
@@ -201,12 +201,12 @@ def _kafka_ms(stamps: Mapping[int, int], expected_ms: int) -> int:
     return min(middle, key=lambda stamp_ms: abs(stamp_ms - expected_ms))
 
 
-def _is_wrong(work: Work, stamp_ms: int) -> bool:
+def _is_wrong(work: BatchContext, stamp_ms: int) -> bool:
     step_ms = work.config.ownership.clock_step_max_ms
     return not work.read_ms - step_ms <= stamp_ms <= work.now_ms + step_ms
 
 
-def _tell(work: Work, seen: Mapping[str, int], senders: Sequence[str]) -> None:
+def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[str]) -> None:
     """Raise the alarm while a clock is apart, or was lately; write its start and end.
 
     senders: of commands that were made by a wrong clock.
@@ -227,13 +227,13 @@ def _tell(work: Work, seen: Mapping[str, int], senders: Sequence[str]) -> None:
         work.alarms.add("clock")
 
 
-def _kept_ms(work: Work, clock: str) -> int:
+def _kept_ms(work: BatchContext, clock: str) -> int:
     """A sender is heard again only with its next report."""
     return KEPT_MS + (work.config.signals.report_max_interval_ms if is_sender(clock) else 0)
 
 
 def _write(
-    work: Work, reason: str, ahead_ms: Mapping[str, int], senders: Sequence[str] = ()
+    work: BatchContext, reason: str, ahead_ms: Mapping[str, int], senders: Sequence[str] = ()
 ) -> None:
     inputs = {
         "ahead_ms": ahead_ms,
@@ -243,7 +243,7 @@ def _write(
     work.write_decision(work.next_decision(), "clock", reason, inputs, source=", ".join(ahead_ms))
 
 
-def _bring_back(work: Work) -> None:
+def _bring_back(work: BatchContext) -> None:
     """The first batch of a state: what was done in the future, by a wrong clock, is done now.
 
     Records keep their times: who reads them compares versions.

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.balancer.state.ledger import COUNT_MAX, NOBODY
 from lbcore.balancer.state.records import CreatedTopics
 from lbcore.balancer.state.topic_book import BundleTopics, partition_mark, sender_of
-from lbcore.balancer.state.work import Work
 from lbcore.config.splitting import Splitting
 from lbcore.fault_isolation import Fault
 from lbcore.model.hashing import HashFunction, hash_topics
@@ -41,7 +41,7 @@ HASHED_MAX = 16_384
 """Created topics of a namespace that are hashed, spread evenly over all: enough to cut between."""
 
 
-def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
+def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
     """Take in reports on topics, in the order of the log; counted as taken, or by reason."""
     if not messages:
         return
@@ -75,7 +75,7 @@ def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> b
     return not is_warm and is_same
 
 
-def created_topics(work: Work, namespace: str) -> CreatedTopics:
+def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     """The topics that were created here, each partition, as of the first question in this batch.
 
     O(topics of the namespace) once a batch, whatever the number of their partitions.
@@ -85,7 +85,7 @@ def created_topics(work: Work, namespace: str) -> CreatedTopics:
     return work.created[namespace]
 
 
-def _created(work: Work, namespace: str) -> CreatedTopics:
+def _created(work: BatchContext, namespace: str) -> CreatedTopics:
     topics = work.records.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
@@ -104,7 +104,7 @@ def _served(topic: str, partitions: int, number: int) -> str:
 
 
 def _reason_not_to_take(
-    work: Work, message: TopicLoad, known: BundleTopics | None, holders: Ints
+    work: BatchContext, message: TopicLoad, known: BundleTopics | None, holders: Ints
 ) -> str:
     row = work.ledger.index.get(message.bundle)
     if row is None:
@@ -117,7 +117,7 @@ def _reason_not_to_take(
     return "late" if is_same and known is not None and made.seq <= known.seq else ""
 
 
-def _topics(work: Work, message: TopicLoad) -> BundleTopics:
+def _topics(work: BatchContext, message: TopicLoad) -> BundleTopics:
     """The report's topics that are in the bundle's range, in the order of their hashes."""
     namespace, lower, upper = parse_bundle(message.bundle)
     function = HashFunction(work.namespaces[namespace].hash)
@@ -150,7 +150,7 @@ _SESSION_COLUMNS = (5, 6)
 _COUNTED = (4, 5, 6)
 
 
-def count_updates(work: Work, updates: Sequence[GroupUpdate]) -> None:
+def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Note how far the batch has read, whatever becomes of what it has read."""
     for update in updates:
         work.counts.update(update.counts)
@@ -163,13 +163,13 @@ def starts_of(updates: Sequence[GroupUpdate]) -> list[tuple[str, str]]:
     return [start for one in updates for start in zip(one.brokers, one.incarnations, strict=True)]
 
 
-def follow_starts(work: Work, starts: Sequence[tuple[str, str]]) -> None:
+def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None:
     """Notice brokers that are new, and new starts of those that are known."""
     for broker, incarnation in starts:
         _follow(work, broker, incarnation)
 
 
-def take_loads(work: Work, loads: Sequence[BrokerReport]) -> None:
+def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
     """Keep brokers' newest loads."""
     for report in loads:
         known = work.brokers[report.load.envelope.broker]
@@ -178,13 +178,13 @@ def take_loads(work: Work, loads: Sequence[BrokerReport]) -> None:
             work.brokers[report.load.envelope.broker] = known.with_report(report, reported_ms)
 
 
-def take_bundles(work: Work, reports: Sequence[BundleReport]) -> None:
+def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages by brokers' reports on their bundles, in the order of the groups."""
     for found in _rounds(reports):
         _observe(work, found)
 
 
-def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
+def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> None:
     """Write down what the scorers refused, as much as a day's budget allows.
 
     An hour's worth may come at once. What is not kept is counted.
@@ -205,7 +205,7 @@ def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
     work.note(refused_bytes=kept_bytes, refused_ms=work.now_ms)
 
 
-def count_not_kept(work: Work, updates: Sequence[GroupUpdate]) -> None:
+def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Write a row that says how many refused messages were not kept, where some were not."""
     for update in updates:
         for name, count in update.not_kept.items():
@@ -229,26 +229,26 @@ def count_not_kept(work: Work, updates: Sequence[GroupUpdate]) -> None:
         work.add_row(REJECTED_REPORTS.name, row)
 
 
-def put_load_aside(work: Work, report: BrokerReport, fault: Fault) -> str:
+def isolate_load(work: BatchContext, report: BrokerReport, fault: Fault) -> str:
     """The broker's load stays what it was."""
     reject(work, _NOWHERE[Topic.BROKER_LOAD], repr(report), fault)
     return report.load.envelope.broker
 
 
-def put_bundles_aside(work: Work, report: BundleReport, fault: Fault) -> str:
+def isolate_bundles(work: BatchContext, report: BundleReport, fault: Fault) -> str:
     """The broker's bundles keep their averages."""
     reject(work, _NOWHERE[Topic.BUNDLE_LOAD], repr(report), fault)
     return report.broker
 
 
-def put_refused_aside(work: Work, message: RejectedMessage, fault: Fault) -> str:
+def isolate_refused(work: BatchContext, message: RejectedMessage, fault: Fault) -> str:
     """A refused message whose row can't be made is refused for that."""
     at = message.position
     reject(work, at, "", fault)
     return f"{at.topic}-{at.partition}@{at.offset}"
 
 
-def reject(work: Work, position: Position, text: str, fault: Fault) -> None:
+def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> None:
     """Note a message, or a row of one, as refused for a fault of ours. text: what is known of it.
 
     position: offset -1 where a report came in several messages.
@@ -283,7 +283,7 @@ def _advance_ends(known: dict[int, int], seen: Mapping[int, int]) -> None:
         known[partition] = max(known.get(partition, 0), end)
 
 
-def _follow(work: Work, broker: str, incarnation: str) -> None:
+def _follow(work: BatchContext, broker: str, incarnation: str) -> None:
     """Notice a broker's first report, or the first of a new incarnation.
 
     Which incarnation is the latest is the scorer's to say: it sees the log's order.
@@ -309,7 +309,7 @@ def _rounds(reports: Sequence[BundleReport]) -> list[list[BundleReport]]:
     return rounds
 
 
-def _observe(work: Work, reports: Sequence[BundleReport]) -> None:
+def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages of the bundles that the reporting brokers own by the records.
 
     A bundle that a broker reports and does not own (any more) is counted, not averaged: during a

@@ -274,7 +274,7 @@ class RowChunks:
     blobs: Mapping[str, bytes]
 
 
-def write_whole(
+def write_all_chunks(
     prefix: str, columns: Columns, *, slices: int, rows_to_slice: int = ROWS_TO_SLICE
 ) -> RowChunks:
     """Every row of the columns, which are equally long. O(rows).
@@ -294,7 +294,7 @@ def write_changes(chunks: RowChunks, columns: Columns, rows: Rows) -> RowChunks:
     prefix, slices = chunks.prefix, len(chunks.written)
     changed = np.unique(rows)
     if slices == 1 or 2 * len(changed) > _length(columns):
-        return write_whole(prefix, columns, slices=slices, rows_to_slice=0)
+        return write_all_chunks(prefix, columns, slices=slices, rows_to_slice=0)
     turn = chunks.round + 1
     renewed = turn % slices
     written = (*chunks.written[:renewed], turn, *chunks.written[renewed + 1 :])

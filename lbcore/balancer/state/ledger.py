@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.book import RowChunks, read, write_changes, write_whole
+from lbcore.balancer.state.book import RowChunks, read, write_all_chunks, write_changes
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance
@@ -406,11 +406,11 @@ class Ledger:
             self._blobs[_OWNERSHIP] = self._pack_extras()
         owned, load = self._owned, self._load
         if owned is None:
-            owned = write_whole(_OWNERSHIP, self._arrays(_COLUMNS), slices=_OWNERSHIP_SLICES)
+            owned = write_all_chunks(_OWNERSHIP, self._arrays(_COLUMNS), slices=_OWNERSHIP_SLICES)
         elif self._changed:
             owned = write_changes(owned, self._arrays(_COLUMNS), np.array(sorted(self._changed)))
         if load is None:
-            load = write_whole(_LOAD, self._load_columns(), slices=_LOAD_SLICES)
+            load = write_all_chunks(_LOAD, self._load_columns(), slices=_LOAD_SLICES)
         elif self._reported_rows:
             load = write_changes(load, self._load_columns(), np.concatenate(self._reported_rows))
         self._owned, self._changed = owned, set()

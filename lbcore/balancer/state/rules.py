@@ -20,7 +20,7 @@ STEP_BEGUN, STEP_DONE = "begun", "done"
 """Status of a step: its transition is in progress, or its bundle has arrived."""
 
 
-class Station(str, Enum):
+class PlanStatus(str, Enum):
     """Status of a proposal; the value is stored in the table."""
 
     WAITS = "waits"
@@ -33,7 +33,7 @@ class Station(str, Enum):
     @property
     def is_open(self) -> bool:
         """True if the proposal may still be carried out."""
-        return self in (Station.WAITS, Station.APPROVED)
+        return self in (PlanStatus.WAITS, PlanStatus.APPROVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class PlanProposal:
     "max" and "mean" of all.
     """
 
-    station: Station
+    station: PlanStatus
     since_ms: int
     until_ms: int
     steps: tuple[ProposedStep, ...]
@@ -149,7 +149,7 @@ class PlanProposal:
     def from_json(plain: Mapping[str, Any]) -> "PlanProposal":
         """The inverse of `to_json`."""
         steps = tuple(ProposedStep(**step) for step in plain["steps"])
-        return PlanProposal(**{**plain, "steps": steps, "station": Station(plain["station"])})
+        return PlanProposal(**{**plain, "steps": steps, "station": PlanStatus(plain["station"])})
 
 
 _PLAIN = ("since_ms", "until_ms", "why", "by", "answered_by", "before", "after")

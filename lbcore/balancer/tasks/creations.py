@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.intake.brokers import is_external
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, FAILED, NamespaceEntry, Outcome
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.state.work import Work
-from lbcore.balancer.tasks.waiting import finish_command, tell_progress
+from lbcore.balancer.tasks.waiting import finish_command, record_progress
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, parse_bundle
 from lbcore.ownership.changes import ProtocolError, Refused, Transition
@@ -33,7 +33,7 @@ from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.messages import Command
 
 
-def reserve_bundles(work: Work, commands: Sequence[Command]) -> None:
+def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
     """Add the bundles of the namespaces that these commands ask for and that one batch makes."""
     creating = [command for command in commands if command.kind == "create_namespace"]
     room = work.share
@@ -43,14 +43,14 @@ def reserve_bundles(work: Work, commands: Sequence[Command]) -> None:
     work.ledger.add(names)
 
 
-def drop_unrecorded(work: Work) -> None:
+def drop_unrecorded(work: BatchContext) -> None:
     """Take back rows of bundles that got no record. O(m)."""
     rows = np.flatnonzero(work.ledger.version == 0).tolist()
     if rows:
         work.ledger.remove(work.ledger.names[row] for row in rows)
 
 
-def _bundles(work: Work, command: Command, room: int) -> Sequence[str]:
+def _bundles(work: BatchContext, command: Command, room: int) -> Sequence[str]:
     """The bundles that the command asks for; if they are too many, the one that it begins with."""
     arguments = parse_arguments(command.kind, command.arguments)
     if command.command_id in work.commands or not isinstance(arguments, CreateNamespace):
@@ -80,7 +80,7 @@ _NEW_MS = 600_000
 _NEW_PATIENCE = 4
 
 
-def keep_pace(work: Work) -> None:
+def keep_pace(work: BatchContext) -> None:
     """Set the batch's share, `Work.share_made`. O(bundles), in numpy."""
     limits, pipeline = work.config.limits, work.config.pipeline
     if not work.times.stepped_ms:
@@ -104,7 +104,7 @@ def keep_pace(work: Work) -> None:
     work.note(share=share, usual_ms=usual_ms)
 
 
-def _is_new(work: Work) -> bool:
+def _is_new(work: BatchContext) -> bool:
     ledger = work.ledger
     is_open = ledger.state == STATE_CODE[State.OWNED]
     return not np.any(is_open & (ledger.at_ms < work.now_ms - _NEW_MS))
@@ -138,14 +138,14 @@ class _Making:
         return [format_bundle(self.name, *ends) for ends in pairwise((*lowers, FULL_UPPER))]
 
 
-def is_rest(work: Work, bundle: str) -> bool:
+def is_rest(work: BatchContext, bundle: str) -> bool:
     """True if the bundle stands for those yet to be created, so it gets no owner."""
     namespace, _, upper = parse_bundle(bundle)
     entry = work.namespaces.get(namespace)
     return entry is not None and CREATING in entry.properties and upper == FULL_UPPER
 
 
-def room_for_whole(work: Work) -> int:
+def room_for_whole(work: BatchContext) -> int:
     """Return the maximum size of a namespace created whole in this batch, bundles.
 
     Half of a batch's maximum is reserved for namespaces whose creation is in progress.
@@ -155,7 +155,7 @@ def room_for_whole(work: Work) -> int:
     return (most // 2 if is_shared else most) - work.made
 
 
-def still_to_be_made(work: Work) -> dict[str, int]:
+def still_to_be_made(work: BatchContext) -> dict[str, int]:
     """Namespace in the making → how many of its bundles are missing."""
     entries = work.namespaces.items()
     return {
@@ -164,7 +164,7 @@ def still_to_be_made(work: Work) -> dict[str, int]:
 
 
 def begin_creation(
-    work: Work, name: str, entry: NamespaceEntry, creation: Mapping[str, Any]
+    work: BatchContext, name: str, entry: NamespaceEntry, creation: Mapping[str, Any]
 ) -> None:
     """Make the namespace with one bundle, the rest; creation: see CREATING."""
     whole = format_bundle(name, FULL_LOWER, FULL_UPPER)
@@ -174,14 +174,14 @@ def begin_creation(
     _create(work, name, [whole])
 
 
-def give_up_creation(work: Work, name: str, reason: str) -> None:
+def give_up_creation(work: BatchContext, name: str, reason: str) -> None:
     """Leave the namespace as far as it is made, because it is to be deleted."""
     creation = work.namespaces[name].properties.get(CREATING)
     if creation is not None:
         _end(work, name, Outcome(status=FAILED, reason=reason))
 
 
-def drive_creations(work: Work) -> None:
+def drive_creations(work: BatchContext) -> None:
     """Give each namespace in the making its part of what a batch makes; the smallest rest first.
 
     Each gets an equal part of what is left, so that a small one is done in few batches beside any
@@ -202,7 +202,7 @@ _LEAST_SLICE = 64
 """Bundles of a namespace: each slice replaces a rest besides, which is two changes more."""
 
 
-def _drive(work: Work, names: Sequence[str]) -> None:
+def _drive(work: BatchContext, names: Sequence[str]) -> None:
     may_change = int(_CHANGES * work.share_made) - len(work.transitions)
     most = max(may_change // 2, work.share_made // _LEAST_PART)
     room = max(min(most, work.share_made - work.made), 0)
@@ -220,14 +220,14 @@ def _drive(work: Work, names: Sequence[str]) -> None:
         _make(work, making, parts[making.name])
 
 
-def _making(work: Work, name: str) -> _Making:
+def _making(work: BatchContext, name: str) -> _Making:
     creation = work.namespaces[name].properties[CREATING]
     boundaries = creation.get("boundaries") or _even(creation["bundles"])
     lower = parse_bundle(work.ledger.names[work.ledger.live_rows(name)[-1]])[1]
     return _Making(name=name, boundaries=boundaries, made=bisect_left(boundaries, lower))
 
 
-def _make(work: Work, making: _Making, part: int) -> None:
+def _make(work: BatchContext, making: _Making, part: int) -> None:
     """Replace the rest by so many bundles and a smaller rest; the last rest is the last bundle."""
     if part:
         work.apply(_deleted(work, making.name))
@@ -236,18 +236,18 @@ def _make(work: Work, making: _Making, part: int) -> None:
     result = {"bundles": len(making.boundaries) - 1, "made": making.made + part}
     if part < making.left:
         creation = work.namespaces[making.name].properties[CREATING]
-        tell_progress(work, creation["command_id"], result)
+        record_progress(work, creation["command_id"], result)
     else:
         result = {**result, "made": result["bundles"]}
         _end(work, making.name, Outcome(status=DONE, result=result))
 
 
-def _deleted(work: Work, name: str) -> Transition:
+def _deleted(work: BatchContext, name: str) -> Transition:
     rest = work.ledger.record_at(work.ledger.live_rows(name)[-1])
     return _sure(delete(rest, _origin(work, name)))
 
 
-def _create(work: Work, name: str, bundles: Sequence[str]) -> None:
+def _create(work: BatchContext, name: str, bundles: Sequence[str]) -> None:
     origin, floor = _origin(work, name), work.namespaces[name].highest_version
     for bundle in bundles:
         previous = work.ledger.record(bundle)
@@ -255,7 +255,7 @@ def _create(work: Work, name: str, bundles: Sequence[str]) -> None:
         work.apply(_sure(made))
 
 
-def _origin(work: Work, name: str) -> Any:
+def _origin(work: BatchContext, name: str) -> Any:
     command_id = work.namespaces[name].properties[CREATING]["command_id"]
     return work.origin(Cause.CREATE, command_id=command_id)
 
@@ -268,7 +268,7 @@ def _sure(answer: Transition | Refused) -> Transition:
     return answer
 
 
-def _end(work: Work, name: str, outcome: Outcome) -> None:
+def _end(work: BatchContext, name: str, outcome: Outcome) -> None:
     entry = work.namespaces[name]
     command_id = entry.properties[CREATING]["command_id"]
     left = {key: value for key, value in entry.properties.items() if key != CREATING}

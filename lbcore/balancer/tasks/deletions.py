@@ -7,13 +7,13 @@ from itertools import takewhile
 
 import numpy as np
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, FAILED, NamespaceEntry, Outcome, namespace_row
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks import usage
 from lbcore.balancer.tasks.drains import is_named
 from lbcore.balancer.tasks.usage import RULES, note_gone
-from lbcore.balancer.tasks.waiting import finish_command, tell_progress
+from lbcore.balancer.tasks.waiting import finish_command, record_progress
 from lbcore.model.names import (
     FULL_UPPER,
     format_bundle,
@@ -32,29 +32,29 @@ FLOOR = ""
 """The row of `namespaces` with the version floor: no namespace is called so."""
 
 
-def version_floor(work: Work, namespace: str) -> int:
+def version_floor(work: BatchContext, namespace: str) -> int:
     """The version above which bundles of a new namespace begin."""
     entry = work.namespaces.get(namespace)
     return max(work.times.version_floor, entry.highest_version if entry else 0)
 
 
-def forget_what_is_over(work: Work) -> None:
+def expire_state(work: BatchContext) -> None:
     """Forget namespaces, brokers, and what planning remembers of them. O(namespaces + brokers)."""
     _forget_namespaces(work)
     gone = _long_silent(work)
     for broker in gone:
-        strike_off(work, broker)
+        deregister_broker(work, broker)
     work.counts["brokers_forgotten"] += len(gone)
-    if work.struck_off or work.forgotten:
+    if work.deregistered or work.forgotten:
         names = {record.bundle for record in work.forgotten}
-        work.plan = work.plan.without(brokers=work.struck_off, bundles=names)
+        work.plan = work.plan.without(brokers=work.deregistered, bundles=names)
 
 
-def strike_off(work: Work, broker: str, command: Command | None = None) -> None:
+def deregister_broker(work: BatchContext, broker: str, command: Command | None = None) -> None:
     """Take a silent broker that no record names off the list; its drain goes with it."""
     del work.brokers[broker]
     work.liveness = work.liveness.forget(broker)
-    work.struck_off.add(broker)
+    work.deregistered.add(broker)
     drain = work.rules.drains.get(broker)
     if drain is not None:
         work.set_rule("drains", broker, None, command)
@@ -62,13 +62,13 @@ def strike_off(work: Work, broker: str, command: Command | None = None) -> None:
         finish_command(work, drain.command_id, Outcome(status=FAILED, reason=reason))
 
 
-def forget_topics(work: Work, namespace: str) -> None:
+def expire_topics(work: BatchContext, namespace: str) -> None:
     """Drop the created topics of a namespace, as it is deleted."""
     for topic in sorted(work.records.topics_of(namespace)):
         drop_topic(work, topic)
 
 
-def drop_topic(work: Work, name: str) -> None:
+def drop_topic(work: BatchContext, name: str) -> None:
     """Drop a topic that was created."""
     tenant = tenant_of(namespace_of_topic(name))
     note_gone(work, usage.TOPICS, tenant)
@@ -76,7 +76,7 @@ def drop_topic(work: Work, name: str) -> None:
     work.add_row(RECORDS.name, work.records.set(TOPIC, name, None))
 
 
-def drop_rules_of(work: Work, namespace: str) -> None:
+def drop_rules_of(work: BatchContext, namespace: str) -> None:
     """Take back the rules that are of a namespace, which is deleted."""
     tenant = tenant_of(namespace)
     for kind in ("paused", "anti_affinity"):
@@ -103,7 +103,7 @@ def still_needed(
     }
 
 
-def _forget_namespaces(work: Work) -> None:
+def _forget_namespaces(work: BatchContext) -> None:
     deleted = [name for name, entry in work.namespaces.items() if entry.is_deleted]
     if not deleted:
         return
@@ -117,7 +117,7 @@ def _forget_namespaces(work: Work) -> None:
     work.counts["namespaces_forgotten"] += len(gone)
 
 
-def _raise_floor(work: Work, version: int) -> None:
+def _raise_floor(work: BatchContext, version: int) -> None:
     if version <= work.times.version_floor:
         return
     work.note(version_floor=version)
@@ -125,7 +125,7 @@ def _raise_floor(work: Work, version: int) -> None:
     work.add_row(NAMESPACES.name, namespace_row(FLOOR, entry))
 
 
-def _long_silent(work: Work) -> list[str]:
+def _long_silent(work: BatchContext) -> list[str]:
     """Brokers to strike off, sorted. Both Kafka's clock and ours must say that it is time."""
     after_ms = work.config.ownership.forget_broker_after_ms
     if not after_ms or work.is_catching_up:
@@ -139,13 +139,13 @@ DELETING = "deleting"
 """The property of a namespace that is being deleted: the id of the command."""
 
 
-def is_deleting(work: Work, namespace: str) -> bool:
+def is_deleting(work: BatchContext, namespace: str) -> bool:
     """True if the namespace is being deleted, so its bundles need no owners any more."""
     entry = work.namespaces.get(namespace)
     return entry is not None and DELETING in entry.properties
 
 
-def reason_not_to_change(work: Work, name: str) -> str:
+def reason_not_to_change(work: BatchContext, name: str) -> str:
     """Return the reason why the namespace can't be changed; "" if it can."""
     entry = work.namespaces.get(name)
     if entry is None or entry.is_deleted:
@@ -155,18 +155,18 @@ def reason_not_to_change(work: Work, name: str) -> str:
     return ""
 
 
-def live_records(work: Work, namespace: str) -> list[OwnershipRecord]:
+def live_records(work: BatchContext, namespace: str) -> list[OwnershipRecord]:
     """The records of the namespace's bundles that are not deleted, in name order."""
     return [work.ledger.record_at(row) for row in work.ledger.live_rows(namespace)]
 
 
-def drive_deletions(work: Work) -> None:
+def drive_deletions(work: BatchContext) -> None:
     """Release what namespaces being deleted still own; delete those that own nothing any more."""
     deleting = [name for name in sorted(work.namespaces) if is_deleting(work, name)]
     work.guard.each("delete", deleting, lambda some: _drive(work, some), lambda name, _: name)
 
 
-def _drive(work: Work, namespaces: Sequence[str]) -> None:
+def _drive(work: BatchContext, namespaces: Sequence[str]) -> None:
     """The smallest first; each has an equal part of what is left of a batch's share."""
     room = work.share
     sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
@@ -176,7 +176,7 @@ def _drive(work: Work, namespaces: Sequence[str]) -> None:
         _advance(work, name, part)
 
 
-def _advance(work: Work, name: str, part: int) -> None:
+def _advance(work: BatchContext, name: str, part: int) -> None:
     """Release, and delete, at most so many bundles, from the last one on.
 
     Those that are closed make way for one bundle, so that the rest covers the hash space until all
@@ -193,7 +193,7 @@ def _advance(work: Work, name: str, part: int) -> None:
         _merge(work, name, closed)
 
 
-def _merge(work: Work, name: str, closed: Sequence[OwnershipRecord]) -> None:
+def _merge(work: BatchContext, name: str, closed: Sequence[OwnershipRecord]) -> None:
     """One bundle that nobody has instead of these, the last ones of the namespace, last first."""
     entry = work.namespaces[name]
     command_id = str(entry.properties[DELETING])
@@ -206,16 +206,16 @@ def _merge(work: Work, name: str, closed: Sequence[OwnershipRecord]) -> None:
         work.apply(made)
     work.keep_namespace(name, replace(entry, highest_version=highest))
     gone = deleted_so_far(work, command_id) + len(closed) - 1
-    tell_progress(work, command_id, {"deleted": gone})
+    record_progress(work, command_id, {"deleted": gone})
 
 
-def deleted_so_far(work: Work, command_id: str) -> int:
+def deleted_so_far(work: BatchContext, command_id: str) -> int:
     """Return the number of bundles deleted so far, as the deletion's command says."""
     waiting = work.waiting.get(command_id)
     return int(waiting.result.get("deleted", 0)) if waiting else 0
 
 
-def forget_expired(work: Work) -> None:
+def expire_deleted(work: BatchContext) -> None:
     """Forget deleted bundles after the tombstone delay; versions go on above theirs. O(bundles).
 
     Of very many, after an absence, some a batch.
@@ -241,7 +241,7 @@ def forget_expired(work: Work) -> None:
     work.counts["forgotten"] += len(names)
 
 
-def _release(work: Work, name: str, rows: Sequence[int]) -> None:
+def _release(work: BatchContext, name: str, rows: Sequence[int]) -> None:
     command_id = str(work.namespaces[name].properties[DELETING])
     origin = work.origin(Cause.DELETE, command_id=command_id)
     for row in rows:
@@ -250,14 +250,14 @@ def _release(work: Work, name: str, rows: Sequence[int]) -> None:
             work.apply(answer)
 
 
-def _is_closed(work: Work, record: OwnershipRecord) -> bool:
+def _is_closed(work: BatchContext, record: OwnershipRecord) -> bool:
     """True if no live broker can have the bundle open."""
     holder = holder_of(record)
     entry = work.brokers.get(holder.broker)
     return entry is None or entry.is_silent or entry.incarnation != holder.incarnation
 
 
-def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
+def _delete(work: BatchContext, name: str, records: Sequence[OwnershipRecord]) -> None:
     entry = work.namespaces[name]
     command_id = str(entry.properties[DELETING])
     highest = max(entry.highest_version, _delete_all(work, command_id, records))
@@ -265,12 +265,12 @@ def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
     left = {key: value for key, value in entry.properties.items() if key != DELETING}
     gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
     work.keep_namespace(name, gone)
-    forget_topics(work, name)
+    expire_topics(work, name)
     drop_rules_of(work, name)
     finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))
 
 
-def _delete_all(work: Work, command_id: str, records: Sequence[OwnershipRecord]) -> int:
+def _delete_all(work: BatchContext, command_id: str, records: Sequence[OwnershipRecord]) -> int:
     """Delete these bundles; their highest version."""
     origin = work.origin(Cause.DELETE, command_id=command_id)
     for record in records:

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, TIMED_OUT, Outcome
 from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.state.rules import Drain, Pin
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.waiting import finish_command
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 
 
-def end_pins(work: Work) -> None:
+def end_pins(work: BatchContext) -> None:
     """Drop the pins whose time is over."""
     pins = work.rules.pins
     for bundle in sorted(name for name in pins if 0 < pins[name].until_ms <= work.now_ms):
@@ -21,7 +21,7 @@ def end_pins(work: Work) -> None:
         work.set_rule("pins", bundle, None)
 
 
-def follow_pins(work: Work) -> None:
+def follow_pins(work: BatchContext) -> None:
     """After the batch's transitions: children of splits inherit, gone bundles are unpinned.
 
     Counts the pins that a forced transition or a drain broke.
@@ -50,21 +50,21 @@ def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord)
     return (is_forced or is_drained) and was_there and after.destination != pin.broker
 
 
-def _write(work: Work, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:
+def _write(work: BatchContext, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:
     about = {"until_ms": pin.until_ms, "owner": pin.owner, "why": pin.reason, **inputs}
     work.write_decision(
         work.next_decision(), "pin", reason, about, bundle=bundle, destination=pin.broker
     )
 
 
-def held_by(work: Work, broker: str) -> int:
+def held_by(work: BatchContext, broker: str) -> int:
     """Return the number of bundles a broker has or is to open. O(bundles)."""
     ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
     holders = work.ledger.holders()
     return int(sum(int((holders == one).sum()) for one in ids))
 
 
-def is_named(work: Work, broker: str) -> bool:
+def is_named(work: BatchContext, broker: str) -> bool:
     """True if a record names the broker: as holder or, in flight, as either party."""
     ledger = work.ledger
     rows = ledger.rows_in(*IN_FLIGHT)
@@ -74,7 +74,7 @@ def is_named(work: Work, broker: str) -> bool:
     )
 
 
-def pins_of_drain(work: Work, broker: str) -> dict[str, list[str]]:
+def pins_of_drain(work: BatchContext, broker: str) -> dict[str, list[str]]:
     """The bundles pinned to a broker that is drained, if there are any.
 
     A drain breaks pins, for the broker is to be stopped; they stay set, and the bundles come back
@@ -84,7 +84,7 @@ def pins_of_drain(work: Work, broker: str) -> dict[str, list[str]]:
     return {"pins_broken": pinned} if pinned else {}
 
 
-def is_emptying(work: Work) -> bool:
+def is_emptying(work: BatchContext) -> bool:
     """True if a live broker, draining by command or by itself, still owns bundles."""
     names = {
         name
@@ -99,13 +99,13 @@ def is_emptying(work: Work) -> bool:
     return any(one in owners for one in ids)
 
 
-def drive_drains(work: Work) -> None:
+def drive_drains(work: BatchContext) -> None:
     """End the drains that are done or whose time is over; note how the others stand."""
     drains = [name for name, drain in sorted(work.rules.drains.items()) if not drain.is_done]
     work.guard.each("drain", drains, lambda some: _drive(work, some), lambda name, _: name)
 
 
-def _drive(work: Work, brokers: Sequence[str]) -> None:
+def _drive(work: BatchContext, brokers: Sequence[str]) -> None:
     for broker in brokers:
         drain = work.rules.drains[broker]
         left = held_by(work, broker)
@@ -117,14 +117,14 @@ def _drive(work: Work, brokers: Sequence[str]) -> None:
             _keep(work, broker, _advanced(work, drain, left))
 
 
-def _advanced(work: Work, drain: Drain, left: int) -> Drain:
+def _advanced(work: BatchContext, drain: Drain, left: int) -> Drain:
     """The drain with what is left, and when it ends if it goes on as until now."""
     gone, elapsed_ms = drain.total - left, work.now_ms - drain.since_ms
     end_ms = work.now_ms + left * elapsed_ms // gone if gone > 0 else 0
     return replace(drain, left=left, estimated_end_ms=end_ms)
 
 
-def _end(work: Work, broker: str, drain: Drain) -> None:
+def _end(work: BatchContext, broker: str, drain: Drain) -> None:
     done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
     _keep(work, broker, done)
     took_ms = work.now_ms - drain.since_ms
@@ -133,7 +133,7 @@ def _end(work: Work, broker: str, drain: Drain) -> None:
     finish_command(work, drain.command_id, Outcome(status=DONE, result=result))
 
 
-def _give_up(work: Work, broker: str, drain: Drain) -> None:
+def _give_up(work: BatchContext, broker: str, drain: Drain) -> None:
     work.set_rule("drains", broker, None)
     result = {"left": drain.left, "total": drain.total, "deadline_ms": drain.deadline_ms}
     work.write_decision(work.next_decision(), "drain", "GivenUp", result, source=broker)
@@ -145,5 +145,5 @@ def _give_up(work: Work, broker: str, drain: Drain) -> None:
     finish_command(work, drain.command_id, Outcome(status=TIMED_OUT, reason=reason, result=result))
 
 
-def _keep(work: Work, broker: str, drain: Drain) -> None:
+def _keep(work: BatchContext, broker: str, drain: Drain) -> None:
     work.set_rule("drains", broker, drain)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import still_to_be_made
 from lbcore.config.limits import LimitsConfig
 from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
@@ -26,7 +26,7 @@ _ADVICE = (
 )
 
 
-def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
+def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) -> str:
     """Return why a tenant can't have so many more, as a sentence; "" if it can.
 
     more: kind → number. What is allowed counts as created from now on, so ask last. O(1), except
@@ -41,34 +41,34 @@ def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
     return ""
 
 
-def reason_not_to_rule(work: Work, name: str, *, is_known: bool) -> str:
+def reason_not_to_rule(work: BatchContext, name: str, *, is_known: bool) -> str:
     """Return why a namespace or bundle can't have a rule, as a sentence; "" if it can."""
     return "" if is_known else reason_not_to_add(work, tenant_of(name), {RULES: 1})
 
 
-def note_gone(work: Work, kind: str, tenant: str, count: int = 1) -> None:
+def note_gone(work: BatchContext, kind: str, tenant: str, count: int = 1) -> None:
     """A tenant has so many less of a kind."""
     if kind in work.usage:
         work.usage[kind][tenant] -= count
 
 
-def has_any(work: Work, kind: str, tenant: str) -> bool:
+def has_any(work: BatchContext, kind: str, tenant: str) -> bool:
     """True if a tenant has any of a kind."""
     return _counted(work, kind)[tenant] > 0
 
 
-def _counted(work: Work, kind: str) -> Counter[str]:
+def _counted(work: BatchContext, kind: str) -> Counter[str]:
     if kind not in work.usage:
         work.usage[kind] = _COUNTS[kind](work)
     return work.usage[kind]
 
 
-def _namespaces(work: Work) -> Counter[str]:
+def _namespaces(work: BatchContext) -> Counter[str]:
     entries = work.namespaces.items()
     return Counter(tenant_of(name) for name, entry in entries if not entry.is_deleted)
 
 
-def _bundles(work: Work) -> Counter[str]:
+def _bundles(work: BatchContext) -> Counter[str]:
     """Live ones, and those still to be made."""
     ledger = work.ledger
     names, index = ledger.namespaces()
@@ -77,16 +77,16 @@ def _bundles(work: Work) -> Counter[str]:
     return _summed([*zip(names, counts, strict=True), *still_to_be_made(work).items()])
 
 
-def _topics(work: Work) -> Counter[str]:
+def _topics(work: BatchContext) -> Counter[str]:
     return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
 
 
-def _partitions(work: Work) -> Counter[str]:
+def _partitions(work: BatchContext) -> Counter[str]:
     found = work.records.of(TOPIC).items()
     return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
 
 
-def _rules(work: Work) -> Counter[str]:
+def _rules(work: BatchContext) -> Counter[str]:
     rules = work.rules
     names = [*rules.paused, *rules.anti_affinity, *rules.excluded]
     names += map(namespace_of_bundle, rules.pins)
@@ -101,7 +101,7 @@ def _summed(counts: Iterable[tuple[str, int]]) -> Counter[str]:
     return found
 
 
-_COUNTS: Mapping[str, Callable[[Work], Counter[str]]] = {
+_COUNTS: Mapping[str, Callable[[BatchContext], Counter[str]]] = {
     NAMESPACES: _namespaces,
     BUNDLES: _bundles,
     TOPICS: _topics,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import (
     ACCEPTED,
     AFTER,
@@ -18,7 +19,6 @@ from lbcore.balancer.state.book import (
     Waiting,
 )
 from lbcore.balancer.state.effects import to_json
-from lbcore.balancer.state.work import Work
 from lbcore.fault_isolation import Fault
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import KINDS
@@ -64,7 +64,7 @@ _SETTLED = frozenset({State.OWNED, State.FREE, State.DELETED})
 _FAULTS_SHOWN = 3
 
 
-def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
+def write_outcome(work: BatchContext, command: Command, outcome: Outcome) -> None:
     """Write a command's outcome down; the last of a batch is the one that stays."""
     work.commands[command.command_id] = remember(outcome.status, identity(command))
     kind = command.kind if command.kind in KINDS else "unknown"
@@ -84,7 +84,12 @@ def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
 
 
 def begin_wait(
-    work: Work, command: Command, outcome: Outcome, deadline_ms: int, *, is_queued: bool = False
+    work: BatchContext,
+    command: Command,
+    outcome: Outcome,
+    deadline_ms: int,
+    *,
+    is_queued: bool = False,
 ) -> None:
     """Wait for the end of an accepted command, and write down that it is accepted.
 
@@ -104,7 +109,7 @@ def begin_wait(
     write_outcome(work, command, replace(outcome, result=shown))
 
 
-def tell_progress(work: Work, command_id: str, result: Mapping[str, Any]) -> None:
+def record_progress(work: BatchContext, command_id: str, result: Mapping[str, Any]) -> None:
     """Write down how far an accepted command has come; nothing when nobody waits for it."""
     waiting = work.waiting.get(command_id)
     if waiting is not None:
@@ -112,7 +117,7 @@ def tell_progress(work: Work, command_id: str, result: Mapping[str, Any]) -> Non
         begin_wait(work, waiting.command, outcome, waiting.deadline_ms)
 
 
-def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:
+def finish_command(work: BatchContext, command_id: str, outcome: Outcome) -> None:
     """Write the final outcome of a command that was accepted; nothing when nobody waits for it."""
     waiting = work.waiting.pop(command_id, None)
     if waiting is not None:
@@ -120,25 +125,25 @@ def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:
         write_outcome(work, waiting.command, replace(outcome, result=result))
 
 
-def end_wait(work: Work, command_id: str) -> None:
+def end_wait(work: BatchContext, command_id: str) -> None:
     """End an accepted command whose bundles have all come to rest, as they did."""
     finish_command(work, command_id, _final(work, work.waiting[command_id]))
 
 
-def fail_waiting(work: Work, command_id: str, fault: Fault) -> str:
+def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
     """End a command that was accepted, because what was done for it is put aside; its name."""
     finish_command(work, command_id, Outcome(status=FAILED, reason=fault.sentence))
     return command_id
 
 
-def wait_also(work: Work, command_id: str, moving: Mapping[str, str]) -> None:
+def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) -> None:
     """Let a command end only when these bundles, too, have come to rest under its id."""
     waiting = work.waiting.get(command_id)
     if waiting is not None and moving:
         work.waiting[command_id] = replace(waiting, moving={**waiting.moving, **moving})
 
 
-def settle_commands(work: Work, command_ids: Sequence[str]) -> None:
+def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     """End those of the commands whose bundles have come to rest, or whose time is over."""
     if not command_ids:
         return
@@ -148,7 +153,7 @@ def settle_commands(work: Work, command_ids: Sequence[str]) -> None:
         _settle(work, command_id, ended.get(command_id, {}))
 
 
-def _settle(work: Work, command_id: str, ended: Mapping[str, str]) -> None:
+def _settle(work: BatchContext, command_id: str, ended: Mapping[str, str]) -> None:
     """End a command whose last bundles have come to rest, or whose time is over."""
     if ended:
         waiting = _without(work.waiting[command_id], ended)
@@ -173,7 +178,7 @@ def timed_out_unread(command: Command) -> Outcome:
     return Outcome(status=TIMED_OUT, reason=reason)
 
 
-def _ended(work: Work) -> dict[str, dict[str, str]]:
+def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
     """Command → its bundles that came to rest in this batch → what is wrong with that, or ""."""
     ended: dict[str, dict[str, str]] = {}
     if not work.waiting:
@@ -239,7 +244,7 @@ def _split_fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
     return f"{record.bundle} was not split and is with {record.destination}: {why}"
 
 
-def _final(work: Work, waiting: Waiting) -> Outcome:
+def _final(work: BatchContext, waiting: Waiting) -> Outcome:
     if not waiting.failed:
         return Outcome(status=DONE, result=_owner(work, waiting.command))
     return Outcome(
@@ -249,7 +254,7 @@ def _final(work: Work, waiting: Waiting) -> Outcome:
     )
 
 
-def _owner(work: Work, command: Command) -> Mapping[str, str]:
+def _owner(work: BatchContext, command: Command) -> Mapping[str, str]:
     """Return the assigned bundle's owner; a repair may have chosen another broker."""
     record = work.ledger.record(str(command.arguments.get("bundle", "")))
     if command.kind != "assign_bundle" or record is None:

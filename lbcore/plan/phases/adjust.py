@@ -15,11 +15,11 @@ from lbcore.plan.decision import PlanConfig, PlanState
 from lbcore.plan.draft import Draft
 from lbcore.plan.pending import (
     EmaShifts,
-    Fate,
+    MoveOutcome,
     PendingMove,
-    fate_of,
-    unseen_arrays,
-    unseen_rows,
+    move_outcome,
+    unreported_arrays,
+    unreported_rows,
     with_load,
 )
 from lbcore.plan.registry import observer, shedding_strategy
@@ -62,7 +62,7 @@ def _looked(draft: Draft) -> Draft:
     config = draft.config.shedding
     is_busy = _busy(at, [*moves.values(), *arrived, *given_up])
     lag_ms = draft.config.signals.usage_lag_ms
-    load = unseen_arrays(state.unseen, brokers, is_busy, config.adjust_keep, lag_ms)
+    load = unreported_arrays(state.unseen, brokers, is_busy, config.adjust_keep, lag_ms)
     load[_outdated(draft)] = 0.0
     for move in given_up:
         _add(load, at.get(move.source), move.load)
@@ -72,7 +72,7 @@ def _looked(draft: Draft) -> Draft:
     state = replace(
         state,
         moves=moves,
-        unseen=unseen_rows(
+        unseen=unreported_rows(
             load,
             state.unseen,
             brokers,
@@ -95,12 +95,12 @@ def _followed(draft: Draft) -> tuple[dict[str, PendingMove], list[PendingMove], 
     arrived: list[PendingMove] = []
     rows = draft.reported.bundles.rows_of(draft.state.moves)
     for name, move in draft.state.moves.items():
-        fate = fate_of(draft.reported, rows.get(name), move)
-        if fate is Fate.GIVEN_UP:
+        outcome = move_outcome(draft.reported, rows.get(name), move)
+        if outcome is MoveOutcome.GIVEN_UP:
             given_up.append(move)
-        elif fate is Fate.ARRIVED:
+        elif outcome is MoveOutcome.ARRIVED:
             arrived.append(move)
-        elif fate is Fate.UNDER_WAY and move.decided_ms >= since_ms:
+        elif outcome is MoveOutcome.UNDER_WAY and move.decided_ms >= since_ms:
             under_way[name] = move
     return under_way, given_up, arrived
 

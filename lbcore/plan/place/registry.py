@@ -85,7 +85,7 @@ PLACERS = (
         rule="The destination that the shedder chose; a bundle without one goes by least "
         "long-term message rate (Pulsar: anywhere).",
         use_when="Always and only with shedding by avg.",
-        beware="a bundle without a plan goes by message rate, in Pulsar anywhere",
+        caveats="a bundle without a plan goes by message rate, in Pulsar anywhere",
         settings=keys("shedding", "is_pulsar_exact"),
         is_whole=True,
         rule_of=_avg_rule,
@@ -95,7 +95,7 @@ PLACERS = (
         pulsar_class=PLACEMENT[LEAST_LONG_TERM_MESSAGE_RATE],
         rule="The broker with the least long-term message rate that is not overloaded.",
         use_when="Bundles are alike; Pulsar's default until 2026.",
-        beware="Pulsar gives all bundles of one plan to the same broker; "
+        caveats="Pulsar gives all bundles of one plan to the same broker; "
         "with `shedding.is_pulsar_exact` off what the plan has placed counts",
         settings=(
             _OVERLOAD_LIMIT,
@@ -111,7 +111,7 @@ PLACERS = (
         rule="Any broker whose smoothed usage is a difference below the average; without one, any "
         "at all.",
         use_when="Usage matters more than messages and differs between brokers.",
-        beware="`placement.usage_difference_percent` too small admits hot brokers, too large "
+        caveats="`placement.usage_difference_percent` too small admits hot brokers, too large "
         "leaves nobody",
         settings=(
             "placement.usage_difference_percent",
@@ -127,7 +127,7 @@ PLACERS = (
         rule="The destination that the shedder chose; a bundle without one goes where it leaves "
         "the least load, by the broker's size.",
         use_when="Always and only with shedding by ballast.",
-        beware="evens out load, not the number of bundles",
+        caveats="evens out load, not the number of bundles",
         settings=keys("shedding", "is_pulsar_exact"),
         is_whole=True,
         rule_of=lambda request, _state, settings, draw: LeastLoadRule.of(
@@ -140,7 +140,7 @@ PLACERS = (
         pulsar_class=PLACEMENT[ROUND_ROBIN],
         rule="One broker after the other.",
         use_when="Load reports can't be trusted; Pulsar's choice for excluded namespaces.",
-        beware="knows no load",
+        caveats="knows no load",
         rule_of=lambda request, state, _settings, _draw: RoundRobinRule.of(
             request, state.round_robin, is_for_excluded=False
         ),

@@ -1,4 +1,4 @@
-"""Ballast's own strategy: everybody to the fair level, by one objective and a search.
+"""Ballast's own strategy: everybody to the ideal load, by one objective and a search.
 
 Decides which bundles leave which broker for which one, and which are to be divided because no move
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
@@ -17,12 +17,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.fair_level import FairLevelConfig
-from lbcore.plan.shed.ballast_costs import told
+from lbcore.config.ideal_load import IdealLoadConfig
+from lbcore.plan.shed.ballast_costs import recorded_costs
 from lbcore.plan.shed.ballast_crowding import counted, crowded
+from lbcore.plan.shed.ballast_ineffective import (
+    LEFT_ALONE,
+    judged,
+    suspended_brokers,
+    tried,
+    with_gone,
+)
 from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
-from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried, with_gone
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -42,7 +48,7 @@ STEPS = 1_000
 
 
 def shed_ballast(
-    view: ShedView, state: ShedState, config: FairLevelConfig, can_divide: Bools | None = None
+    view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> Shed:
     """The bundles that leave hot brokers, as far as that is worth it.
 
@@ -57,13 +63,13 @@ def shed_ballast(
     state, acting = _crowded(view, partitions, cycle.state, config)
     is_hot = cycle.away >= cycle.tolerance
     state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
-    numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
+    numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **recorded_costs(cycle.costs)}
     selections: tuple[Selection, ...] = ()
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
     too_crowded: tuple[int, ...] = ()
     if is_full.any() or acting:
-        is_left = left_alone(view, state, config.rounds_in_vain)
+        is_left = suspended_brokers(view, state, config.max_ineffective_rounds)
         problem = cycle.problem(is_full, is_left, partitions, acting)
         found = search(problem, math.ceil(STEPS * view.part), _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
@@ -76,7 +82,7 @@ def shed_ballast(
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
         growth = cycle.broker_growth()
         state = replace(state, tried=with_gone(view, state.tried, cycle.readings, rows, growth))
-        numbers |= _told(found)
+        numbers |= _recorded_numbers(found)
     return Shed(
         selections=selections,
         state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
@@ -92,7 +98,7 @@ def shed_ballast(
     )
 
 
-def observe_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> ShedState:
+def observe_ballast(view: ShedView, state: ShedState, config: IdealLoadConfig) -> ShedState:
     """The state after a cycle between two rounds: hits are counted, so that a round can act.
 
     Where rounds are a minute apart, a broker that is hot for the second time in a row would
@@ -103,7 +109,7 @@ def observe_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -
     return replace(cycle.state, hits_low=_named(view, low), hits_high=_named(view, high))
 
 
-def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
+def _budget(cycle: BallastRound, config: IdealLoadConfig) -> float:
     """Points of a broker of mean size that the round may move.
 
     At least what one broker is too hot by: of few brokers that is more than a part of all load, and
@@ -113,7 +119,7 @@ def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
     return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
 
 
-def _told(found: Found) -> dict[str, float]:
+def _recorded_numbers(found: Found) -> dict[str, float]:
     """Return the numbers stored in the inputs of each decision.
 
     stopped: the index of ENDS.
@@ -136,7 +142,7 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 
 
 def _crowded(
-    view: ShedView, partitions: Partitions, state: ShedState, config: FairLevelConfig
+    view: ShedView, partitions: Partitions, state: ShedState, config: IdealLoadConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
     """The state with the topics that are crowded now, and those that were often enough to act."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
@@ -170,7 +176,7 @@ def _divided(
     )
 
 
-def _count(cycle: BallastRound, config: FairLevelConfig) -> tuple[Ints, Ints]:
+def _count(cycle: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     """Hits in a row of each broker, negative below the level: int64[n] low, and high.
 
     One side's hits don't count for the other. Within the threshold none are left, fresh or not;
@@ -207,7 +213,7 @@ class _Full:
     """A round in which somebody's counter is full, and what the search has found for it."""
 
     cycle: BallastRound
-    config: FairLevelConfig
+    config: IdealLoadConfig
     is_full: Bools
     hits: tuple[Ints, Ints]
     found: Found

@@ -100,7 +100,7 @@ def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]
     return found
 
 
-def told(costs: Costs | None) -> dict[str, float]:
+def recorded_costs(costs: Costs | None) -> dict[str, float]:
     """Return the costs stored in the inputs of each decision.
 
     Points per thousand msg/s, and per MB/s.

@@ -1,7 +1,7 @@
 """Objective that `ballast` minimizes: uneven brokers plus the price of moves.
 
 Decides the value of a layout of bundles, as one number; `ballast_search` looks for a better one.
-With L the fair level, a broker that counts c (its capacity over the mean capacity) costs
+With L the ideal load, a broker that counts c (its capacity over the mean capacity) costs
 
 c x (OVER x over^2 + UNDER x under^2)
 

@@ -1,4 +1,4 @@
-"""From a cycle's view to the objective's problem: readings, the fair level, prices, who may.
+"""From a cycle's view to the objective's problem: readings, the ideal load, prices, who may.
 
 Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
 readings of each resource: what it reports, and what its bundles carry (`plan.score`). It counts as
@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
-from lbcore.plan.shed.ballast_level import fair_level, ideal_load
+from lbcore.plan.shed.ballast_ideal_load import attainable_level, ideal_load
+from lbcore.plan.shed.ballast_ineffective import grown
 from lbcore.plan.shed.ballast_objective import SearchProblem
-from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 from lbcore.signals.cost import Costs, Evidence
@@ -184,7 +184,7 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
 
 
 def round_of(
-    view: ShedView, state: ShedState, config: FairLevelConfig, can_divide: Bools | None = None
+    view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> BallastRound:
     """The round's readings. can_divide: None = all of two topics. O(bundles + n log n)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
@@ -195,7 +195,7 @@ def round_of(
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)
     hot_limit = ideal_load(readings) + config.high_points
-    level = max(fair_level(view, readings, hot_limit), 1e-9)
+    level = max(attainable_level(view, readings, hot_limit), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
     mean = sequential_sum(readings.capacity) / len(readings.capacity)

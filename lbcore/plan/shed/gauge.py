@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.common import Shed, ShedView, sequential_sum
@@ -101,14 +101,14 @@ def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig)
     )
 
 
-def gauge_ballast(view: ShedView, shed: Shed, config: FairLevelConfig) -> Gauge:
-    """The gauge of ballast: how far each broker is from the fair level, above or below it."""
+def gauge_ballast(view: ShedView, shed: Shed, config: IdealLoadConfig) -> Gauge:
+    """The gauge of ballast: how far each broker is from the ideal load, above or below it."""
     levels = (
         (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
         (config.high_points, config.high_hits, shed.state.hits_high),
     )
     return Gauge(
-        measure="points above or below the fair level",
+        measure="points above or below the ideal load",
         number=np.abs(shed.columns["deviation"]),
         partner=np.full(len(view.usage), NOBODY, dtype=np.int64),
         levels=tuple(

@@ -8,7 +8,7 @@ and advice are ours.
 from dataclasses import fields, replace
 from typing import Any
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import (
     AVG,
@@ -65,7 +65,7 @@ AVG_SHEDDER = Shedding(
     rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
     "a high threshold for enough cycles evens out its traffic, to the partner.",
     use_when="Pulsar's AvgShedder is wanted as it is, without isolation policies.",
-    beware="Brokers are selected by usage, bundles by traffic: usage that is not the bundles' own "
+    caveats="Brokers are selected by usage, bundles by traffic: usage that is not the bundles' own "
     "(another process) keeps it busy with nothing to move; under Pulsar's overlays it pairs "
     "brokers of different isolation groups",
     settings=(
@@ -103,7 +103,7 @@ THRESHOLD_SHEDDER = Shedding(
     "excess and five points; with the lower boundary, the hottest one when a broker idles.",
     use_when="Pulsar's default until 2026; many similar brokers. Turn `multi_hit` on, or the "
     "lower boundary when brokers are added.",
-    beware="smoothed scores lag behind, so Pulsar's rule unloads past the balance "
+    caveats="smoothed scores lag behind, so Pulsar's rule unloads past the balance "
     "(`shedding.is_pulsar_exact` off cures it); a new empty broker among many full ones lifts "
     "nobody over the threshold (`shedding.lower_boundary` cures it)",
     settings=(
@@ -140,7 +140,7 @@ OVERLOAD_SHEDDER = Shedding(
     rule="Every broker at or above the overload threshold gives up the excess and five points.",
     use_when="Brokers may be uneven as long as none is full. Harmful when all are full: turn "
     "`multi_hit` on.",
-    beware="knows no average: when all are overloaded, all shed for nothing "
+    caveats="knows no average: when all are overloaded, all shed for nothing "
     "(`shedding.multi_hit` cures it)",
     settings=(
         *keys("shedding", "overloaded_threshold_percent", "by_group"),
@@ -166,7 +166,7 @@ UNIFORM_SHEDDER = Shedding(
     rule="The broker with most traffic gives part of its lead over the idlest one, by message "
     "rate, else by bytes; usage does not count.",
     use_when="Traffic is to be even whatever it costs the brokers, e.g. with foreign load.",
-    beware="one broker a cycle; blind to usage that traffic does not explain",
+    caveats="one broker a cycle; blind to usage that traffic does not explain",
     settings=(
         *keys(
             "shedding",
@@ -195,7 +195,7 @@ TRANSFER_SHEDDER = Shedding(
     rule="Moves bundles from the hottest to the coldest brokers until the deviation of the "
     "scores is below a target, swapping where a plain move doesn't fit.",
     use_when="Migrating from the extensible load manager, or a deviation is the goal.",
-    beware="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
+    caveats="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
     "move",
     settings=(
         *keys("transfer", *_settings(TransferConfig)),
@@ -217,20 +217,20 @@ TRANSFER_SHEDDER = Shedding(
 def _run_ballast(cycle: ShedCycle) -> tuple[Shed, PlanState]:
     config, state = cycle.config, cycle.state
     can_divide = divisible(cycle.view.snapshot, config.splitting, state.split.unsplittable)
-    answer = shed_ballast(cycle.view, state.shed, config.fair_level, can_divide)
+    answer = shed_ballast(cycle.view, state.shed, config.ideal_load, can_divide)
     return answer, replace(state, shed=answer.state)
 
 
 BALLAST_SHEDDER = Shedding(
     name="ballast",
-    rule="Everybody to the fair level, by [one objective](#what-ballast-makes-small): moves and "
+    rule="Everybody to the ideal load, by [one objective](#what-ballast-makes-small): moves and "
     "exchanges that win more than they cost, within a budget a round; a bundle that nothing can "
     "place is divided.",
     use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
     "policies divide the cluster.",
-    beware="usage that traffic doesn't explain is relieved by nobody; "
+    caveats="usage that traffic doesn't explain is relieved by nobody; "
     "[the scoreboard](scoreboard.md) names what it is worse in",
-    settings=(*keys("fair_level", *_settings(FairLevelConfig)), *WEIGHTS),
+    settings=(*keys("ideal_load", *_settings(IdealLoadConfig)), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
@@ -238,10 +238,10 @@ BALLAST_SHEDDER = Shedding(
     learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
     run=_run_ballast,
     observe=lambda cycle: replace(
-        cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.fair_level)
+        cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.ideal_load)
     ),
-    gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.fair_level),
-    hits_needed=lambda config: (config.fair_level.low_hits, config.fair_level.high_hits),
+    gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.ideal_load),
+    hits_needed=lambda config: (config.ideal_load.low_hits, config.ideal_load.high_hits),
     destinations=lambda _config: Destinations.KEPT,
     prices_moves=True,
     usual_placement="ballast",

@@ -308,7 +308,7 @@ def find_transfers(
     if found.stats is None:
         return _ended(Label.SKIP, found.reason or Reason.UNKNOWN, state, 0.0)
     state = replace(state, load_avg=found.stats.average, load_std=found.stats.std)
-    cycle = _Cycle(view=view, config=config, stats=found.stats)
+    cycle = _TransferCycle(view=view, config=config, stats=found.stats)
     hits = 0 if cycle.wanted() is None else state.hits + 1
     state = replace(state, hits=hits)
     if hits <= config.hit_count_threshold:
@@ -316,7 +316,7 @@ def find_transfers(
     return _shed(cycle, state)
 
 
-def _shed(cycle: "_Cycle", state: TransferState) -> tuple[TransferOutcome, TransferState]:
+def _shed(cycle: "_TransferCycle", state: TransferState) -> tuple[TransferOutcome, TransferState]:
     """Pair brokers until nothing is wanted any more; hits start again after any decision."""
     cycle.run()
     if not cycle.decisions:
@@ -345,7 +345,7 @@ def _counted(counter: Mapping[str, int], label: Label, reason: Reason) -> dict[s
 
 
 @dataclass(slots=True, kw_only=True)
-class _Cycle:
+class _TransferCycle:
     """One pass over the brokers, from both ends of the order of load."""
 
     view: TransferView

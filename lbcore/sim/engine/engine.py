@@ -19,10 +19,10 @@ from lbcore.model.bundles import NamespaceBundles
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.sim.engine.clock import START_MS, Action, Clock
 from lbcore.sim.engine.coverage import Coverage
-from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
+from lbcore.sim.engine.random_stream import RandomStream
 from lbcore.sim.engine.recorder import Recorder, Sample
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
@@ -62,11 +62,11 @@ class Engine:
         self.config = config
         self.cluster = cluster
         self.clock = Clock()
-        self.dice = Dice(scenario.seed)
+        self.rng = RandomStream(scenario.seed)
         self.traffic = Traffic(scenario)
         self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
         self.saturation = Saturation(self.traffic, self.coverage)
-        self.log = Log(cluster, self.clock, self.dice)
+        self.log = Log(cluster, self.clock, self.rng)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
         self.nodes: dict[str, Node] = {}
@@ -79,7 +79,7 @@ class Engine:
             traffic=self.traffic,
             coverage=self.coverage,
             saturation=self.saturation,
-            dice=self.dice,
+            rng=self.rng,
         )
         self._concerned: dict[str, set[str]] = {}
         self._told: dict[str, set[str]] = {}

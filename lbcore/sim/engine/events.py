@@ -1,6 +1,6 @@
 """Carries out what happens in a scenario: faults begin and end, brokers come and go, commands.
 
-Decides what each verb of `scenario.happenings` does to the cluster.
+Decides what each verb of `scenario.scenario_events` does to the cluster.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,18 +10,18 @@ from typing import Any, TypeAlias
 from lbcore.sim.engine.clock import START_MS, Action
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.node import Node
-from lbcore.sim.scenario.model import BrokerSpec, Happening
+from lbcore.sim.scenario.model import BrokerSpec, ScenarioEvent
 
 Verb: TypeAlias = Callable[[Engine, list[str], Mapping[str, Any]], None]
 
 
-def plan_happenings(engine: Engine) -> None:
+def schedule_events(engine: Engine) -> None:
     """Put everything that happens into the timetable."""
-    for happening in engine.scenario.happenings:
+    for happening in engine.scenario.scenario_events:
         engine.clock.at(START_MS + happening.at_ms, _doer(engine, happening))
 
 
-def _doer(engine: Engine, happening: Happening) -> Action:
+def _doer(engine: Engine, happening: ScenarioEvent) -> Action:
     def do() -> None:
         names = _names(engine, happening.brokers)
         _VERBS[happening.verb](engine, names, happening.options)

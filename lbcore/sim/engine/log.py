@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lbcore.scorer.tracks import BrokerTrack, RawMessage, ScorerState
 from lbcore.sim.engine.clock import Clock
-from lbcore.sim.engine.dice import Dice
+from lbcore.sim.engine.random_stream import RandomStream
 from lbcore.wire.messages import (
     Acks,
     BrokerLoad,
@@ -67,10 +67,10 @@ class NetworkPath:
 class Log:
     """All topics; read once, by the job."""
 
-    def __init__(self, cluster: str, clock: Clock, dice: Dice) -> None:
+    def __init__(self, cluster: str, clock: Clock, rng: RandomStream) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._dice = dice
+        self._dice = rng
         self._offsets: dict[tuple[Topic, int], int] = defaultdict(int)
         self._places: dict[str, tuple[bytes, int]] = {}
         self._unread: list[RawMessage] = []

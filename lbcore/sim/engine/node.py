@@ -17,8 +17,8 @@ from lbcore.config.tree import Config
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.sim.engine.clock import Action, Clock
 from lbcore.sim.engine.coverage import Coverage
-from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.log import Log
+from lbcore.sim.engine.random_stream import RandomStream
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.service import ServedBundles, callback_ms
 from lbcore.sim.engine.traffic import Traffic
@@ -51,7 +51,7 @@ class Around:
     traffic: Traffic
     coverage: Coverage
     saturation: Saturation
-    dice: Dice
+    rng: RandomStream
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class Node:
         """Open, close or split, unless the service is out of order."""
         del now_ms
         done = CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
-        if self._around.dice.happens(self.impairment.failing):
+        if self._around.rng.happens(self.impairment.failing):
             return replace(done, failure="out of order")
         before = set(self._service.tokens)
         change = self._service.carry_out(call)

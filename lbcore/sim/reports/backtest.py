@@ -16,13 +16,13 @@ from lbcore.sim.reports.history import History, Interval
 from lbcore.sim.scenario.model import (
     AS_RECORDED,
     BrokerSpec,
-    Happening,
     LoadSpec,
     NamespaceSpec,
     OwnerSpec,
     Scenario,
+    ScenarioEvent,
 )
-from lbcore.sim.scenario.words import Rate
+from lbcore.sim.scenario.tokens import Rate
 
 MOVE_PRICE = 0.2
 """Points for a percent of the bundles that moves in an hour."""
@@ -57,7 +57,7 @@ def backtest_scenario(
         namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
         owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
         loads=tuple(loads),
-        happenings=_happenings(history),
+        scenario_events=_happenings(history),
         full_rate=history.fit.full_rate,
         recordings={loads[0].recording: recording},
     )
@@ -142,14 +142,14 @@ def _brokers(history: History, domains: Mapping[str, str]) -> tuple[BrokerSpec, 
     )
 
 
-def _happenings(history: History) -> tuple[Happening, ...]:
+def _happenings(history: History) -> tuple[ScenarioEvent, ...]:
     """Brokers that came and went."""
-    found: list[Happening] = []
+    found: list[ScenarioEvent] = []
     begin_ms = history.intervals[0].at_ms
     for before, after in pairwise(history.intervals):
         at_ms = after.at_ms - begin_ms
         gone, come = before.there - after.there, after.there - before.there
         for verb, names in (("crash", gone), ("start", come)):
             if names:
-                found.append(Happening(at_ms=at_ms, verb=verb, brokers=tuple(sorted(names))))
+                found.append(ScenarioEvent(at_ms=at_ms, verb=verb, brokers=tuple(sorted(names))))
     return tuple(found)

@@ -10,8 +10,8 @@ from itertools import takewhile
 from typing import Any
 
 from lbcore.sim.engine.engine import Run
+from lbcore.sim.judge.bounds import attainable_results
 from lbcore.sim.judge.measures import measure_named
-from lbcore.sim.judge.possible import what_was_possible
 from lbcore.sim.reports.report import format_value, judge_all
 
 COLUMNS: Mapping[str, str] = {
@@ -34,7 +34,7 @@ _WIDTH = 13
 def compared_row(strategy: str, run: Run) -> dict[str, Any]:
     """Return a run's figures as JSON-able values. O(samples × bundles log bundles)."""
     judged = judge_all(run)
-    possible = what_was_possible(run)
+    possible = attainable_results(run)
     return {
         "strategy": strategy,
         **{metric: measure_named(run, metric) for metric in COLUMNS.values() if metric},

@@ -17,8 +17,8 @@ from lbcore.bounds.imbalance import Brokers, least_imbalance
 from lbcore.model.names import parse_bundle
 from lbcore.model.resources import local_max
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.sim.judge.bounds import BesideBound, beside
 from lbcore.sim.judge.measures import statistic
-from lbcore.sim.judge.possible import BesideBound, beside
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats
 from lbcore.sim.scenario.metrics import MEAN
 from lbcore.sim.summary import ObservedMove, Owned, moves, thrash

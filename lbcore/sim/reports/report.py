@@ -19,7 +19,7 @@ from lbcore.sim.judge.measures import (
     measure_named,
 )
 from lbcore.sim.scenario.metrics import COUNT, LOAD, METRICS, PART, TIME
-from lbcore.sim.scenario.words import format_ms
+from lbcore.sim.scenario.tokens import format_ms
 
 ROWS = 12
 _LONG_MS = 60_000

@@ -2,7 +2,7 @@
 
 They refuse what could never come true or be noticed. Decides that events and expectations concern
 existing brokers, times and settings, and which words of a load belong to which spread. Used by
-`parse` and `happenings`, which read the lines.
+`parse` and `scenario_events`, which read the lines.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.sim.scenario.metrics import METRICS
 from lbcore.sim.scenario.model import Scenario
-from lbcore.sim.scenario.words import Line, format_ms
+from lbcore.sim.scenario.tokens import Line, format_ms
 
 _OF_SPREADS: Mapping[str, tuple[str, ...]] = {
     "width": ("hotspot",),
@@ -52,7 +52,7 @@ def require_setting(line: Line, word: str) -> None:
 def require_agreement(scenario: Scenario) -> None:
     """Brokers and times are those of the scenario. Raises ScenarioError."""
     known = _brokers_of(scenario)
-    for happening in scenario.happenings:
+    for happening in scenario.scenario_events:
         unknown = [name for name in happening.brokers if name not in known]
         if unknown:
             what = f"there is no {unknown[0]} to {happening.verb}"
@@ -78,7 +78,7 @@ def _require_time(scenario: Scenario, line: int, at_ms: int) -> None:
 def _brokers_of(scenario: Scenario) -> set[str]:
     """Those that the cluster lines name, those that are added, and the word all."""
     known, free = {one.name for one in scenario.brokers}, (f"b{at}" for at in count(1))
-    for one in scenario.happenings:
+    for one in scenario.scenario_events:
         new = one.options["brokers"] if one.verb == "add" else 0
         known |= set(islice((name for name in free if name not in known), new))
     return {*known, "all"}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from lbcore.ownership.records import Cause
 from lbcore.sim.scenario.model import Expectation
-from lbcore.sim.scenario.words import (
+from lbcore.sim.scenario.tokens import (
     Line,
-    WordError,
+    ScenarioTokenError,
     broker_names,
     duration_ms,
     number,
@@ -127,7 +127,7 @@ _READERS: Mapping[str, Callable[[str], float]] = {
 
 def _single_broker(word: str) -> None:
     if not word or len(broker_names(word)) != 1 or word == "all":
-        raise WordError(word, "one broker such as b1")
+        raise ScenarioTokenError(word, "one broker such as b1")
 
 
 _KINDS = (
@@ -188,14 +188,18 @@ def _metric(word: str) -> tuple[str, str]:
     name, _, stat = name.partition(".")
     metric = METRICS.get(name)
     if metric is None:
-        raise WordError(word, f"a metric: {', '.join(METRICS)}")
+        raise ScenarioTokenError(word, f"a metric: {', '.join(METRICS)}")
     if argument and not stat and metric.stats:
         head, _, tail = argument.rpartition(".")
         argument, stat = (head, tail) if tail in metric.stats else (argument, stat)
     if stat and stat not in metric.stats:
-        raise WordError(word, f"{name} with one of {', '.join(metric.stats) or 'no stat at all'}")
+        raise ScenarioTokenError(
+            word, f"{name} with one of {', '.join(metric.stats) or 'no stat at all'}"
+        )
     if bool(argument) != bool(metric.argument) and not (metric.is_open and not argument):
-        raise WordError(word, f"{name}:{metric.argument}" if metric.argument else f"{name} alone")
+        raise ScenarioTokenError(
+            word, f"{name}:{metric.argument}" if metric.argument else f"{name} alone"
+        )
     if argument and metric.argument in ARGUMENTS:
         ARGUMENTS[metric.argument](argument)
     return (f"{name}.{stat}" if stat else name), argument
@@ -203,5 +207,5 @@ def _metric(word: str) -> tuple[str, str]:
 
 def _operator(word: str) -> str:
     if word not in OPERATORS:
-        raise WordError(word, "one of <=, >=, ==, <, >")
+        raise ScenarioTokenError(word, "one of <=, >=, ==, <, >")
     return word

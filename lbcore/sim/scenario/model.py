@@ -12,7 +12,7 @@ from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S
 from lbcore.sim.load.recording import Recording
-from lbcore.sim.scenario.words import Rate
+from lbcore.sim.scenario.tokens import Rate
 
 FOR_EVER_MS = 1 << 60
 AS_RECORDED = "recorded"
@@ -131,7 +131,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class ScenarioEvent:
     """Something that happens. brokers: as written, ("all",) = every one. options: by name."""
 
     at_ms: int
@@ -185,7 +185,7 @@ class Scenario:
     commit_ms: int = 300
     is_pulsar: bool = False
     settings: tuple[str, ...] = ()
-    happenings: tuple[Happening, ...] = ()
+    scenario_events: tuple[ScenarioEvent, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     recorded: str = ""
     compared: str = ""

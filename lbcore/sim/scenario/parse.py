@@ -14,22 +14,22 @@ from typing import Any
 
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, parse_bundle
-from lbcore.sim.scenario import words
+from lbcore.sim.scenario import tokens
 from lbcore.sim.scenario.consistency import require_agreement, require_form, require_setting
-from lbcore.sim.scenario.happenings import HAPPENINGS, take_happening
 from lbcore.sim.scenario.metrics import METRICS, take_expectation
 from lbcore.sim.scenario.model import (
     BrokerSpec,
     Client,
     Expectation,
-    Happening,
     LoadSpec,
     NamespaceSpec,
     Noise,
     OwnerSpec,
     Scenario,
+    ScenarioEvent,
 )
-from lbcore.sim.scenario.words import Line, ScenarioError
+from lbcore.sim.scenario.scenario_events import HAPPENINGS, take_happening
+from lbcore.sim.scenario.tokens import Line, ScenarioError
 
 RULE = "----"
 COMPARED_RULE = f"{RULE} compared"
@@ -64,7 +64,7 @@ class _Draft:
     owners: list[OwnerSpec] = field(default_factory=list)
     loads: list[LoadSpec] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
-    happenings: list[Happening] = field(default_factory=list)
+    scenario_events: list[ScenarioEvent] = field(default_factory=list)
     expectations: list[Expectation] = field(default_factory=list)
 
 
@@ -85,7 +85,7 @@ def parse_scenario(content: str) -> Scenario:
         owners=tuple(draft.owners),
         loads=tuple(draft.loads),
         settings=tuple(draft.settings),
-        happenings=tuple(sorted(draft.happenings, key=lambda one: one.at_ms)),
+        scenario_events=tuple(sorted(draft.scenario_events, key=lambda one: one.at_ms)),
         expectations=tuple(draft.expectations),
         recorded=recorded,
         compared=compared,
@@ -123,7 +123,7 @@ def _divided(content: str) -> tuple[str, str, str]:
 
 
 def _take_line(draft: _Draft, line: Line) -> None:
-    keyword = line.take(words.one_of(*_KEYWORDS), "a keyword")
+    keyword = line.take(tokens.one_of(*_KEYWORDS), "a keyword")
     before = draft.said.setdefault(keyword, line.number)
     if keyword in _ONCE and before != line.number:
         what = f"line {before} says {keyword!r} already"
@@ -161,15 +161,15 @@ def _title(draft: _Draft, line: Line) -> None:
 
 
 def _seed(draft: _Draft, line: Line) -> None:
-    draft.values["seed"] = line.take(words.whole, "a number")
+    draft.values["seed"] = line.take(tokens.whole, "a number")
 
 
 def _run(draft: _Draft, line: Line) -> None:
-    run_ms = line.take(words.duration_ms, words.DURATION_FORM)
+    run_ms = line.take(tokens.duration_ms, tokens.DURATION_FORM)
     if not 0 < run_ms <= _LONGEST_RUN_MS:
         raise line.error("a run can't be so long", "a time between 1ms and 366d")
     draft.values["run_ms"] = run_ms
-    found = line.options({"sample": words.positive_ms})
+    found = line.options({"sample": tokens.positive_ms})
     if "sample" in found:
         draft.values["sample_ms"] = found["sample"]
     samples = run_ms // int(str(found.get("sample", run_ms)))
@@ -179,7 +179,7 @@ def _run(draft: _Draft, line: Line) -> None:
 
 def _full(draft: _Draft, line: Line) -> None:
     """Read `full RATE [offered]`: 100 % of a broker of capacity 1; what it is asked is told."""
-    rate = line.take(words.rate, "a rate such as 40000msg/s")
+    rate = line.take(tokens.rate, "a rate such as 40000msg/s")
     if rate.unit != "msg/s" or rate.value <= 0:
         raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")
     draft.values["full_rate"] = rate.value
@@ -188,10 +188,10 @@ def _full(draft: _Draft, line: Line) -> None:
 
 def _brokers(draft: _Draft, line: Line) -> None:
     """Read `brokers N [capacity=X] [domains=N]`."""
-    many = line.take(words.count, "a number of brokers")
+    many = line.take(tokens.count, "a number of brokers")
     if len(draft.brokers) + many > _MOST_BROKERS:
         raise line.error(f"{many} brokers are too many", f"{_MOST_BROKERS} at most")
-    found = line.options({"capacity": words.number, "domains": words.count})
+    found = line.options({"capacity": tokens.number, "domains": tokens.count})
     domains = int(str(found.get("domains", 0)))
     free = (at for at in count(1) if f"b{at}" not in draft.brokers)
     for at in islice(free, many):
@@ -204,9 +204,9 @@ def _brokers(draft: _Draft, line: Line) -> None:
 
 def _broker(draft: _Draft, line: Line) -> None:
     """Read `broker NAMES [capacity=X] [domain=NAME] [foreign=PT] [absent]`."""
-    names = line.take(words.broker_names, "brokers such as b1 or b1-b4")
-    readers = {"capacity": words.number, "domain": words.text, "foreign": words.points}
-    found = line.options({**readers, "absent": words.text})
+    names = line.take(tokens.broker_names, "brokers such as b1 or b1-b4")
+    readers = {"capacity": tokens.number, "domain": tokens.text, "foreign": tokens.points}
+    found = line.options({**readers, "absent": tokens.text})
     _capacity(line, found)
     for name in names if names != ("all",) else tuple(draft.brokers):
         spec = draft.brokers.get(name, BrokerSpec(name=name))
@@ -224,14 +224,14 @@ def _capacity(line: Line, found: Mapping[str, object]) -> float:
 
 def _namespace(draft: _Draft, line: Line) -> None:
     """Read `namespace NAME bundles=N [topics=N] [hash=crc32|murmur3_32] [hashed]`."""
-    name = line.take(words.text, "a namespace such as t/n")
+    name = line.take(tokens.text, "a namespace such as t/n")
     try:
         parse_bundle(f"{name}/0x00000000_0xffffffff")
     except InvalidNameError:
         raise line.error(f"{name!r} is no namespace", "tenant/namespace") from None
-    hashes = words.one_of(*(one.value for one in HashFunction))
-    readers = {"bundles": words.count, "topics": words.count, "hash": hashes}
-    found = line.options({**readers, "hashed": words.text})
+    hashes = tokens.one_of(*(one.value for one in HashFunction))
+    readers = {"bundles": tokens.count, "topics": tokens.count, "hash": hashes}
+    found = line.options({**readers, "hashed": tokens.text})
     if name in draft.namespaces:
         raise line.error(f"{name} is there already", "another name")
     bundles, topics = int(str(found.get("bundles", 4))), int(str(found.get("topics", 5)))
@@ -251,11 +251,11 @@ def _own(draft: _Draft, line: Line) -> None:
     space = _known_namespace(draft, line)
     first, last = 0, space.bundles - 1
     if not line.take_word("all"):
-        first, last = line.take(words.span, "numbers of bundles such as 0-49, or all")
+        first, last = line.take(tokens.span, "numbers of bundles such as 0-49, or all")
     if last >= space.bundles:
         detail = f"bundles 0-{space.bundles - 1}"
         raise line.error(f"{space.name} has no bundle {last}", detail)
-    names = line.take(words.broker_names, "brokers such as b1 or b1-b4")
+    names = line.take(tokens.broker_names, "brokers such as b1 or b1-b4")
     there = [name for name, spec in draft.brokers.items() if not spec.is_absent]
     names = tuple(there) if names == ("all",) else names
     absent = [name for name in names if name not in there]
@@ -267,30 +267,30 @@ def _own(draft: _Draft, line: Line) -> None:
 def _load(draft: _Draft, line: Line) -> None:
     """Read `load NAMESPACE SPREAD RATE [each] [bundles=A-B] [when and how]`."""
     space = _known_namespace(draft, line)
-    spread = line.take(words.one_of(*SPREADS), "how it is spread: " + ", ".join(SPREADS))
+    spread = line.take(tokens.one_of(*SPREADS), "how it is spread: " + ", ".join(SPREADS))
     is_replay = spread == "replay"
-    read = words.rate_or_recorded if is_replay else words.rate
+    read = tokens.rate_or_recorded if is_replay else tokens.rate
     rate = line.take(read, "a load such as 45%, 30pt or 12000msg/s")
     if line.take_word("each"):
         rate = replace(rate, is_each=True)
     readers: dict[str, Callable[[str], object]] = {
-        "bundles": words.span,
-        "from": words.duration_ms,
-        "to": words.duration_ms,
-        "for": words.duration_ms,
-        "every": words.duration_ms,
-        "grow": words.duration_ms,
-        "wave": words.duration_ms,
-        "depth": words.share,
-        "width": words.positive_share,
-        "jump": words.positive_ms,
-        "alpha": words.one_of(*ALPHAS),
-        "seed": words.whole,
+        "bundles": tokens.span,
+        "from": tokens.duration_ms,
+        "to": tokens.duration_ms,
+        "for": tokens.duration_ms,
+        "every": tokens.duration_ms,
+        "grow": tokens.duration_ms,
+        "wave": tokens.duration_ms,
+        "depth": tokens.share,
+        "width": tokens.positive_share,
+        "jump": tokens.positive_ms,
+        "alpha": tokens.one_of(*ALPHAS),
+        "seed": tokens.whole,
     }
     if is_replay:
         for name in ("bundles", "width", "jump", "alpha", "seed"):
             readers.pop(name)
-        readers |= dict.fromkeys(("file", "of", "cluster"), words.text)
+        readers |= dict.fromkeys(("file", "of", "cluster"), tokens.text)
     found: dict[str, Any] = line.options(readers)
     line.require_order(found)
     require_form(line, spread, found)
@@ -316,7 +316,7 @@ def _load(draft: _Draft, line: Line) -> None:
 
 
 def _known_namespace(draft: _Draft, line: Line) -> NamespaceSpec:
-    name = line.take(words.text, "a namespace")
+    name = line.take(tokens.text, "a namespace")
     if name not in draft.namespaces:
         known = _some(list(draft.namespaces)) or "none so far"
         advice = f"write `namespace {name} bundles=N` above this line"
@@ -329,7 +329,9 @@ def _some(names: list[str]) -> str:
 
 
 def _noise(draft: _Draft, line: Line) -> None:
-    found = line.options({"cpu": words.points, "traffic": words.share, "every": words.duration_ms})
+    found = line.options(
+        {"cpu": tokens.points, "traffic": tokens.share, "every": tokens.duration_ms}
+    )
     values = {("step_ms" if key == "every" else key): value for key, value in found.items()}
     draft.values["noise"] = Noise(**values)  # type: ignore[arg-type]
 
@@ -338,7 +340,7 @@ def _client(draft: _Draft, line: Line) -> None:
     times = ("base", "lookup", "connect", "retry")
     counts = ("accept", "publishers", "consumers")
     found = line.options(
-        {**dict.fromkeys(times, words.duration_ms), **dict.fromkeys(counts, words.whole)}
+        {**dict.fromkeys(times, tokens.duration_ms), **dict.fromkeys(counts, tokens.whole)}
     )
     values = {f"{name}_ms" if name in times else name: int(str(v)) for name, v in found.items()}
     draft.values["client"] = Client(**values)
@@ -346,19 +348,19 @@ def _client(draft: _Draft, line: Line) -> None:
 
 def _callbacks(draft: _Draft, line: Line) -> None:
     """Read `callbacks SHORTEST LONGEST`."""
-    shortest = line.take(words.duration_ms, words.DURATION_FORM)
-    longest = line.take(words.duration_ms, words.DURATION_FORM)
+    shortest = line.take(tokens.duration_ms, tokens.DURATION_FORM)
+    longest = line.take(tokens.duration_ms, tokens.DURATION_FORM)
     if longest < shortest:
         raise line.error("the longest time is below the shortest", "the shortest time first")
     draft.values["callback_ms"] = (shortest, longest)
 
 
 def _commit(draft: _Draft, line: Line) -> None:
-    draft.values["commit_ms"] = line.take(words.duration_ms, words.DURATION_FORM)
+    draft.values["commit_ms"] = line.take(tokens.duration_ms, tokens.DURATION_FORM)
 
 
 def _preset(draft: _Draft, line: Line) -> None:
-    line.take(words.one_of("pulsar"), "the word pulsar")
+    line.take(tokens.one_of("pulsar"), "the word pulsar")
     draft.values["is_pulsar"] = True
 
 
@@ -369,7 +371,7 @@ def _set(draft: _Draft, line: Line) -> None:
 
 
 def _at(draft: _Draft, line: Line) -> None:
-    draft.happenings.append(take_happening(line))
+    draft.scenario_events.append(take_happening(line))
 
 
 def _expect(draft: _Draft, line: Line) -> None:

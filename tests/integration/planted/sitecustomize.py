@@ -74,5 +74,5 @@ if "BALLAST_TEST_PLANTED" in os.environ:
         commands.HANDLERS[kind] = _spoil_command(commands.HANDLERS[kind])  # type: ignore[index]
     scorer.BrokerScorer._take = _spoil_message(scorer.BrokerScorer._take)  # type: ignore[method-assign] # noqa: SLF001 what the scorer calls
     cycle = phases.PHASES[PHASE]
-    phases.PHASES[PHASE] = phases.Whole(do=_spoil_phase(cycle.do))  # type: ignore[index]
+    phases.PHASES[PHASE] = phases.BatchPhase(do=_spoil_phase(cycle.do))  # type: ignore[index]
     arrow_rows.unpack_columns = _spoil_row(arrow_rows.unpack_columns)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ their load, a hot key with half of it), the faults are the simulator's own.
 from collections.abc import Sequence
 from typing import TypeVar
 
-from lbcore.sim.engine.dice import Dice
+from lbcore.sim.engine.random_stream import RandomStream
 
 T = TypeVar("T")
 
@@ -34,13 +34,15 @@ _STEADY = ("even", "even", "zipf", "pareto")
 
 def chaos_text(seed: int) -> str:
     """The scenario of this round; the same text for the same seed, everywhere."""
-    return "\n".join([f"title chaos {seed}", f"seed {seed}", *_Round(Dice(seed)).lines(), ""])
+    return "\n".join(
+        [f"title chaos {seed}", f"seed {seed}", *_Round(RandomStream(seed)).lines(), ""]
+    )
 
 
 class _Round:
     """One round while it is drawn. spare: brokers that may go for ever."""
 
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, dice: RandomStream) -> None:
         self._dice = dice
         self._brokers = dice.between(_BROKERS_MIN, _BROKERS_MAX)
         self._bundles: dict[str, int] = {}

@@ -18,7 +18,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.clock import START_MS
 from lbcore.sim.engine.coverage import NOBODY
 from lbcore.sim.engine.engine import Engine, Run
-from lbcore.sim.engine.events import plan_happenings
+from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.judge.measures import unsettled_records
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile
@@ -57,7 +57,7 @@ broker, carry as much as the brokers can, or are in trouble until shortly before
 class ChaosRound:
     """What a round came to. faults: why it failed, none = passed.
 
-    over, under: points of load above and below the fair level at the end (`sides_of`), None when
+    over, under: points of load above and below the ideal load at the end (`sides_of`), None when
     nobody ran.
     """
 
@@ -91,7 +91,7 @@ def run_round(seed: int, config: Config) -> ChaosRound:
     engine = Engine(scenario, parse_assignments(config, scenario.settings))
     watch = SafetyWatch(engine)
     watch.begin()
-    plan_happenings(engine)
+    schedule_events(engine)
     try:
         run = engine.run()
     except BUGS as error:

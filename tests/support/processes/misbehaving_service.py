@@ -206,7 +206,7 @@ class Beside:
     def callbacks(self, callback: str, result: str) -> float:
         return self.count("ballast_agent_callbacks_total", callback=callback, result=result)
 
-    def said_of(self, kind: type) -> list[Any]:
+    def own_error_message(self, kind: type) -> list[Any]:
         return [said for said in self.said if isinstance(said, kind)]
 
 
@@ -269,4 +269,4 @@ def goes_on(agent: Beside) -> None:
     agent.read(record(GOOD, 4))
     agent.until_said(GOOD, 4, AckOutcome.OPENED)
     assert agent.permitted()[GOOD] == 4
-    agent.until(lambda: bool(agent.said_of(BrokerLoad)))
+    agent.until(lambda: bool(agent.own_error_message(BrokerLoad)))

@@ -19,20 +19,20 @@ from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
-    lift_versions,
+    raise_versions,
     rebuilt_states,
     send_all_records,
 )
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import REPORT, TOMBSTONE, Effect
-from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.model.tables import TABLES
 from lbcore.ownership.wire_record import parse_record
 from tests.support.tables.effects_frame import EffectsFrame
 from tests.support.worlds.world import CLUSTER
 
-ASIDE, HALF, SENT = "rows aside", "half of the rows aside", "sent to Kafka"
+ASIDE_SUFFIX, HALF, SENT = "rows aside", "half of the rows aside", "sent to Kafka"
 _DIFFERS = frozenset({"batch_id", "writer_epoch"})
 
 
@@ -68,14 +68,14 @@ class CutOffWriter(TableWriter):
         self._take(name)
         return super().write(name, *arguments)
 
-    def keep_rest(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
+    def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         if self.steps is not None and HALF in self.steps:
-            rest = super().keep_rest(owed)
+            rest = super().write_ahead(owed)
             file = self._place() / table_writer.FOLDER / rest[table_writer.REST]["file"]
             assert isinstance(file, Path)
             file.write_bytes(file.read_bytes()[:-9])
-        self._take(ASIDE)
-        return super().keep_rest(owed)
+        self._take(ASIDE_SUFFIX)
+        return super().write_ahead(owed)
 
     def _take(self, step: str) -> None:
         if self.steps is not None and step not in self.steps:
@@ -137,7 +137,7 @@ class Place:
         writer.claim()
         complete_last_batch(writer)
         if restored_ms:
-            lift_versions(writer, restored_ms, {"offsets": {}, "topics": {}})
+            raise_versions(writer, restored_ms, {"offsets": {}, "topics": {}})
         chunks = {name: blob for _, name, blob in rebuilt_states(config, writer)}
         send_all_records(writer, self.kafka)
         balancer = ClusterBalancer(cluster=CLUSTER, config=config)
@@ -148,7 +148,7 @@ def steps_of(effects: Sequence[Effect]) -> list[str]:
     """Each commit that a batch makes, in order, and what else it leaves behind."""
     kinds = {one.kind for one in effects if one.rows}
     after = [name for name in ORDER if name in kinds and name not in (*FIRST, EVENTS)]
-    aside = [ASIDE] if after or TOMBSTONE in kinds else []
+    aside = [ASIDE_SUFFIX] if after or TOMBSTONE in kinds else []
     return [*(name for name in FIRST if name in kinds), *aside, EVENTS, *after, SENT]
 
 
@@ -162,7 +162,7 @@ def crashes_of(effects: Sequence[Effect]) -> list[list[str]]:
     one_after_another = [steps[:number] for number in range(len(steps))]
     all_but_one = [[*steps[:at], *(s for s in steps[at:-1] if s != left)] for left in steps[at:-2]]
     told = [[*some, SENT] for some in (*one_after_another, *all_but_one) if EVENTS in some]
-    halves = [[*steps[: steps.index(ASIDE)], HALF]] if ASIDE in steps else []
+    halves = [[*steps[: steps.index(ASIDE_SUFFIX)], HALF]] if ASIDE_SUFFIX in steps else []
     return [*one_after_another, *all_but_one, *told, *halves]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle

@@ -9,7 +9,7 @@ from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
-from lbcore.sim.engine.events import plan_happenings
+from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.support.tables.effects_frame import EffectsFrame
 
@@ -39,7 +39,7 @@ def recorded_run(tables: Path) -> Run:
     """A run in virtual time whose history the sink writes: batches with load_history, whole."""
     scenario = parse_scenario(SCENARIO)
     engine = Engine(scenario, parse_assignments(Config(), scenario.settings))
-    plan_happenings(engine)
+    schedule_events(engine)
     writer = TableWriter(tables)
     writer.claim()
     sink = BatchSink(

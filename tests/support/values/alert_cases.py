@@ -19,7 +19,7 @@ _LOOKUPS = 'ballast_lookup_requests_total{instance="l",result="%s"}'
 _EFFECTS = 'ballast_decision_effects_total{cluster="c",outcome="%s"}'
 _REPAIRS = 'ballast_decisions_total{cluster="c",kind="repair",reason="%s"}'
 _CERTIFICATE = 'ballast_lookup_certificate_end_seconds{instance="l"}'
-_FREE = 'ballast_oldest_seconds{cluster="c",state="Free"}'
+_FREE = 'ballast_oldest_record_seconds{cluster="c",state="Free"}'
 _BROKER = '{cluster="c",broker="b1"}'
 
 
@@ -115,22 +115,22 @@ CASES: Mapping[str, Case] = {
         'ballast_spark_phase_seconds{phase="triggerExecution"}', 6.5, 1.2
     ),
     "BallastNoTicks": _constant(_TICKS, 1, 0),
-    "BallastClockApart": _constant(
+    "BallastClockSkew": _constant(
         'ballast_clock_ahead_seconds{cluster="c",clock="driver"}', -40, 0
     ),
-    "BallastServiceClockApart": _constant(
+    "BallastServiceClockSkew": _constant(
         'ballast_service_clock_ahead_seconds{instance="l"}', 40, 0
     ),
     "BallastFaults": _from_nothing('ballast_faults_total{cluster="c",phase="rebuild_rows"}'),
     "BallastNoCandidate": _constant(
         'ballast_bundles_without_candidate{cluster="c",setting="filters.load_manager_class"}', 3, 0
     ),
-    "BallastSettingSetAside": _constant('ballast_settings_set_aside{cluster="c"}', 1, 0),
+    "BallastSettingIgnored": _constant('ballast_ignored_settings{cluster="c"}', 1, 0),
     "BallastStateLarge": _constant('ballast_state_bytes{operator="balancer"}', 3e9, 1e8),
-    "BallastDebugForgotten": _for_long('ballast_debug{cluster="c"}', steps=1_000, at="245m"),
+    "BallastDebugLeftOn": _for_long('ballast_debug{cluster="c"}', steps=1_000, at="245m"),
     "BallastBrokerDown": _constant(f"ballast_broker_up{_BROKER}", 0, 1),
     "BallastBrake": _constant(_BRAKE, 1, 0),
-    "BallastManySilent": _constant('ballast_alarm{cluster="c",alarm="silence"}', 1, 0),
+    "BallastManyBrokersSilent": _constant('ballast_alarm{cluster="c",alarm="silence"}', 1, 0),
     "BallastFlapping": _constant(_FLAPS, 1, 0),
     "BallastStaleReports": Case(
         fires={
@@ -166,9 +166,9 @@ CASES: Mapping[str, Case] = {
         fires={'ballast_overrides_total{cluster="c",cause="admin"}': "0+1x120"},
         quiet={'ballast_overrides_total{cluster="c",cause="failover"}': "0+1x120"},
     ),
-    "BallastDrainStands": Case(
-        fires={f"ballast_drain_left{_BROKER}": "7x120"},
-        quiet={f"ballast_drain_left{_BROKER}": "400-2x120"},
+    "BallastDrainStalled": Case(
+        fires={f"ballast_drain_remaining_bundles{_BROKER}": "7x120"},
+        quiet={f"ballast_drain_remaining_bundles{_BROKER}": "400-2x120"},
         at="30m",
     ),
     "BallastImbalance": _constant('ballast_floor_adjusted_imbalance{cluster="c"}', 1.9, 1.2),
@@ -176,7 +176,7 @@ CASES: Mapping[str, Case] = {
     "BallastBrokerBlocked": _constant(
         'ballast_broker_blocked_seconds{cluster="c",broker="b1",reason="recently_unloaded"}', 240, 0
     ),
-    "BallastStrategyWrong": _constant('ballast_alarm{cluster="c",alarm="strategy"}', 1, 0),
+    "BallastStrategyFailed": _constant('ballast_alarm{cluster="c",alarm="strategy"}', 1, 0),
     "BallastUnsplittable": _constant('ballast_unsplittable_bundles{cluster="c"}', 1, 0),
     "BallastThrash": Case(
         fires={
@@ -189,13 +189,13 @@ CASES: Mapping[str, Case] = {
         },
     ),
     "BallastMovesDontHelp": Case(
-        fires={_EFFECTS % "no_better": "0+2x120", _EFFECTS % "helped": "0+1x120"},
-        quiet={_EFFECTS % "no_better": "0+2x120", _EFFECTS % "helped": "0+5x120"},
+        fires={_EFFECTS % "ineffective": "0+2x120", _EFFECTS % "helped": "0+1x120"},
+        quiet={_EFFECTS % "ineffective": "0+2x120", _EFFECTS % "helped": "0+5x120"},
     ),
     "BallastPaused": _for_long('ballast_paused{cluster="c"}', steps=400, at="70m"),
     "BallastLookupNotReady": _constant('ballast_snapshot_ready{instance="l"}', 0, 1),
     "BallastLookupStale": _constant('ballast_snapshot_age_seconds{instance="l"}', 40, 0.3),
-    "BallastTablesTrouble": _constant('ballast_tables_trouble{instance="l"}', 1, 0),
+    "BallastTablesUnreadable": _constant('ballast_tables_unreadable{instance="l"}', 1, 0),
     "BallastLookupLag": Case(
         fires={
             'ballast_table_version{table="ownership_events"}': "100x120",
@@ -212,8 +212,8 @@ CASES: Mapping[str, Case] = {
     ),
     "BallastLookupsSlow": Case(fires=_lookup_times(90, 10), quiet=_lookup_times(1_000, 1)),
     "BallastAuthFailures": Case(fires={_REFUSED: "0+5x120"}, quiet={_REFUSED: "0+0.5x120"}),
-    "BallastConnectionsCut": _counted(
-        'ballast_connections_cut_total{instance="l",reason="malformed"}', 10, 1
+    "BallastConnectionsClosed": _counted(
+        'ballast_connections_closed_total{instance="l",reason="malformed"}', 10, 1
     ),
     "BallastReadersFail": _counted('ballast_reader_failures_total{instance="l"}', 1),
     "BallastAuditDropped": _counted('ballast_audit_dropped_total{instance="l"}', 1),

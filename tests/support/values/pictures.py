@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 
 from dashboards.pages import PAGES
-from dashboards.panel import CLUSTER, RATE, Kind, Page, Panel
+from dashboards.panel import CLUSTER, RATE, Page, Panel, PanelKind
 
 mpl.use("Agg")
 
@@ -63,7 +63,7 @@ def _draw(page: Page, ask: Ask, times: Times, path: Path) -> Path:
     marks = _marks(page, ask, times)
     for axes, panel in zip(grid.flat, page.panels, strict=False):
         _draw_panel(axes, panel, series_of(panel, ask, times), times)
-        if panel.kind is not Kind.NUMBER and axes.has_data():
+        if panel.kind is not PanelKind.NUMBER and axes.has_data():
             for at in marks:
                 axes.axvline(at - times[0], color="orange", linewidth=1.0, alpha=0.8, zorder=0)
     for axes in list(grid.flat)[count:]:
@@ -109,12 +109,12 @@ def _draw_panel(
     if not series:
         axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes, color="grey")
         return
-    if panel.kind is Kind.NUMBER:
+    if panel.kind is PanelKind.NUMBER:
         _draw_numbers(axes, panel, series)
         return
-    if panel.kind is Kind.HEAT:
+    if panel.kind is PanelKind.HEAT:
         _draw_heat(axes, series, times)
-    elif panel.kind is Kind.STACKED:
+    elif panel.kind is PanelKind.STACKED:
         _draw_stack(axes, series, times)
     else:
         for name, points in series.items():

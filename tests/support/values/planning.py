@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.filters import FilterConfig
-from lbcore.config.own_strategy import OwnStrategy
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -27,12 +27,12 @@ FULL_RATE = 100_000.0
 class Sections:
     """The sections that a plan reads, as the configuration tree has them."""
 
-    own: Mapping[str, OwnStrategy] = field(default_factory=dict)
+    own: Mapping[str, CustomStrategy] = field(default_factory=dict)
     pipeline: Pipeline = field(default_factory=Pipeline)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     shedding: SheddingConfig = field(default_factory=SheddingConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
-    fair_level: FairLevelConfig = field(default_factory=FairLevelConfig)
+    ideal_load: IdealLoadConfig = field(default_factory=IdealLoadConfig)
     filters: FilterConfig = field(default_factory=FilterConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     splitting: Splitting = field(default_factory=lambda: Splitting(enabled=False))

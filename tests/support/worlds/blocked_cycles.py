@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
@@ -102,7 +102,7 @@ def _config(random: Random, strategy: str) -> Sections:
             **limits,
         ),
         transfer=TransferConfig(hit_count_threshold=0, target_std=0.05),
-        fair_level=FairLevelConfig(low_hits=1, high_hits=1),
+        ideal_load=IdealLoadConfig(low_hits=1, high_hits=1),
     )
 
 
@@ -155,10 +155,10 @@ LIFTED: Mapping[str, Callable[[Cycle], Cycle]] = {
     ),
     "min_throughput": _section("shedding", min_throughput_mib_per_s=0.0),
     "unload_budget": _section("shedding", max_unload_fraction=1e9),
-    "churn_budget": _section("fair_level", churn_budget=1e9),
+    "churn_budget": _section("ideal_load", churn_budget=1e9),
     "policies_not_shed": _section("transfer", shed_bundles_with_policies=True),
     "shedding_delay": _section("transfer", shedding_delay_ms=0),
-    "left_alone": _section("fair_level", rounds_in_vain=10**9),
+    "suspended_brokers": _section("ideal_load", max_ineffective_rounds=10**9),
     "distribute_evenly": _section("filters", distribute_evenly=False),
     "older_version": _section("filters", prefer_later_versions=False),
     "max_topics": _section("filters", max_topics_per_broker=10**9),

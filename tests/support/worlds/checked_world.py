@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import Effect
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.ownership.records import OwnershipRecord, State

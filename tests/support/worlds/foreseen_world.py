@@ -3,7 +3,7 @@
 from typing import Any
 
 from lbcore.balancer.rebuild import newest_rows
-from lbcore.foresight.foresee import Foresight, WhatIf, foresee
+from lbcore.foresight.forecast import Foresight, WhatIf, foresee
 from lbcore.foresight.rehearse import RehearsalRows
 from tests.support.worlds.world import CLUSTER, World
 

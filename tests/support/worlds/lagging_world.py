@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import Effect
-from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate

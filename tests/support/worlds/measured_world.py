@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.telemetry.job_metrics import JobMetrics
-from jobs.telemetry.seen import BatchSeen
+from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
 from tests.support.tables.effects_frame import EffectsFrame
@@ -35,7 +35,7 @@ class Tables:
     def versions(self) -> dict[str, Any]:
         return {}
 
-    def keep_rest(self, owed: Any) -> dict[str, Any]:
+    def write_ahead(self, owed: Any) -> dict[str, Any]:
         assert owed
         return {}
 
@@ -64,7 +64,7 @@ class MeasuredWorld(World):
     ) -> None:
         super().__init__(config, brokers, seed=seed)
         self.lines: list[dict[str, Any]] = []
-        self.seen: list[BatchSeen] = []
+        self.seen: list[WrittenBatch] = []
         self.metrics = JobMetrics(bundle_metrics=bundle_metrics, epoch=Tables.epoch)
         self._batch_id = -1
         self._sink = BatchSink(
@@ -76,7 +76,7 @@ class MeasuredWorld(World):
             watch=self._watch,
         )
 
-    def _watch(self, seen: BatchSeen) -> None:
+    def _watch(self, seen: WrittenBatch) -> None:
         self.seen.append(seen)
         self.metrics.see_batch(seen)
 

@@ -8,7 +8,7 @@ ends.
 import json
 from collections.abc import Mapping
 
-from lbcore.balancer.state.work import BalancerState
+from lbcore.balancer.state.batch_context import BalancerState
 from tests.support.worlds.checked_world import CheckedWorld, records_of
 from tests.support.worlds.world import World
 

@@ -1,4 +1,4 @@
-"""A cluster as a rolling restart sees it: deeds are carried out a while after they are asked for.
+"""A cluster as a rolling restart sees it: actions are carried out a while after they are asked for.
 
 Time is a number that goes on with each look. What a fault does to it, a test says.
 """
@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from lbcore.bridge.rolling import Advance, advance, halted, resumed
 from lbcore.bridge.rollout import (
     ApproveIt,
-    CommandSeen,
+    CommandResult,
     Complaint,
     Deed,
     DrainIt,
-    DrainSeen,
+    DrainState,
     DropIt,
     FillIt,
     GiveUp,
     ReopenIt,
     RestartBounds,
     RestartIt,
-    RestartSight,
     RestartStage,
     Rollout,
+    RolloutObservation,
 )
 
 TICK_MS = 2_000
@@ -58,26 +58,26 @@ class RollingCluster:
     plans: dict[str, dict[str, str]] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     down_until_ms: dict[str, int] = field(default_factory=dict)
-    command: CommandSeen | None = None
+    command: CommandResult | None = None
     restarts: list[str] = field(default_factory=list)
     dropped_while_owning: list[str] = field(default_factory=list)
-    sight: Mapping[str, object] = field(default_factory=dict)
+    observed: Mapping[str, object] = field(default_factory=dict)
     complaints: tuple[Complaint, ...] = ()
     code: int = 0
     comes_back: bool = True
 
-    def look(self, rollout: Rollout) -> RestartSight:
+    def look(self, rollout: Rollout) -> RolloutObservation:
         """What is seen a moment later."""
         self.now_ms += TICK_MS
         self._go_on()
         broker = rollout.broker
         is_up = broker in self.listed
-        found = RestartSight(
+        found = RolloutObservation(
             now_ms=self.now_ms,
             listed=frozenset(self.listed),
             owners=dict(self.owners),
             drains={
-                name: DrainSeen(left=self._held(name), is_done=not self._held(name))
+                name: DrainState(left=self._held(name), is_done=not self._held(name))
                 for name in self.drains
             },
             plans={name: "waits" if name in self.waiting else "approved" for name in self.plans},
@@ -91,12 +91,12 @@ class RollingCluster:
             imbalance=1.1,
             settings=rollout.settings,
         )
-        return replace(found, **self.sight)  # type: ignore[arg-type]
+        return replace(found, **self.observed)  # type: ignore[arg-type]
 
-    def do(self, rollout: Rollout, deeds: Iterable[Deed]) -> None:
+    def do(self, rollout: Rollout, actions: Iterable[Deed]) -> None:
         """Carry them out."""
-        for deed in deeds:
-            self._do(rollout, deed)
+        for rollout_action in actions:
+            self._do(rollout, rollout_action)
 
     def cut(self) -> None:
         """Who has begun the command is gone, and nobody sees its end."""
@@ -109,10 +109,10 @@ class RollingCluster:
             rollout = taken.rollout
             if rollout.stage is not RestartStage.RESTARTING:
                 self.command = None
-            self.do(rollout, taken.deeds)
+            self.do(rollout, taken.actions)
             if rollout.stage is RestartStage.DONE or taken.stop is not None:
                 return taken
-        raise AssertionError(f"it goes on and on, at {rollout.words(self.now_ms)}")
+        raise AssertionError(f"it goes on and on, at {rollout.progress_message(self.now_ms)}")
 
     def again(self, rollout: Rollout, command: str | None = None) -> Rollout:
         """Go on after a cut or a stop, out of the file."""
@@ -122,7 +122,7 @@ class RollingCluster:
     def halt(self, rollout: Rollout, *, for_good: bool = False) -> Rollout:
         """Cut it off as Ctrl-C does."""
         taken = halted(rollout, self.look(rollout), for_good=for_good)
-        self.do(taken.rollout, taken.deeds)
+        self.do(taken.rollout, taken.actions)
         return taken.rollout
 
     def _held(self, broker: str) -> int:
@@ -149,26 +149,26 @@ class RollingCluster:
                 self.processes[broker] += 1
                 self.listed.add(broker)
 
-    def _do(self, rollout: Rollout, deed: Deed) -> None:
+    def _do(self, rollout: Rollout, rollout_action: Deed) -> None:
         broker = rollout.broker
-        if isinstance(deed, DrainIt):
-            self.drains[broker] = deed.at_once
-        elif isinstance(deed, ReopenIt):
+        if isinstance(rollout_action, DrainIt):
+            self.drains[broker] = rollout_action.at_once
+        elif isinstance(rollout_action, ReopenIt):
             self.drains.pop(broker, None)
-        elif isinstance(deed, FillIt):
-            self.plans[rollout.plan] = dict(deed.moves)
-        elif isinstance(deed, ApproveIt):
-            self.waiting.discard(deed.plan)
-        elif isinstance(deed, DropIt):
-            self.plans.pop(deed.plan, None)
-        elif isinstance(deed, RestartIt):
+        elif isinstance(rollout_action, FillIt):
+            self.plans[rollout.plan] = dict(rollout_action.moves)
+        elif isinstance(rollout_action, ApproveIt):
+            self.waiting.discard(rollout_action.plan)
+        elif isinstance(rollout_action, DropIt):
+            self.plans.pop(rollout_action.plan, None)
+        elif isinstance(rollout_action, RestartIt):
             self._restart(broker)
         else:
-            assert not isinstance(deed, GiveUp) or deed.why
+            assert not isinstance(rollout_action, GiveUp) or rollout_action.why
 
     def _restart(self, broker: str) -> None:
         self.restarts.append(broker)
-        self.command = CommandSeen(code=self.code, said="" if not self.code else "no such host")
+        self.command = CommandResult(code=self.code, said="" if not self.code else "no such host")
         if self.code:
             return
         if self._held(broker):

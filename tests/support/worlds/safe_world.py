@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from lbcore.balancer.report import FAULTS
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.book import FAILED
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
-from lbcore.balancer.state.work import BalancerState
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely

@@ -119,10 +119,10 @@ def test_command_is_answered_with_its_end(port: KafkaPort, client: FakeClient) -
     async def run() -> Any:
         asking = asyncio.ensure_future(port.ask(command()))
         ticket = await sent(client)
-        ticket.tell(row("accepted"))
+        ticket.notify(row("accepted"))
         with pytest.raises(HttpError, match="Too many commands"):
             await port.ask(command())
-        ticket.tell(row("done"))
+        ticket.notify(row("done"))
         return await asyncio.wait_for(asking, 5)
 
     assert asyncio.run(run()).status == "done"
@@ -138,7 +138,7 @@ def test_command_without_an_end_is_answered_with_what_is_known(
         asking = asyncio.ensure_future(port.ask(command(20_000 if ends else 200)))
         ticket = await sent(client)
         if is_taken_up:
-            ticket.tell(row("accepted"))
+            ticket.notify(row("accepted"))
         if ends:
             port.end_waits()
         return await asyncio.wait_for(asking, 5)

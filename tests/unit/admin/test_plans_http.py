@@ -11,7 +11,7 @@ import pytest
 
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from lbcore.balancer.state.rules import Station
+from lbcore.balancer.state.rules import PlanStatus
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import ask
 from tests.support.worlds.explained_world import write_tables
@@ -19,7 +19,7 @@ from tests.support.worlds.hot_world import hot_world
 from tests.support.worlds.world import CLUSTER, World
 
 
-def _until(world: World, station: Station) -> str:
+def _until(world: World, station: PlanStatus) -> str:
     """Run until a plan is there; its name."""
     assert world.state is not None
     for _ in range(600):
@@ -34,8 +34,8 @@ def _until(world: World, station: Station) -> str:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Status and answer of a path, over a world in which one plan is done; and its name."""
     world = hot_world("cluster.approval=ask")
-    world.command("approve_plan", plan=_until(world, Station.WAITS))
-    name = _until(world, Station.DONE)
+    world.command("approve_plan", plan=_until(world, PlanStatus.WAITS))
+    name = _until(world, PlanStatus.DONE)
     bundle, owner = min((str(row["bundle"]), str(row["destination"])) for row in world.newest())
     other = next(broker for broker in sorted(world.brokers) if broker != owner)
     world.command("propose_plan", moves={bundle: other}, plan="mine")
@@ -81,7 +81,7 @@ def test_way_back_leads_each_bundle_to_whom_it_was_taken_from(asked: Any, by: st
     get, name = asked
     steps = get(f"/v1/plans/{name}")[1]["steps"]
     query = f"plan={name}" if by == "plan" else "since_ms=3600000"
-    status, found = get(f"/v1/way-back?{query}")
+    status, found = get(f"/v1/undo?{query}")
     assert status == 200
     assert found["moves"] == {step["bundle"]: step["source"] for step in steps}
     assert found["left"] == []
@@ -89,14 +89,14 @@ def test_way_back_leads_each_bundle_to_whom_it_was_taken_from(asked: Any, by: st
 
 def test_way_back_of_nothing_is_refused_in_words(asked: Any) -> None:
     get, _ = asked
-    assert get("/v1/way-back")[0] == 400
-    assert get("/v1/way-back?plan=a&since_ms=5")[0] == 400
-    assert get("/v1/way-back?plan=a&drain=broker-0:8080")[0] == 400
+    assert get("/v1/undo")[0] == 400
+    assert get("/v1/undo?plan=a&since_ms=5")[0] == 400
+    assert get("/v1/undo?plan=a&drain=broker-0:8080")[0] == 400
     for query, why in (
         ("plan=nosuch", "there is no plan nosuch"),
         ("plan=mine", "nothing of plan mine was carried out"),
         ("drain=broker-0:8080", "no command has drained broker-0:8080"),
     ):
-        status, found = get(f"/v1/way-back?{query}")
+        status, found = get(f"/v1/undo?{query}")
         assert status == 409
         assert found["reason"].startswith(f"there is nothing to undo: {why}")

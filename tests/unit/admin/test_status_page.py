@@ -129,4 +129,4 @@ def test_overview_tells_brokers_balance_and_decisions(app: AdminApp, world: Worl
     for one in told:
         assert one["bundle"] == moved[one["decision_id"]]["bundle"]
         assert any("points apart" in text for text in one["words"])
-        assert one["outcome"] in {"helped", "no_better"}
+        assert one["outcome"] in {"helped", "ineffective"}

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from lbcore.bridge.acting import (
-    Effort,
     Leave,
     LookAgain,
     Lookup,
+    PulsarState,
     RecordAnswer,
-    SeenInPulsar,
+    RetryPolicy,
     Split,
     Tried,
     Unload,
     next_action,
     positions_for,
 )
-from lbcore.bridge.looking import topic_within
+from lbcore.bridge.owner_lookup import topic_within
 from lbcore.model.hashing import crc32
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome
@@ -68,8 +68,8 @@ SPLITTING = OwnershipRecord(
 def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
     boundaries = more.pop("boundaries", ())
     incarnations = more.pop("incarnations", STARTS)
-    bounds = Effort(forbidden=more.pop("forbidden", ""))
-    seen = SeenInPulsar(owner=owner, incarnations=incarnations, boundaries=boundaries)
+    bounds = RetryPolicy(forbidden=more.pop("forbidden", ""))
+    seen = PulsarState(owner=owner, incarnations=incarnations, boundaries=boundaries)
     return next_action(record, seen, Tried(**more), bounds)
 
 

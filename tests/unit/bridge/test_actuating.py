@@ -11,7 +11,7 @@ from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from lbcore.bridge.acting import Effort
+from lbcore.bridge.acting import RetryPolicy
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome, Acks, Message
@@ -32,7 +32,7 @@ class Hands:
         self.starts = {fake.broker(0): "1", fake.broker(1): "1"}
         self.collector.incarnations = lambda: self.starts  # type: ignore[method-assign]
         self.actuator = Actuator(admin, self.collector, "local", AskingLimits(), self.sent.append)
-        self.actuator.bounds = Effort()
+        self.actuator.bounds = RetryPolicy()
         self.newest = 7
         self.record = OwnershipRecord(
             cluster="local",
@@ -139,7 +139,7 @@ def test_record_that_has_been_superseded_is_let_go(fake: FakePulsar, hands: Hand
 def test_bridge_that_only_observes_answers_why_and_asks_nothing(
     fake: FakePulsar, hands: Hands
 ) -> None:
-    hands.actuator.bounds = Effort(forbidden="it only observes")
+    hands.actuator.bounds = RetryPolicy(forbidden="it only observes")
     hands.begin()
     assert hands.answer() == (AckOutcome.FAILED, "it only observes")
     assert unloads(fake) == 0
@@ -165,7 +165,7 @@ def test_no_more_is_asked_in_a_minute_than_is_allowed(fake: FakePulsar) -> None:
         AskingLimits(per_minute=2),
         made.sent.append,
     )
-    made.actuator.bounds = Effort()
+    made.actuator.bounds = RetryPolicy()
     made.begin()
     made.wait(lambda: unloads(fake) == 2)
     time.sleep(1.2)

@@ -5,25 +5,27 @@ from typing import Any
 
 import pytest
 
-from lbcore.bridge.guardian import FindingStage, GuardState, Judged, Patience, judge
+from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
+from lbcore.bridge.guardian import FindingStage, GuardianTimeouts, GuardState, Judged, judge
 from lbcore.bridge.reports import partitions_in
-from lbcore.bridge.sights import Inquiry, Looked, Trouble
 
 A, B, C = "a:8080", "b:8080", "c:8080"
 ONE, TWO = "acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff"
-PATIENCE = Patience()
+PATIENCE = GuardianTimeouts()
 STEP_MS = 3_000
 
 
 def seen(
     a: Any = (), b: Any = (), c: Any = (), *, listed: Iterable[str] = (A, B, C), **more: Any
-) -> Inquiry:
+) -> ProbeRound:
     owned = {name: None if held is None else frozenset(held) for name, held in zip(
         (A, B, C), (a, b, c), strict=True)}  # fmt: skip
-    return Inquiry(listed=frozenset(listed), owned=owned, **more)
+    return ProbeRound(listed=frozenset(listed), owned=owned, **more)
 
 
-def watch(rounds: Iterable[Inquiry], *, acts: bool = False, step_ms: int = STEP_MS) -> list[Judged]:
+def watch(
+    rounds: Iterable[ProbeRound], *, acts: bool = False, step_ms: int = STEP_MS
+) -> list[Judged]:
     state, found = GuardState(), []
     for number, each in enumerate(rounds):
         found.append(judge(state, each, 1_000 + number * step_ms, PATIENCE, acts=acts))
@@ -59,7 +61,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
 def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
-    wrong: Inquiry, told: tuple[Trouble, str]
+    wrong: ProbeRound, told: tuple[Trouble, str]
 ) -> None:
     before, first, second, after = watch([HEALTHY, wrong, wrong, HEALTHY])
     assert troubles(before) == troubles(first) == []
@@ -72,7 +74,9 @@ def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
 
 
 @pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
-def test_what_lasts_for_one_round_is_no_finding(wrong: Inquiry, told: tuple[Trouble, str]) -> None:
+def test_what_lasts_for_one_round_is_no_finding(
+    wrong: ProbeRound, told: tuple[Trouble, str]
+) -> None:
     found = watch([HEALTHY, wrong, HEALTHY, wrong, HEALTHY], step_ms=60_000)
     assert told
     assert not any(one.findings for one in found)
@@ -118,7 +122,7 @@ def test_bundle_without_an_owner_and_without_clients_is_no_finding() -> None:
         seen(a=[ONE], b=[TWO], moving={ONE: "Releasing, version 7"}),
     ],
 )
-def test_bundle_on_its_way_is_told_when_that_lasts_longer_than_a_move(stuck: Inquiry) -> None:
+def test_bundle_on_its_way_is_told_when_that_lasts_longer_than_a_move(stuck: ProbeRound) -> None:
     found = watch([HEALTHY, *[stuck] * 12])
     first = next(number for number, one in enumerate(found) if one.findings)
     assert (first - 1) * STEP_MS == PATIENCE.stuck_ms
@@ -236,7 +240,9 @@ def test_partitions_are_counted_by_their_topic() -> None:
 
 def test_what_can_not_be_read_is_found_and_thousands_are_counted() -> None:
     reasons = {f"namespace acme/n{number:04}": "HTTP 403" for number in range(5_000)}
-    seen = Inquiry(listed=frozenset(), owned={}, unread=reasons, unreported={"b-1": "cpu is NaN"})
+    seen = ProbeRound(
+        listed=frozenset(), owned={}, unread=reasons, unreported={"b-1": "cpu is NaN"}
+    )
     state, judged = GuardState(), None
     for now_ms in range(0, 15_000, 5_000):
         judged = judge(state, seen, now_ms, PATIENCE, acts=True)

@@ -9,7 +9,7 @@ import pytest
 from lbcore.bridge.answers import Gauges, TopicRates, TopicTable
 from lbcore.bridge.reports import (
     Measured,
-    Told,
+    SentReports,
     measured_extensible,
     measured_modular,
     near_a_split,
@@ -50,7 +50,7 @@ def using(measured: Measured, percent: float) -> Measured:
     return replace(measured, load=replace(measured.load, usage=np.full(COUNT, percent)))
 
 
-def kinds(told: Told, measured: Measured, now_ms: int) -> tuple[Told, list[type]]:
+def kinds(told: SentReports, measured: Measured, now_ms: int) -> tuple[SentReports, list[type]]:
     told, messages = report(told, measured, now_ms, SIGNALS, 100)
     return told, [type(message) for message in messages]
 
@@ -60,7 +60,7 @@ def test_report_of_the_modular_manager_is_its_load_without_pulsars_own(name: str
     parsed = parse_pulsar_report((REPORTS / name).read_bytes(), "local")
     assert not isinstance(parsed, Rejected)
     measured = measured_modular(parsed)
-    _, messages = report(Told(), measured, NOW, SIGNALS, 100)
+    _, messages = report(SentReports(), measured, NOW, SIGNALS, 100)
     assert [type(message) for message in messages] == [BrokerLoad, BundleLoad]
     assert all(not bundle.startswith("pulsar/") for bundle in measured.names)
     for message in messages:
@@ -68,7 +68,7 @@ def test_report_of_the_modular_manager_is_its_load_without_pulsars_own(name: str
 
 
 def test_load_of_the_extensible_manager_is_the_sum_of_its_bundles() -> None:
-    _, messages = report(Told(), reading(30.0), NOW, SIGNALS, 100)
+    _, messages = report(SentReports(), reading(30.0), NOW, SIGNALS, 100)
     load = messages[0]
     assert isinstance(load, BrokerLoad)
     assert load.traffic.tolist() == [60.0, 0.0, 0.0, 0.0]
@@ -79,7 +79,7 @@ def test_load_of_the_extensible_manager_is_the_sum_of_its_bundles() -> None:
 
 
 def test_same_measurement_read_again_is_a_heartbeat() -> None:
-    told, first = kinds(Told(), reading(30.0), NOW)
+    told, first = kinds(SentReports(), reading(30.0), NOW)
     told, second = kinds(told, reading(30.0), NOW + 5_000)
     told, third = kinds(told, reading(31.0), NOW + 10_000)
     assert (first, second, third) == (
@@ -90,14 +90,14 @@ def test_same_measurement_read_again_is_a_heartbeat() -> None:
 
 
 def test_same_measurement_is_reported_again_after_the_longest_interval() -> None:
-    told, _ = kinds(Told(), reading(0.0), NOW)
+    told, _ = kinds(SentReports(), reading(0.0), NOW)
     _, sent = kinds(told, reading(0.0), NOW + MINUTE)
     assert sent == [BrokerLoad, BundleLoad]
 
 
 def test_usage_that_changed_between_two_measurements_is_reported_without_the_bundles() -> None:
     """A host's usage is taken at times of its own: an idle broker's load is news then."""
-    told, _ = kinds(Told(), using(reading(0.0), 20.0), NOW)
+    told, _ = kinds(SentReports(), using(reading(0.0), 20.0), NOW)
     told, within = kinds(told, using(reading(0.0), 29.0), NOW + 5_000)
     told, above = kinds(told, using(reading(0.0), 31.0), NOW + 10_000)
     told, again = kinds(told, using(reading(0.0), 31.0), NOW + 15_000)
@@ -107,15 +107,15 @@ def test_usage_that_changed_between_two_measurements_is_reported_without_the_bun
 
 
 def test_broker_that_started_again_reports_at_once() -> None:
-    told, _ = kinds(Told(), reading(30.0), NOW)
+    told, _ = kinds(SentReports(), reading(30.0), NOW)
     _, sent = kinds(told, reading(30.0, incarnation="18"), NOW + 1)
     assert sent == [BrokerLoad, BundleLoad]
 
 
 def test_seq_grows_with_each_message_and_over_a_new_start_of_the_collector() -> None:
-    told, messages = report(Told(), reading(1.0), NOW, SIGNALS, 100)
+    told, messages = report(SentReports(), reading(1.0), NOW, SIGNALS, 100)
     told, more = report(told, reading(1.0), NOW - 7_000, SIGNALS, 100)  # a clock that stepped back
-    _, restarted = report(Told(), reading(1.0), NOW + 5_000, SIGNALS, 100)
+    _, restarted = report(SentReports(), reading(1.0), NOW + 5_000, SIGNALS, 100)
     seqs = [each[0].envelope.seq for each in (messages, more, restarted)]
     assert seqs == sorted(set(seqs))
 
@@ -130,7 +130,7 @@ def test_topics_are_reported_for_bundles_near_a_limit_only() -> None:
             BUNDLES, TopicRates(topics=("t",), traffic=np.array([[30.0, 0.0, 0.0, 0.0]]))
         ),
     )
-    told, sent = report_topics(Told(), measured, table, config, NOW)
+    told, sent = report_topics(SentReports(), measured, table, config, NOW)
     again, nothing = report_topics(told, measured, table, config, NOW + 1)
     assert [(type(message), message.bundle) for message in sent] == [(TopicLoad, BUNDLES[0])]
     assert nothing == []
@@ -140,13 +140,15 @@ def test_topics_are_reported_for_bundles_near_a_limit_only() -> None:
 def test_topics_of_bundles_with_partitions_are_reported_when_they_are_others() -> None:
     measured = reading(30.0, topics=5)
 
-    def told_of(told: Told, names: tuple[str, ...], rate: float) -> tuple[Told, list[TopicLoad]]:
+    def told_of(
+        told: SentReports, names: tuple[str, ...], rate: float
+    ) -> tuple[SentReports, list[TopicLoad]]:
         rates = TopicRates(topics=names, traffic=np.full((len(names), 4), rate))
         table = TopicTable(bundles=measured.names, stats=measured.stats, rates={BUNDLES[1]: rates})
         return report_topics(told, measured, table, Splitting(), NOW)
 
     two = ("persistent://t/n/a-partition-0", "persistent://t/n/b")
-    told, sent = told_of(Told(), two, 1.0)
+    told, sent = told_of(SentReports(), two, 1.0)
     assert [(one.bundle, one.topics) for one in sent] == [(BUNDLES[1], two)]
     told, sent = told_of(told, two, 2.0)
     assert sent == []

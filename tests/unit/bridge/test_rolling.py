@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from lbcore.bridge.felt import load_ms, parse_felt, publish_ms, worst_ms
+from lbcore.bridge.client_latency import load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.bridge.rolling import advance
 from lbcore.bridge.rollout import (
+    Announce,
     Complaint,
-    DrainSeen,
+    DrainState,
     RestartBounds,
     RestartStage,
     Rollout,
-    Tell,
     in_order,
     pace_of,
 )
 from tests.support.worlds.rolling_cluster import BROKERS, HOMES, RollingCluster, new_rollout
 
 BOUNDS = RestartBounds()
-DRAIN = DrainSeen(left=3, is_done=False)
+DRAIN = DrainState(left=3, is_done=False)
 STAGES = (
     RestartStage.WAITING,
     RestartStage.DRAINING,
@@ -43,7 +43,7 @@ def until(cluster: RollingCluster, stage: RestartStage) -> Rollout:
         rollout = taken.rollout
         if rollout.stage is not RestartStage.RESTARTING:
             cluster.command = None
-        cluster.do(rollout, taken.deeds)
+        cluster.do(rollout, taken.actions)
     raise AssertionError(stage)
 
 
@@ -154,7 +154,7 @@ FAULTS: Mapping[str, tuple[RestartStage, dict[str, Any], str]] = {
     ),
     "cancelled": (RestartStage.EMPTIED, {"drains": {}}, "somebody else has cancelled"),
     "no room": (RestartStage.WAITING, {"others_usage": 0.95}, "95%"),
-    "felt already": (RestartStage.WAITING, {"felt_ms": 900.0}, "clients wait 900 ms"),
+    "felt already": (RestartStage.WAITING, {"publish_latency_ms": 900.0}, "clients wait 900 ms"),
     "silent": (RestartStage.WAITING, {"incarnation": ""}, "does not answer"),
     "refused": (
         RestartStage.DRAINING,
@@ -174,17 +174,17 @@ FAULTS: Mapping[str, tuple[RestartStage, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_stops_it_with_a_sentence_and_it_goes_on_when_that_is_over(name: str) -> None:
-    stage, sight, words = FAULTS[name]
+    stage, observed, words = FAULTS[name]
     cluster = RollingCluster()
     rollout = until(cluster, stage)
     cluster.now_ms = max(cluster.now_ms, 60_000)
-    cluster.sight = sight
+    cluster.observed = observed
     taken = cluster.run(rollout, BOUNDS)
     assert taken.stop is not None
     assert words in taken.stop.why
     assert taken.stop.next_step
     assert taken.rollout.stopped == taken.stop.why
-    cluster.sight = {}
+    cluster.observed = {}
     cluster.cut()
     assert cluster.run(cluster.again(taken.rollout), BOUNDS).rollout.stage is RestartStage.DONE
 
@@ -197,7 +197,7 @@ def test_fault_before_the_restart_cancels_the_drain_and_says_so() -> None:
     cluster.complaints = (Complaint(key="job", why="the job is away", next_step="start it"),)
     taken = cluster.run(rollout, BOUNDS)
     assert cluster.drains == {}
-    assert any(isinstance(one, Tell) and "is open again" in one.text for one in taken.deeds)
+    assert any(isinstance(one, Announce) and "is open again" in one.text for one in taken.actions)
 
 
 def test_what_lasts_shorter_than_its_patience_stops_nothing() -> None:
@@ -226,15 +226,15 @@ def test_clients_that_feel_it_hold_moves_back_and_halve_the_pace(stage: RestartS
     while not (cluster.drains or cluster.plans):
         taken = advance(rollout, cluster.look(rollout), BOUNDS)
         rollout = taken.rollout
-        cluster.do(rollout, taken.deeds)
-    cluster.sight = {"felt_ms": 800.0}
+        cluster.do(rollout, taken.actions)
+    cluster.observed = {"publish_latency_ms": 800.0}
     taken = advance(rollout, cluster.look(rollout), BOUNDS)
-    cluster.do(taken.rollout, taken.deeds)
+    cluster.do(taken.rollout, taken.actions)
     assert taken.rollout.stage is RestartStage.EASING
     assert taken.rollout.at_once == 1
     assert cluster.drains == {}
     assert cluster.plans == {}
-    cluster.sight = {}
+    cluster.observed = {}
     done = cluster.run(taken.rollout, BOUNDS)
     assert done.rollout.stage is RestartStage.DONE
     assert cluster.owners == HOMES
@@ -242,7 +242,7 @@ def test_clients_that_feel_it_hold_moves_back_and_halve_the_pace(stage: RestartS
 
 def test_topics_that_load_slowly_are_moved_one_by_one_and_not_held_back_for_it() -> None:
     cluster = RollingCluster()
-    cluster.sight = {"load_ms": 900.0}
+    cluster.observed = {"load_ms": 900.0}
     done = cluster.run(new_rollout(), BOUNDS)
     assert done.rollout.stage is RestartStage.DONE
     assert done.rollout.at_once == 1
@@ -251,7 +251,7 @@ def test_topics_that_load_slowly_are_moved_one_by_one_and_not_held_back_for_it()
 def test_clients_that_wait_without_moves_stop_it() -> None:
     cluster = RollingCluster()
     rollout = until(cluster, RestartStage.DRAINING)
-    cluster.sight = {"felt_ms": 800.0}
+    cluster.observed = {"publish_latency_ms": 800.0}
     taken = cluster.run(rollout, BOUNDS)
     assert taken.stop is not None
     assert "though nothing is moved" in taken.stop.why
@@ -266,12 +266,12 @@ def test_person_is_asked_and_waited_for() -> None:
 def test_bundle_that_can_not_go_back_is_told_and_does_not_stop_it() -> None:
     cluster = RollingCluster()
     rollout = until(cluster, RestartStage.FILLING)
-    cluster.sight = {"owners": {**HOMES, "public/load/0": "b:1"}}
+    cluster.observed = {"owners": {**HOMES, "public/load/0": "b:1"}}
     said = []
     for _ in range(200):
         taken = advance(rollout, cluster.look(rollout), BOUNDS)
         rollout = taken.rollout
-        said += [one.text for one in taken.deeds if isinstance(one, Tell)]
+        said += [one.text for one in taken.actions if isinstance(one, Announce)]
         if rollout.stage is RestartStage.EVENING:
             break
     assert any("1 bundles stay elsewhere" in text for text in said)
@@ -299,15 +299,15 @@ def test_order_is_by_load_and_the_broker_that_is_asked_comes_last() -> None:
 
 def test_felt_is_the_mean_of_what_came_between_two_pages() -> None:
     page = 'pulsar_broker_publish_latency_{}{{cluster="x"}} {}\n'
-    before = parse_felt((page.format("sum", 100) + page.format("count", 10)).encode())
-    now = parse_felt((page.format("sum", 700) + page.format("count", 12)).encode())
+    before = parse_client_latency((page.format("sum", 100) + page.format("count", 10)).encode())
+    now = parse_client_latency((page.format("sum", 700) + page.format("count", 12)).encode())
     assert publish_ms(before, now) == pytest.approx(300.0)
     assert publish_ms(now, before) is None
-    assert publish_ms(parse_felt(b""), parse_felt(b"nothing of it")) is None
+    assert publish_ms(parse_client_latency(b""), parse_client_latency(b"nothing of it")) is None
 
 
 def test_time_to_load_a_topic_is_of_the_page_itself() -> None:
     page = b"pulsar_topic_load_times_count 4.0\npulsar_topic_load_times_sum 1000.0\n"
-    assert load_ms(parse_felt(page)) == pytest.approx(250.0)
-    assert load_ms(parse_felt(b"")) is None
+    assert load_ms(parse_client_latency(page)) == pytest.approx(250.0)
+    assert load_ms(parse_client_latency(b"")) is None
     assert worst_ms([None, 3.0, 5.0]) == pytest.approx(5.0)

@@ -14,10 +14,10 @@ import pytest
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.risks import HotTopic, crowded_partitions, unrelievable
 from lbcore.balancer.state.topic_book import partition_mark
+from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
 from lbcore.bridge.answers import Claims, TopicTable, looked_up, parse_claims, parse_topics
-from lbcore.bridge.looking import lookup_path
-from lbcore.bridge.reports import Told, measured_modular, partitions_in, report_topics
-from lbcore.bridge.sights import Inquiry, Memory, Trouble, sights
+from lbcore.bridge.owner_lookup import lookup_path
+from lbcore.bridge.reports import SentReports, measured_modular, partitions_in, report_topics
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import Bundle
 from lbcore.wire.messages import Rejected
@@ -77,7 +77,7 @@ def test_segments_of_a_scalable_topic_are_siblings_and_reported_as_such() -> Non
         measured, table = measured_modular(parsed), table_of(broker)
         for rates in table.rates.values():
             counts.update(partitions_in(rates.topics))
-        _, messages = report_topics(Told(), measured, table, Splitting(), 1_000)
+        _, messages = report_topics(SentReports(), measured, table, Splitting(), 1_000)
         sent += [topic for one in messages for topic in one.topics]
     assert counts[WHOLE] == len(segments()) == 6
     assert set(segments()) <= set(sent)
@@ -87,8 +87,8 @@ def test_segments_of_a_scalable_topic_are_siblings_and_reported_as_such() -> Non
 
 def narrow(owned: dict[str, frozenset[str]], partitions: dict[str, dict[str, int]]) -> list[str]:
     """What the guardian says of topics that are on too few brokers."""
-    seen = Inquiry(listed=frozenset(owned), owned=owned, partitions=partitions)
-    found = sights(Memory(), seen, 8, 0)
+    seen = ProbeRound(listed=frozenset(owned), owned=owned, partitions=partitions)
+    found = anomalies(Memory(), seen, 8, 0)
     return [f"{one.subject}: {one.evidence}" for one in found if one.trouble is Trouble.NARROW]
 
 

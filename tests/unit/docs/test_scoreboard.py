@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lbcore.config.tree import Config
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.reports.comparison import compared_row, render_comparison
 from lbcore.sim.scenario.parse import parse_scenario, with_compared
 from tests.scoreboard import PAGE, PUBLISHED, page, recorded

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from lbcore.explain.constraints import BindingSet, ConstraintSearch, PlanInputs, binding_words
+from lbcore.explain.constraints import BindingSet, ConstraintSearch, PlanInputs, binding_messages
 from lbcore.plan.blocked import givers, stuck
 from lbcore.plan.planner import giving
 from tests.support.worlds.blocked_cycles import LIFTED, NOW_MS, SCOPE, Cycle, gives, random_cycle
@@ -38,7 +38,7 @@ def check(seed: int) -> Counter[str]:
         if not names:
             for name in LIFTED:
                 assert not gives(LIFTED[name](cycle).plan(), broker), (seed, name)
-        words = list(binding_words(one, cycle.config))
+        words = list(binding_messages(one, cycle.config))
         for name, word in zip(names, words, strict=False):
             assert f"({name})" in word, (seed, words)
             assert "To allow it now: " in word

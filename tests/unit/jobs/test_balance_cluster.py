@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jobs.adapters.processes.clocks import ClockSteps
-from jobs.adapters.processes.signals import OrderedEnd
+from jobs.adapters.processes.signals import Shutdown
 from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
-from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
-from jobs.adapters.spark.fatal_errors import STARTS_MAX, LateWorkerError, in_time
-from jobs.balance_cluster import _let_batch_end, _Told, _wait
+from jobs.adapters.spark.checkpoint import Resumption, VersionMark
+from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, in_time
+from jobs.balance_cluster import _let_batch_end, _ProgressListeners, _wait
 from jobs.console import CommandError, Exit
 
 
@@ -64,20 +64,20 @@ class Query:
 class Clock:
     """Stops the job after its looks; before each, something happens."""
 
-    def __init__(self, *happenings: Any) -> None:
-        self.happenings = list(happenings)
+    def __init__(self, *scenario_events: Any) -> None:
+        self.scenario_events = list(scenario_events)
 
     def wait(self, _timeout_s: float) -> bool:
-        if not self.happenings:
+        if not self.scenario_events:
             return True
-        self.happenings.pop(0)()
+        self.scenario_events.pop(0)()
         return False
 
 
 def each_batch(path: Path, upkeep: Any) -> tuple[EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    each = EachBatch(sink, resumption, upkeep, SeenVersion(path))  # type: ignore[arg-type]
+    each = EachBatch(sink, resumption, upkeep, VersionMark(path))  # type: ignore[arg-type]
     return each, sink
 
 
@@ -115,8 +115,8 @@ def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path:
     stop = Clock(nothing, nothing, batch, nothing, told, nothing, nothing)
     metrics = SimpleNamespace(see_progress=lambda _: None)
     watch = SimpleNamespace(loss=lambda: None)
-    end = OrderedEnd(limit_s=600, asked=stop)  # type: ignore[arg-type]
-    code = _wait(query, end, watch, each, _Told(log=lines.append, metrics=metrics))  # type: ignore[arg-type]
+    end = Shutdown(limit_s=600, asked=stop)  # type: ignore[arg-type]
+    code = _wait(query, end, watch, each, _ProgressListeners(log=lines.append, metrics=metrics))  # type: ignore[arg-type]
     assert code == Exit.DONE
     assert [line.get("spark_batch") for line in lines] == [4, None]
     assert query.asked == 3
@@ -132,15 +132,17 @@ def test_clock_that_goes_back_ends_the_job_and_any_other_way_of_it_does_not(
     def pass_s(wall: float, steady: float = 0.2) -> None:
         times.update(wall=times["wall"] + wall, steady=times["steady"] + steady)
 
-    happenings = (0.2, 3_600, 0.2, -5, 0.2, 0.2)
-    stop = Clock(*(lambda s=s: pass_s(s) for s in happenings), lambda: pass_s(-3_600))
+    scenario_events = (0.2, 3_600, 0.2, -5, 0.2, 0.2)
+    stop = Clock(*(lambda s=s: pass_s(s) for s in scenario_events), lambda: pass_s(-3_600))
     query, lines = Query(), []
     each, _ = each_batch(tmp_path, lambda _: None)
-    told = _Told(log=lines.append, metrics=SimpleNamespace(see_progress=lambda _: None))  # type: ignore[arg-type]
+    told = _ProgressListeners(
+        log=lines.append, metrics=SimpleNamespace(see_progress=lambda _: None)
+    )  # type: ignore[arg-type]
     watch = SimpleNamespace(loss=lambda: None)
     with pytest.raises(CommandError, match="went back by 3600 s"):
-        _wait(query, OrderedEnd(limit_s=600, asked=stop), watch, each, told)  # type: ignore[arg-type]
-    assert not stop.happenings
+        _wait(query, Shutdown(limit_s=600, asked=stop), watch, each, told)  # type: ignore[arg-type]
+    assert not stop.scenario_events
 
 
 LATE = "org.apache.spark.SparkException: Python worker failed to connect back."
@@ -163,9 +165,9 @@ def waited(tmp_path: Path, error: str, *, ended: int = -1) -> int:
     """What waiting for a query that has ended comes to. ended: its last batch."""
     each, _ = each_batch(tmp_path, lambda _: None)
     each.ended = ended
-    told = _Told(log=lambda _: None, metrics=SimpleNamespace())  # type: ignore[arg-type]
+    told = _ProgressListeners(log=lambda _: None, metrics=SimpleNamespace())  # type: ignore[arg-type]
     watch = SimpleNamespace(loss=lambda: None, look=lambda: None)
-    end = OrderedEnd(limit_s=600, asked=Clock(lambda: None))  # type: ignore[arg-type]
+    end = Shutdown(limit_s=600, asked=Clock(lambda: None))  # type: ignore[arg-type]
     return _wait(EndedQuery(error), end, watch, each, told)  # type: ignore[arg-type]
 
 
@@ -194,7 +196,7 @@ def test_machine_that_is_always_too_busy_is_told_of_with_what_to_do(tmp_path: Pa
         in_time(attempt)
     assert len(attempts) == STARTS_MAX
     assert "less busy" in raised.value.next_step
-    with pytest.raises(LateWorkerError):
+    with pytest.raises(WorkerStartupError):
         waited(tmp_path, LATE)
 
 

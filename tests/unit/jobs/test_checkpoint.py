@@ -14,11 +14,11 @@ from jobs.adapters.spark.checkpoint import (
     ClaimedTables,
     Manifest,
     Resumption,
-    SeenVersion,
+    VersionMark,
+    archive_state,
     check_standby,
     choose_checkpoint,
     read_manifest,
-    set_aside,
     write_manifest,
 )
 from tests.support.tables.spark_checkpoint import write_checkpoint
@@ -219,7 +219,7 @@ def test_checkpoint_that_has_seen_more_commits_than_the_tables_have_is_refused(
 ) -> None:
     """A snapshot of a running job has the same writer epoch as its checkpoint."""
     _first_run(tmp_path)
-    seen = SeenVersion(tmp_path)
+    seen = VersionMark(tmp_path)
     for version in (11, 12, 12):
         seen.note(version)
     for version in (12, 13, None):
@@ -229,7 +229,7 @@ def test_checkpoint_that_has_seen_more_commits_than_the_tables_have_is_refused(
             choose(tmp_path, unfit, 0, events_version=11)
         assert "at version 11, this checkpoint has seen 12" in refused.value.why
         assert f"rebuild --restored --state-dir {tmp_path}" in refused.value.next_step
-    set_aside(tmp_path)
+    archive_state(tmp_path)
     assert choose(tmp_path, _NEXT, 0, events_version=11).is_rebuilt
 
 
@@ -249,12 +249,12 @@ def test_manifest_of_older_code_fits_whatever_it_does_not_say(tmp_path: Path) ->
 
 def test_checkpoint_set_aside_is_kept_and_the_next_start_is_a_first_one(tmp_path: Path) -> None:
     first = _first_run(tmp_path)
-    would_be = set_aside(tmp_path, dry_run=True)
+    would_be = archive_state(tmp_path, dry_run=True)
     assert first.checkpoint.exists()
     assert [path.name for path in would_be] == ["job.json", "checkpoints"]
-    manifest, checkpoints = set_aside(tmp_path)
+    manifest, checkpoints = archive_state(tmp_path)
     assert json.loads(manifest.read_text())["checkpoint"] == "epoch-0"
     assert (checkpoints / "epoch-0" / "metadata").exists()
     assert read_manifest(tmp_path) is None
     assert choose(tmp_path, _NEXT, 0).reason == "no checkpoint yet"
-    assert set_aside(tmp_path) == []
+    assert archive_state(tmp_path) == []

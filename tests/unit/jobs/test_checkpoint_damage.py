@@ -19,7 +19,7 @@ from jobs.adapters.spark.checkpoint import (
     DamagedStateError,
     Manifest,
     Resumption,
-    SeenVersion,
+    VersionMark,
     check_standby,
     choose_checkpoint,
     hold_folder,
@@ -100,7 +100,7 @@ def folder(tmp_path: Path) -> Path:
     first = choose_checkpoint(tmp_path, replace(PRESENT, epoch=0), ClaimedTables(epoch=-1))
     write_manifest(tmp_path, replace(PRESENT, epoch=0), first)
     write_checkpoint(first.checkpoint, begun=BATCHES, ended=BATCHES)
-    SeenVersion(tmp_path).note(12)
+    VersionMark(tmp_path).note(12)
     return tmp_path
 
 

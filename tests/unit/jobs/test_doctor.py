@@ -60,7 +60,8 @@ def examine(capsys: pytest.CaptureFixture[str], tables: Path, *words: str) -> tu
 
 def test_versions_that_doctor_wants_are_those_that_setup_installs() -> None:
     text = (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text()
-    needed = dict(re.findall(r'^ +"([\w-]+)(>=[^";]+)"', text, re.MULTILINE))
+    text = text.partition("[dependency-groups]")[0].replace("!=4.2.0,", "")
+    needed = dict(re.findall(r'"([\w-]+)(>=[^";]+)"', text))
     assert len(doctor.PACKAGES) > 5
     for name, (first, until) in doctor.PACKAGES.items():
         assert needed[name] == f">={first}" + (f",<{until}" if until else ""), name

@@ -10,7 +10,12 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from jobs.adapters.spark import fatal_errors
-from jobs.adapters.spark.fatal_errors import error_messages, java_failure, root_cause, said_of
+from jobs.adapters.spark.fatal_errors import (
+    error_messages,
+    java_failure,
+    own_error_message,
+    root_cause,
+)
 from jobs.console import CommandError
 
 
@@ -138,4 +143,4 @@ def test_known_causes_are_told_apart_with_what_to_do(cause: str, what: str, step
     ],
 )  # fmt: skip
 def test_error_of_ours_in_sparks_text_is_told_in_its_own_words(error: str, said: str) -> None:
-    assert said_of(error) == said
+    assert own_error_message(error) == said

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.kafka.embedded_kafka import write_properties
 from jobs.adapters.processes.preflight import check_folder, find_java
 from jobs.balance_cluster import main as balance_cluster

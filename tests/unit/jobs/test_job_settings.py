@@ -12,12 +12,12 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import table_path
 from jobs.cli import main
-from jobs.operating.stack_words import started_with
+from jobs.operating.connection_options import started_with
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.views import TableViews
 from lbcore.config.load import parse_assignments
-from lbcore.config.told import told_rows
+from lbcore.config.reported_settings import reported_rows
 from lbcore.config.tree import Config
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from tests.support.admin.admin_world import make_context
@@ -161,7 +161,7 @@ def test_service_answers_by_what_the_job_was_started_with(world: World, tables: 
 def test_strategy_that_only_the_job_has_is_named_and_never_imported(tmp_path: Path) -> None:
     name = "nowhere.to_be_found:decide"
     job = parse_assignments(Config(), [f"shedding.strategy={name}"])
-    rows = [{**row, "batch_id": 1} for row in told_rows(job, job, "v")]
+    rows = [{**row, "batch_id": 1} for row in reported_rows(job, job, "v")]
     world = World(Config(), brokers=1)
     world.run(1_000)
     told = [{**row, "cluster": CLUSTER, "at_ms": world.now_ms + 1} for row in rows]

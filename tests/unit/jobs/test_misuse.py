@@ -13,7 +13,7 @@ import pytest
 from jobs import archive_history, balance_cluster, run_agent, run_fleet, serve_lookup
 from jobs.cli import main, verb_parser
 from jobs.console import Exit
-from jobs.operating.stack_words import STATE_DIR
+from jobs.operating.connection_options import STATE_DIR
 from jobs.verbs import VERBS
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import running

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 
-from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.following.view import Changes
 from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.adapters.http.protocol import Flow

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.paths import own_folder
+from jobs.adapters.processes.paths import private_directory
 
 _MAKES_ONE = (
     "import sys; from pathlib import Path\n"
-    "from jobs.adapters.processes.paths import own_folder\n"
-    "folder = own_folder('kind', Path(sys.argv[1]))\n"
+    "from jobs.adapters.processes.paths import private_directory\n"
+    "folder = private_directory('kind', Path(sys.argv[1]))\n"
     "(folder / 'deep').mkdir()\n"
     "(folder / 'deep' / 'file').write_text('x')\n"
     "print(folder, flush=True)\n"
@@ -54,8 +54,8 @@ def test_folder_of_a_killed_process_goes_with_the_next_one_and_no_other(tmp_path
 
 
 def test_two_of_one_process_live_side_by_side(tmp_path: Path) -> None:
-    first = own_folder("kind", tmp_path / "made at need")
-    second = own_folder("kind", tmp_path / "made at need")
+    first = private_directory("kind", tmp_path / "made at need")
+    second = private_directory("kind", tmp_path / "made at need")
     assert first != second
     assert first.exists()
 
@@ -72,7 +72,7 @@ def test_folder_that_was_removed_and_then_written_again_goes_as_well(tmp_path: P
     killed.communicate()
     assert not again.exists()
     assert left.exists()
-    own_folder("kind", tmp_path)
+    private_directory("kind", tmp_path)
     assert not left.exists()
 
 
@@ -91,7 +91,7 @@ def test_lock_stays_with_a_folder_that_could_not_be_removed(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", remove_while_written)
-        own_folder("kind", tmp_path)
+        private_directory("kind", tmp_path)
     assert left.exists()
-    own_folder("kind", tmp_path)
+    private_directory("kind", tmp_path)
     assert not left.exists()

@@ -16,7 +16,7 @@ from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.plan.shed.own import FAULTS
+from lbcore.plan.shed.custom import FAULTS
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.worlds.explained_world import asked_now

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.bridge.rollout_deeds import command_line, is_running
+from jobs.bridge.rollout_actions import command_line, is_running
 from jobs.bridge.rollout_file import (
     STATE_FILE,
     alone_with,
     keep_rollout,
     read_rollout,
-    rollout_words,
+    rollout_message,
 )
 from jobs.cli import main
 from jobs.console import CommandError
@@ -39,16 +39,16 @@ def test_file_that_is_none_is_told_and_no_status_ends_by_it(tmp_path: Path, text
     path.write_text(text)
     with pytest.raises(CommandError, match="can't be read"):
         read_rollout(path)
-    assert rollout_words(path, 0) == ""
+    assert rollout_message(path, 0) == ""
 
 
 def test_status_says_which_broker_since_when_and_by_whom(tmp_path: Path) -> None:
     path = tmp_path / STATE_FILE
     keep_rollout(path, ROLLOUT)
-    words = rollout_words(path, 90_000)
+    words = rollout_message(path, 90_000)
     assert words == "broker 1 of 3, a:1: being filled again for 30 s (by ada, begun 1 min 30 s ago)"
     keep_rollout(path, replace(ROLLOUT, stopped="the job is away"))
-    assert "stopped: the job is away" in rollout_words(path, 90_000)
+    assert "stopped: the job is away" in rollout_message(path, 90_000)
 
 
 def test_second_one_at_the_same_time_is_refused(tmp_path: Path) -> None:

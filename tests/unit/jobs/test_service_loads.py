@@ -95,8 +95,8 @@ def test_load_with_one_bundle_that_cannot_be_told_reports_the_others(
     made: list[Beside], how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = opened(made, {"load": NOT_WHOLE[how]})
-    agent.until(lambda: bool(agent.said_of(BundleLoad)))
-    assert agent.said_of(BundleLoad)[0].names == (GOOD,)
+    agent.until(lambda: bool(agent.own_error_message(BundleLoad)))
+    assert agent.own_error_message(BundleLoad)[0].names == (GOOD,)
     agent.until(lambda: agent.count("ballast_agent_load_errors_total") >= 1)
     assert "leaves 1 bundles out" in caplog.text
 
@@ -139,7 +139,7 @@ TOPICS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("how", TOPICS)
 def test_topics_that_cannot_be_told_are_left_out_alone(made: list[Beside], how: str) -> None:
     agent = opened(made, {"topics": TOPICS[how]})
-    agent.until(lambda: GOOD in {said.bundle for said in agent.said_of(TopicLoad)})
+    agent.until(lambda: GOOD in {said.bundle for said in agent.own_error_message(TopicLoad)})
     agent.until(lambda: agent.count("ballast_agent_load_errors_total") >= 1)
     goes_on(agent)
 
@@ -152,5 +152,5 @@ def test_topics_that_are_no_list_leave_load_alone(made: list[Beside], answer: ob
     wrong = raising(answer) if isinstance(answer, BaseException) else lambda: answer
     agent = opened(made, {"topics": wrong})
     agent.until(lambda: agent.count("ballast_agent_load_errors_total") >= 1)
-    assert is_raised or not agent.said_of(TopicLoad)
+    assert is_raised or not agent.own_error_message(TopicLoad)
     goes_on(agent)

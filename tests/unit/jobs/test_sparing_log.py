@@ -7,7 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.adapters.processes.json_log import KIND_BURST, LOGGER_BURST, JsonFormatter, SparingHandler
+from jobs.adapters.processes.json_log import (
+    KIND_BURST,
+    LOGGER_BURST,
+    JsonFormatter,
+    RateLimitedHandler,
+)
 
 Lines = Callable[[], list[dict[str, object]]]
 
@@ -18,14 +23,14 @@ def stream() -> io.StringIO:
 
 
 @pytest.fixture
-def handler(stream: io.StringIO) -> SparingHandler:
-    made = SparingHandler(stream)
+def handler(stream: io.StringIO) -> RateLimitedHandler:
+    made = RateLimitedHandler(stream)
     made.setFormatter(JsonFormatter())
     return made
 
 
 def say(
-    handler: SparingHandler,
+    handler: RateLimitedHandler,
     message: str,
     *,
     at_s: float = 0.0,
@@ -42,7 +47,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_flood_of_a_warning_leaves_a_burst_and_the_number_of_the_others(
-    handler: SparingHandler, stream: io.StringIO
+    handler: RateLimitedHandler, stream: io.StringIO
 ) -> None:
     for number in range(10_000):
         say(handler, "bad", at_s=number / 10_000, number=number)
@@ -52,7 +57,7 @@ def test_flood_of_a_warning_leaves_a_burst_and_the_number_of_the_others(
 
 
 def test_what_was_left_out_is_told_by_the_next_line_of_any_kind(
-    handler: SparingHandler, stream: io.StringIO
+    handler: RateLimitedHandler, stream: io.StringIO
 ) -> None:
     for _ in range(100):
         say(handler, "bad")
@@ -66,7 +71,7 @@ def test_what_was_left_out_is_told_by_the_next_line_of_any_kind(
 
 
 def test_end_of_the_process_tells_what_was_left_out(
-    handler: SparingHandler, stream: io.StringIO
+    handler: RateLimitedHandler, stream: io.StringIO
 ) -> None:
     for _ in range(100):
         say(handler, "bad")
@@ -75,7 +80,7 @@ def test_end_of_the_process_tells_what_was_left_out(
 
 
 def test_warnings_that_are_never_the_same_have_a_bound_together(
-    handler: SparingHandler, stream: io.StringIO
+    handler: RateLimitedHandler, stream: io.StringIO
 ) -> None:
     for number in range(5_000):
         say(handler, f"bad {number}")
@@ -85,7 +90,7 @@ def test_warnings_that_are_never_the_same_have_a_bound_together(
 
 
 def test_rare_warnings_and_lines_below_them_are_all_written(
-    handler: SparingHandler, stream: io.StringIO
+    handler: RateLimitedHandler, stream: io.StringIO
 ) -> None:
     for number in range(200):
         say(handler, "bad", at_s=number * 11.0)
@@ -93,6 +98,6 @@ def test_rare_warnings_and_lines_below_them_are_all_written(
     assert len(lines(stream)) == 400
 
 
-def test_long_text_of_a_peer_is_shortened(handler: SparingHandler, stream: io.StringIO) -> None:
+def test_long_text_of_a_peer_is_shortened(handler: RateLimitedHandler, stream: io.StringIO) -> None:
     say(handler, "x" * 100_000, text="y" * 100_000)
     assert len(stream.getvalue()) < 10_000

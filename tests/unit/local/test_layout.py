@@ -8,7 +8,7 @@ import pytest
 
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout, Size, check_size
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.run_local import check_kills, parse_kill
 
 
@@ -130,7 +130,7 @@ def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(
 
     def hit_period_ms(*words: str) -> int:
         args = parser.parse_args(["--state-dir", str(layout.root), *words])
-        return whereabouts(args).config.pipeline.hit_period_ms
+        return connection_options(args).config.pipeline.hit_period_ms
 
     layout.root.mkdir()
     assert layout.settings() is None

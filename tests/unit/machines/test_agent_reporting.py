@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore.agent.agent import AgentMachine
-from lbcore.agent.readings import check_load
+from lbcore.agent.load_validation import check_load
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import ReadLoad, Send, Stop
 from lbcore.balancer.state.book import BrokerEntry

@@ -27,7 +27,7 @@ def test_job_is_judged_by_its_newest_commit_and_cycle(
 ) -> None:
     found = judge_job(wrote_s * SECOND_MS, cycle_s * SECOND_MS, RHYTHM)
     assert found.word is word
-    assert found.words().startswith(f"{word.value}: ")
+    assert found.message().startswith(f"{word.value}: ")
 
 
 @pytest.mark.parametrize("frozen_s", range(0, 3_600, 7))
@@ -48,6 +48,6 @@ def test_times_without_cycles_are_told_afterwards_in_any_order_of_rows() -> None
     late = {"cycle": 5, "kind": "failover", "at_ms": 100_000}  # bears the last cycle's number
     found = gaps([*rows, late], RHYTHM, 256_000)
     assert found == (CycleGap(from_ms=25_000, until_ms=250_000),)
-    words = "no cycles from 1970-01-01 00:00:25 UTC to 1970-01-01 00:04:10 UTC (3 min 45 s)"
-    assert found[0].words() == f"{words}: nothing was decided"
+    message = "no cycles from 1970-01-01 00:00:25 UTC to 1970-01-01 00:04:10 UTC (3 min 45 s)"
+    assert found[0].message() == f"{message}: nothing was decided"
     assert gaps(rows, RHYTHM, 300_000)[-1] == CycleGap(from_ms=255_000, until_ms=0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.commands import commands
-from lbcore.balancer.decisions import placing
+from lbcore.balancer.decisions import placement
 from lbcore.balancer.intake import intake as topics
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.records import Records
@@ -78,7 +78,7 @@ def test_children_of_all_splits_of_a_batch_are_placed_together(
         world.command("split_bundle", bundle=name, force=True, unload=True)
         for name in bundles(world)
     ]
-    calls = counted(monkeypatch, placing, "make_snapshot")
+    calls = counted(monkeypatch, placement, "make_snapshot")
     batches = len(world.reports)
     world.run(1_000)
     assert 1 <= len(calls) <= 2 * (len(world.reports) - batches)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lbcore.balancer.state.batch_context import Times
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.state.work import Times
 from lbcore.balancer.tasks.creations import keep_pace
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.work import BalancerState
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import Arrivals, GroupUpdate, Placed
 from lbcore.wire.messages import Command, Position

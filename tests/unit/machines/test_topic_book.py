@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.balancer.decisions.placing import partitions_of
+from lbcore.balancer.decisions.placement import partitions_of
 from lbcore.balancer.intake.intake import take_topics
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.topic_book import (
     NO_PARTITION,
     BundleTopics,
@@ -14,7 +15,6 @@ from lbcore.balancer.state.topic_book import (
     partition_mark,
     sender_of,
 )
-from lbcore.balancer.state.work import Work
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.model.hashing import HashFunction, hash_topic
@@ -107,7 +107,7 @@ def test_children_get_the_topics_in_their_range_and_the_boundary_falls_in_the_up
 
 
 @pytest.fixture
-def work() -> Work:
+def work() -> BatchContext:
     """A cluster with one bundle, opened for a batch."""
     world = World(Config(), 2, seed=3)
     world.run(2_000)
@@ -121,10 +121,12 @@ def work() -> Work:
     )
     world.run(20_000)
     assert world.state is not None
-    return Work.on(world.state, Config(), "v", world.now_ms)
+    return BatchContext.on(world.state, Config(), "v", world.now_ms)
 
 
-def report(work: Work, names: tuple[str, ...] = NAMES, *, seq: int, rate: float = 1.0) -> TopicLoad:
+def report(
+    work: BatchContext, names: tuple[str, ...] = NAMES, *, seq: int, rate: float = 1.0
+) -> TopicLoad:
     record = work.ledger.record(PARENT)
     assert record is not None
     envelope = Envelope(
@@ -138,13 +140,13 @@ def report(work: Work, names: tuple[str, ...] = NAMES, *, seq: int, rate: float 
     return TopicLoad(envelope=envelope, bundle=PARENT, topics=names, traffic=traffic)
 
 
-def counted(work: Work, *messages: TopicLoad) -> dict[str, int]:
+def counted(work: BatchContext, *messages: TopicLoad) -> dict[str, int]:
     work.counts.clear()
     take_topics(work, messages)
     return {name.removeprefix("topics:"): count for name, count in work.counts.items()}
 
 
-def test_report_of_the_holder_is_taken_in_the_order_of_its_hashes(work: Work) -> None:
+def test_report_of_the_holder_is_taken_in_the_order_of_its_hashes(work: BatchContext) -> None:
     assert counted(work, report(work, seq=4)) == {"taken": 1}
     loads = work.topics.loads_of(PARENT)
     assert loads is not None
@@ -153,7 +155,7 @@ def test_report_of_the_holder_is_taken_in_the_order_of_its_hashes(work: Work) ->
     assert loads.msg_rate.tolist() == [2.0] * len(NAMES)
 
 
-def test_reports_that_are_late_foreign_or_unknown_change_nothing(work: Work) -> None:
+def test_reports_that_are_late_foreign_or_unknown_change_nothing(work: BatchContext) -> None:
     assert counted(work, report(work, seq=4)) == {"taken": 1}
     before = work.topics
     late = report(work, NAMES[:2], seq=3)
@@ -167,7 +169,7 @@ def test_reports_that_are_late_foreign_or_unknown_change_nothing(work: Work) -> 
     assert work.topics is before
 
 
-def test_report_of_the_same_topics_counts_only_near_a_limit(work: Work) -> None:
+def test_report_of_the_same_topics_counts_only_near_a_limit(work: BatchContext) -> None:
     assert counted(work, report(work, seq=4)) == {"taken": 1}
     before = work.topics
     assert counted(work, report(work, seq=5, rate=2.0)) == {"unchanged": 1}
@@ -178,7 +180,7 @@ def test_report_of_the_same_topics_counts_only_near_a_limit(work: Work) -> None:
     assert work.topics.count == 2
 
 
-def test_partitions_of_a_topic_have_its_mark_and_other_topics_none(work: Work) -> None:
+def test_partitions_of_a_topic_have_its_mark_and_other_topics_none(work: BatchContext) -> None:
     orders = [f"persistent://t/n/orders-partition-{number}" for number in range(3)]
     names = (*orders, "persistent://t/n/orders", "persistent://t/n/paid-partition-01")
     assert counted(work, report(work, names, seq=4)) == {"taken": 1}
@@ -190,7 +192,7 @@ def test_partitions_of_a_topic_have_its_mark_and_other_topics_none(work: Work) -
 
 
 def test_same_topics_count_once_more_where_it_was_not_known_whose_partitions_they_are(
-    work: Work,
+    work: BatchContext,
 ) -> None:
     names = tuple(f"persistent://t/n/orders-partition-{number}" for number in range(3))
     assert counted(work, report(work, names, seq=4)) == {"taken": 1}
@@ -201,7 +203,7 @@ def test_same_topics_count_once_more_where_it_was_not_known_whose_partitions_the
     assert counted(work, report(work, names, seq=6)) == {"unchanged": 1}
 
 
-def test_topics_that_do_not_fit_are_left_out_and_what_was_known_stays(work: Work) -> None:
+def test_topics_that_do_not_fit_are_left_out_and_what_was_known_stays(work: BatchContext) -> None:
     work.config = Config(pipeline=Pipeline(topics_kept_max=4))
     assert counted(work, report(work, seq=1)) == {"full": 1}
     assert work.topics.count == 0

@@ -37,7 +37,7 @@ from lbcore.config.tree import Config
 from lbcore.balancer import report
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.book import BrokerEntry
-from lbcore.agent.readings import check_load
+from lbcore.agent.load_validation import check_load
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.state.book import pack_brokers, unpack_brokers
 from lbcore.model.resources import COUNT, LEAST_COUNT, complete

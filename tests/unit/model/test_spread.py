@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lbcore.assess.risks import crowded_partitions
-from lbcore.bridge.sights import Inquiry, Memory, Trouble, sights
+from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
 from lbcore.model.spread import are_on_too_few
 from lbcore.plan.shed.ballast_crowding import crowded
 from lbcore.plan.snapshot import Partitions
@@ -21,7 +21,7 @@ def by_planner(hosts: list[int], brokers: int) -> bool:
 
 def by_guardian(hosts: list[int], brokers: int) -> bool:
     bundles = {f"acme/ns/{at}": str(host) for at, host in enumerate(hosts)}
-    seen = Inquiry(
+    seen = ProbeRound(
         listed=frozenset(map(str, range(brokers))),
         owned={
             str(broker): frozenset(name for name, host in bundles.items() if host == str(broker))
@@ -29,7 +29,7 @@ def by_guardian(hosts: list[int], brokers: int) -> bool:
         },
         partitions={name: {TOPIC: 1} for name in bundles},
     )
-    return any(one.trouble is Trouble.NARROW for one in sights(Memory(), seen, 8, 0))
+    return any(one.trouble is Trouble.NARROW for one in anomalies(Memory(), seen, 8, 0))
 
 
 def by_assessment(hosts: list[int], brokers: int) -> bool:

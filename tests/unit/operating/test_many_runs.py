@@ -10,29 +10,29 @@ import pytest
 
 from jobs.console import CommandError
 from jobs.operating.many_runs import ManyRuns
-from lbcore.sim.engine.rehearsal import Tell
+from lbcore.sim.engine.scenario_run import OnProgress
 
 HERE = os.getpid()
 
 
-def doubled(item: int, tell: Tell) -> int:
+def doubled(item: int, on_progress: OnProgress) -> int:
     """The later ones are done first."""
     time.sleep(0.02 * (5 - item))
-    tell(1.0)
+    on_progress(1.0)
     return 2 * item
 
 
-def interrupting(item: int, tell: Tell) -> "int | None":
+def interrupting(item: int, on_progress: OnProgress) -> "int | None":
     """The third gets Ctrl-C, as everybody in front of the terminal does, and is given up."""
     if item == 2:
         os.kill(HERE, signal.SIGINT)
-        while os.getpid() != HERE or tell(0.5):
+        while os.getpid() != HERE or on_progress(0.5):
             time.sleep(0.01)
         return None
     return item
 
 
-def long_interrupted(item: int, _tell: Tell) -> int:
+def long_interrupted(item: int, _tell: OnProgress) -> int:
     """The first gets Ctrl-C; most have not begun by then."""
     if item == 0:
         os.kill(HERE, signal.SIGINT)
@@ -40,7 +40,7 @@ def long_interrupted(item: int, _tell: Tell) -> int:
     return item
 
 
-def killed(_item: int, _tell: Tell) -> int:
+def killed(_item: int, _tell: OnProgress) -> int:
     """Nobody sees the end of it."""
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
@@ -93,7 +93,7 @@ def test_progress_is_told_by_share_of_all_work(monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, _what: str, _count: int) -> None:
             pass
 
-        def tell(self, done: int, share: float) -> None:
+        def on_progress(self, done: int, share: float) -> None:
             told.append((done, share))
 
         def clear(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.operating.many_runs import RunProgress, progress_words
+from jobs.operating.many_runs import RunProgress, progress_message
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from jobs.operating.many_runs import RunProgress, progress_words
 def test_what_is_left_is_in_proportion_to_what_is_done(
     share: float, passed_s: float, words: str
 ) -> None:
-    assert progress_words(0, 8, "runs", share, passed_s) == words
+    assert progress_message(0, 8, "runs", share, passed_s) == words
 
 
 def test_line_comes_each_half_minute_where_there_is_no_terminal(
@@ -27,7 +27,7 @@ def test_line_comes_each_half_minute_where_there_is_no_terminal(
     progress = RunProgress("runs", 4, lambda: now_s[0])
     for second in range(0, 100, 10):
         now_s[0] = float(second)
-        progress.tell(1, second / 100)
+        progress.update(1, second / 100)
     progress.clear()
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[2].partition(",")[0].strip() for line in lines] == [
@@ -43,9 +43,9 @@ def test_bar_is_drawn_over_itself_on_a_terminal(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     now_s = [0.0]
     progress = RunProgress("runs", 4, lambda: now_s[0])
-    progress.tell(0, 0.1)
+    progress.update(0, 0.1)
     now_s[0] = 10.0
-    progress.tell(2, 0.5)
+    progress.update(2, 0.5)
     progress.clear()
     drawn = capsys.readouterr().err
     assert drawn.startswith("\r[############............] 2 of 4 runs, 50%, about 10 s left")

@@ -14,9 +14,9 @@ from lbcore.ownership.states import (
     MOVES,
     RULES,
     SYSTEM_TOPIC,
-    Arrow,
     Move,
     ReplacementRules,
+    TransitionRule,
 )
 from tests.support.values.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
 from tests.support.values.ownership_records import ORIGIN, A, B, owned
@@ -55,7 +55,9 @@ def test_next_record_takes_state_and_force_from_the_table_or_refuses(
 
 
 @pytest.mark.parametrize(("move", "arrow"), UNFORCED, ids=[move.name for move, _ in UNFORCED])
-def test_unforced_move_obeys_the_rules_in_each_of_its_states(move: Move, arrow: Arrow) -> None:
+def test_unforced_move_obeys_the_rules_in_each_of_its_states(
+    move: Move, arrow: TransitionRule
+) -> None:
     begins_a_life = move in (Move.CREATE, Move.BEGIN_AS_CHILD)
     sources = arrow.sources - {State.DELETED} if begins_a_life else arrow.sources
     assert sources

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
@@ -15,9 +15,9 @@ from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.ballast_ideal_load import attainable_level
+from lbcore.plan.shed.ballast_ineffective import grown
 from lbcore.plan.shed.ballast_problem import divisible
-from lbcore.plan.shed.ballast_vain import grown
 from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
@@ -27,7 +27,7 @@ from tests.support.values.shed_views import shed_view
 
 POINT = 1_000.0
 HOUR_MS = 3_600_000
-FAST = FairLevelConfig(low_hits=1, high_hits=1)
+FAST = IdealLoadConfig(low_hits=1, high_hits=1)
 
 
 def seen(points: dict[str, list[float]], foreign: dict[str, float] | None = None) -> ShedView:
@@ -40,7 +40,7 @@ def seen(points: dict[str, list[float]], foreign: dict[str, float] | None = None
 
 
 def level_of(view: ShedView) -> float:
-    return fair_level(view, readings_of(view.snapshot, view.usage))
+    return attainable_level(view, readings_of(view.snapshot, view.usage))
 
 
 def test_score_is_hot_and_cold_only_as_far_as_usage_and_traffic_agree() -> None:
@@ -75,7 +75,7 @@ def test_level_leaves_out_what_nobody_can_move() -> None:
 
 
 def test_hits_of_one_side_do_not_count_for_the_other() -> None:
-    config = FairLevelConfig(low_hits=2, high_hits=9)
+    config = IdealLoadConfig(low_hits=2, high_hits=9)
     hot = seen({"b1": [1.0] * 60, "b2": [1.0] * 40, "b3": [1.0] * 50})
     swapped = seen({"b1": [1.0] * 40, "b2": [1.0] * 60, "b3": [1.0] * 50})
     first = shed_ballast(hot, ShedState(), config)
@@ -171,7 +171,7 @@ def config_of(**splitting: object) -> Sections:
     return Sections(
         shedding=SheddingConfig(strategy="ballast"),
         placement=PlacementConfig(strategy="ballast"),
-        fair_level=FAST,
+        ideal_load=FAST,
         splitting=Splitting(**splitting),
     )
 
@@ -250,7 +250,7 @@ def test_policy_that_forbids_the_planned_broker_never_makes_another_one_hotter()
 
 def test_trace_shows_how_far_each_broker_is_from_the_level() -> None:
     cluster = cluster_of({"b1": [POINT] * 60, "b2": [POINT] * 40, "b3": [POINT] * 50})
-    config = replace(config_of(), fair_level=FairLevelConfig(high_points=20.0))
+    config = replace(config_of(), ideal_load=IdealLoadConfig(high_points=20.0))
     answer, _ = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
     assert isinstance(answer, Skip)
     assert answer.reason == "HitCount"
@@ -335,7 +335,7 @@ def test_broker_that_gets_worse_although_it_carries_less_is_left_alone_after_thr
         state = answer.state
         gave.append(any(one.source == 0 for one in answer.selections))
     assert gave == [True, True, True, False, False, False]
-    assert answer.verdicts[0] == "left_alone"
+    assert answer.verdicts[0] == "suspended_brokers"
     busier = shed_ballast(seen({**loads, "b1": [2.0] * 50}), state, FAST)
     assert any(one.source == 0 for one in busier.selections)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.model.resources import COUNT
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
@@ -14,7 +14,7 @@ from tests.support.values.planning import cluster_of
 from tests.support.values.shed_views import shed_view
 
 IDLE, PER_MESSAGE, PER_BYTE = 3.0, 0.001, 1e-6
-FAST = FairLevelConfig(low_hits=1, high_hits=1)
+FAST = IdealLoadConfig(low_hits=1, high_hits=1)
 SMALL, LARGE = 100.0, 10_000.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_crowding import crowded, crowding_of
 from lbcore.plan.shed.ballast_objective import SearchProblem, objective
@@ -22,7 +22,7 @@ from tests.support.values.shed_views import shed_view
 from tests.unit.plan.test_ballast_search import problem_of
 
 LOW_HITS = 3
-CONFIG = FairLevelConfig(low_hits=LOW_HITS)
+CONFIG = IdealLoadConfig(low_hits=LOW_HITS)
 
 
 def partitions_in(rows: Sequence[int], topics: Sequence[int], namespace: int = 0) -> Partitions:

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from lbcore.balancer.decisions.blocked_messages import count_words
+from lbcore.balancer.decisions.blocked_messages import count_messages
 from lbcore.balancer.state.effects import to_json
 from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
 from lbcore.signals.usage import weighted_usage
@@ -31,7 +31,7 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
             owned = int((owner == names.index(one.broker)).sum())
             assert sum(one.counts.values()) == one.bundles == owned, seed
             assert one.reason == one.verdict or one.counts[one.reason], seed
-            words = count_words({"inputs": to_json(asdict(one))})
+            words = count_messages({"inputs": to_json(asdict(one))})
             counted = [int(part) for part in re.findall(r"(?:^|, )(\d+)", words)]
             assert sum(counted) == owned, (seed, words)
             reasons[one.reason] += 1

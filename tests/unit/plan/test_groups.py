@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.fair_level import FairLevelConfig
+from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import Plan, PlanState, Scope, Skip
@@ -120,7 +120,7 @@ def at_once(strategy: str, **settings: object) -> Sections:
             overloaded_threshold_percent=50.0,
             **settings,
         ),
-        fair_level=FairLevelConfig(low_hits=1, high_hits=1),
+        ideal_load=IdealLoadConfig(low_hits=1, high_hits=1),
         placement=PlacementConfig(strategy=SHEDDING_STRATEGIES[strategy].usual_placement),
     )
 

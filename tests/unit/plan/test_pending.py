@@ -9,7 +9,14 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import AVG
 from lbcore.model.resources import COUNT, complete
 from lbcore.plan.decision import PlanState, Scope
-from lbcore.plan.pending import COLUMNS, PendingMove, Unseen, load_share, placed_load, unseen_arrays
+from lbcore.plan.pending import (
+    COLUMNS,
+    PendingMove,
+    UnreportedLoad,
+    load_share,
+    placed_load,
+    unreported_arrays,
+)
 from lbcore.plan.planner import place, plan
 from tests.support.values.clusters import broker_table
 from tests.support.values.planning import Sections, cluster_of
@@ -25,11 +32,11 @@ def line(cpu: float) -> tuple[float, ...]:
 
 def unseen_after(shown: float, *, at_ms: int, busy: bool = False, busy_ms: int = 0) -> float:
     """What is left of 40 points decided to leave a broker at 90, after a report."""
-    known = Unseen(report_ms=1_000, shown=line(90.0), load=line(-40.0), busy_ms=busy_ms)
+    known = UnreportedLoad(report_ms=1_000, shown=line(90.0), load=line(-40.0), busy_ms=busy_ms)
     brokers = broker_table(
         ["b"], percent=np.array([complete([shown])]), updated_at_ms=np.array([at_ms])
     )
-    found = unseen_arrays({"b": known}, brokers, np.array([busy]), KEEP)
+    found = unreported_arrays({"b": known}, brokers, np.array([busy]), KEEP)
     return float(found[0, 0])
 
 
@@ -107,8 +114,8 @@ def test_lines_kept_before_a_resource_was_known_read_as_zero_of_it() -> None:
     whole = tuple(float(at + 1) for at in range(COLUMNS))
     fewer, read = (*whole[: COUNT - 1], *whole[COUNT:]), (*whole[: COUNT - 1], 0.0, *whole[COUNT:])
     move = PendingMove(source="a", destination="b", decided_ms=1, load=fewer)
-    unseen = Unseen(report_ms=1, shown=fewer, load=fewer, busy_ms=1)
+    unseen = UnreportedLoad(report_ms=1, shown=fewer, load=fewer, busy_ms=1)
     assert PendingMove.from_row(move.to_row()).load == read
-    again = Unseen.from_row(unseen.to_row())
+    again = UnreportedLoad.from_row(unseen.to_row())
     assert (again.shown, again.load) == (read, read)
     assert PendingMove.from_row(replace(move, load=whole).to_row()).load == whole

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from lbcore.plan.decision import Hot, PlanState
-from lbcore.plan.pending import COLUMNS, PendingMove, Unseen
+from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.shed.transfer_types import TransferState
 
 GONE, THERE = "gone", "there"
@@ -52,7 +52,7 @@ IN_FUTURE = PlanState(
     moves={
         "n/0": PendingMove(source="a", destination="b", decided_ms=FUTURE_MS, load=(0.0,) * COLUMNS)
     },
-    unseen={"a": Unseen(report_ms=FUTURE_MS, shown=(), load=(), busy_ms=FUTURE_MS)},
+    unseen={"a": UnreportedLoad(report_ms=FUTURE_MS, shown=(), load=(), busy_ms=FUTURE_MS)},
     unloaded_ms={"n/0": FUTURE_MS, "n/1": 7},
     gave_ms={"a": FUTURE_MS},
     took_ms={"b": FUTURE_MS},

@@ -10,7 +10,7 @@ from lbcore.config.pipeline import Pipeline
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import complete
-from lbcore.plan.pending import COLUMNS, SCALED, Unseen, unseen_arrays
+from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
 from tests.support.values.clusters import broker_table
 from tests.support.values.planning import Sections
 from tests.support.worlds.closed_loop import Loop, loop_of
@@ -63,8 +63,8 @@ def test_usages_are_doubted_only_when_they_are_all_of_the_time_since(
 ) -> None:
     line = (90.0, *(0.0,) * (COLUMNS - 1))
     load = (-40.0, *(0.0,) * (SCALED - 1), -400.0, *(0.0,) * (COLUMNS - SCALED - 1))
-    known = Unseen(report_ms=1_000, shown=line, load=load, busy_ms=1_000)
+    known = UnreportedLoad(report_ms=1_000, shown=line, load=load, busy_ms=1_000)
     percent, at_ms = np.array([complete([90.0])]), np.array([1_000 + age_ms])
     brokers = broker_table(["b"], percent=percent, updated_at_ms=at_ms)
-    found = unseen_arrays({"b": known}, brokers, np.zeros(1, dtype=np.bool_), 0.5, 120_000)
+    found = unreported_arrays({"b": known}, brokers, np.zeros(1, dtype=np.bool_), 0.5, 120_000)
     assert (found[0, 0], found[0, SCALED]) == (left, -200.0)

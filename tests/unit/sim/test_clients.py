@@ -4,7 +4,7 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.sim.engine.coverage import Outage
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.clients import reconnections
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.model import Client

@@ -7,7 +7,7 @@ import pytest
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.measures import judge, measure_named
 from lbcore.sim.reports.report import judge_all, render
 from lbcore.sim.scenario.parse import parse_scenario

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.parse import parse_scenario
 

@@ -12,7 +12,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.engine import Engine
-from lbcore.sim.engine.events import plan_happenings
+from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.engine.node import Node
 from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE, Saturation
 from lbcore.sim.engine.traffic import Traffic
@@ -126,7 +126,7 @@ def test_broker_without_room_serves_nothing() -> None:
 def run_until(lines: str, end_ms: int) -> Engine:
     scenario = parse_scenario(lines)
     engine = Engine(scenario, parse_assignments(Config(), scenario.settings))
-    plan_happenings(engine)
+    schedule_events(engine)
     engine.set_going()
     engine.clock.run_until(engine.clock.now_ms + end_ms)
     return engine

@@ -4,7 +4,7 @@ import pytest
 
 from lbcore.sim.scenario.metrics import METRICS
 from lbcore.sim.scenario.parse import parse_scenario, with_recorded
-from lbcore.sim.scenario.words import (
+from lbcore.sim.scenario.tokens import (
     Rate,
     ScenarioError,
     broker_names,
@@ -89,12 +89,12 @@ def test_brokers_that_are_counted_leave_those_that_are_named() -> None:
 
 def test_what_happens_may_concern_brokers_that_are_added() -> None:
     scenario = parse_scenario(f"{HEAD}at 1m add brokers=2\nat 2m crash b4-b5\n{END}")
-    assert scenario.happenings[-1].brokers == ("b4", "b5")
+    assert scenario.scenario_events[-1].brokers == ("b4", "b5")
 
 
 def test_happenings_come_in_the_order_of_time() -> None:
     scenario = parse_scenario(f"{HEAD}at 3m crash b1\nat 1m pause b2 for 5s\n{END}")
-    assert [(one.verb, one.brokers) for one in scenario.happenings] == [
+    assert [(one.verb, one.brokers) for one in scenario.scenario_events] == [
         ("pause", ("b2",)),
         ("crash", ("b1",)),
     ]

@@ -4,7 +4,7 @@ import json
 from functools import cache
 
 from jobs.adapters.spark.batch_sink import lines_of
-from jobs.telemetry.seen import BatchSeen
+from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.config.tree import Config
 from tests.support.worlds.measured_world import MeasuredWorld
 
@@ -62,7 +62,9 @@ def test_brokers_of_a_large_cluster_are_told_by_each_tenth_batch() -> None:
     def told(count: int, batch_id: int) -> bool:
         brokers = {f"b{number}": {} for number in range(count)}
         report = {"cluster": "local", "brokers": brokers, "is_debugging": False}
-        seen = BatchSeen(batch_id=batch_id, reports=[report], tables={}, versions={}, parts_ms={})
+        seen = WrittenBatch(
+            batch_id=batch_id, reports=[report], tables={}, versions={}, parts_ms={}
+        )
         (line,) = lines_of(seen, {})
         return "brokers" in line
 

@@ -54,8 +54,8 @@ def test_numbers_are_what_was_counted() -> None:
     assert value(registry, "ballast_bridge_unreported_total", field="cpu") == 1
     assert value(registry, "ballast_bridge_messages_total", result="delivered") == 9
     assert value(registry, "ballast_bridge_messages_total", result="not_delivered") == 1
-    assert value(registry, "ballast_bridge_looks_total", result="failed") == 1
-    assert value(registry, "ballast_bridge_not_done_total", result="refused") == 1
+    assert value(registry, "ballast_bridge_polls_total", result="failed") == 1
+    assert value(registry, "ballast_bridge_failed_requests_total", result="refused") == 1
     assert value(registry, "ballast_bridge_answers_total", outcome="closed") == 1
     assert value(registry, "ballast_bridge_answers_total", outcome="failed") == 0
 

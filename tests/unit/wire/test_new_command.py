@@ -62,7 +62,7 @@ assert format_arguments(asked) == ('greet_broker', {'broker': 'b:1', 'word': 'hi
 """,
     "verb": """
 from jobs.cli import verb_parser
-from jobs.operating.command_words import read_command
+from jobs.operating.command_options import read_command
 from jobs.verbs import VERBS
 parser = verb_parser('broker', VERBS['broker'])
 read = read_command(parser.parse_args(['greet', 'broker-3', '--word', 'hi']))

@@ -1,0 +1,127 @@
+"""Moves during an observation, and who made them, as far as that is known.
+
+Decides that a bundle has moved when a later look has it at another broker, and the cause. This is
+its broker's end, Pulsar's shedder by its own counter, or otherwise a person or a tool. The counters
+say how many, not which: where both were at work, the report says so. Counters of Pulsar 4.0.8,
+pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lbcore.bridge.answers import samples
+from lbcore.bridge.mirror import Look
+from lbcore.wire.rules import MAX_NUMBER
+
+STUCK_LOOKS = 3
+"""So many looks in a row with two owners, or with none after it had one, and it is stuck."""
+GONE, SHEDDER, PERSON, EITHER = "broker ended", "Pulsar's shedder", "a person or a tool", "unclear"
+_COUNTER = "pulsar_lb_unload_bundle_total"
+_BY_REASON = "pulsar_lb_unload_broker_breakdown_total"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerChange:
+    """A bundle changed hands between two looks. is_gone: its source ended or restarted."""
+
+    at_ms: int
+    bundle: str
+    source: str
+    destination: str
+    is_gone: bool
+
+
+@dataclass(slots=True)
+class OwnerChanges:
+    """Look after look. moves: in their order; doubled, lost: bundle → looks in a row."""
+
+    moves: list[OwnerChange] = field(default_factory=list)
+    doubled: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    _owners: dict[str, str] = field(default_factory=dict)
+    _incarnations: dict[str, str] = field(default_factory=dict)
+
+    def take(self, now_ms: int, look: Look) -> None:
+        """One look. O(bundles)."""
+        owners = look.owners()
+        for bundle, owner in sorted(owners.items()):
+            if owner is not None:
+                self._note_owner(now_ms, bundle, owner, look)
+        self.doubled = _counted(self.doubled, [name for name, one in owners.items() if one is None])
+        nobody = look.unclaimed() == ""
+        gone = [name for name in self._owners if nobody and name not in owners]
+        self.lost = _counted(self.lost, [name for name in gone if _exists(name, look)])
+        self._incarnations |= {name: one for name, one in look.incarnations.items() if one}
+
+    def _note_owner(self, now_ms: int, bundle: str, owner: str, look: Look) -> None:
+        before = self._owners.get(bundle, owner)
+        self._owners[bundle] = owner
+        if before == owner:
+            return
+        incarnation = look.incarnations.get(before, "")
+        is_new = bool(incarnation) and incarnation != self._incarnations.get(before, incarnation)
+        is_gone = before not in look.owned or is_new
+        self.moves.append(
+            OwnerChange(
+                at_ms=now_ms, bundle=bundle, source=before, destination=owner, is_gone=is_gone
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unloads:
+    """Bundles that Pulsar's load managers say they unloaded since their start, over all brokers."""
+
+    shed: float = 0.0
+    by_admin: float = 0.0
+
+    def __add__(self, other: "Unloads") -> "Unloads":
+        """Those of two brokers together."""
+        return Unloads(shed=self.shed + other.shed, by_admin=self.by_admin + other.by_admin)
+
+
+def unloads_of(page: str) -> Unloads:
+    """Of a broker's Prometheus page; 0 where it has no such counter.
+
+    The extensible manager counts what admins ask for among its unloads, the modular one does not.
+    """
+    total = by_admin = 0.0
+    for name, labels, value in samples(page, (_COUNTER, _BY_REASON)):
+        if not 0.0 <= value <= MAX_NUMBER:
+            continue
+        if name == _COUNTER:
+            total += value
+        elif labels.get("reason") == "Admin":
+            by_admin += value
+    return Unloads(shed=max(0.0, total - by_admin), by_admin=by_admin)
+
+
+def who_moved(moves: int, before: Unloads, after: Unloads, *, is_shedding: bool | None) -> str:
+    """Return who made moves between living brokers, by the counters' increase.
+
+    is_shedding: whether any broker sheds by itself, None = not known.
+    """
+    shed = after.shed - before.shed
+    if is_shedding is False or (shed <= 0.0 and is_shedding is not None):
+        return PERSON
+    if shed >= moves:
+        return SHEDDER
+    return EITHER
+
+
+def _counted(before: Mapping[str, int], names: list[str]) -> dict[str, int]:
+    return {name: before.get(name, 0) + 1 for name in sorted(names)}
+
+
+def _exists(bundle: str, look: Look) -> bool:
+    """True if the bundle's range still exists.
+
+    A split bundle has no owner by right.
+    """
+    namespace, _, key = bundle.rpartition("/")
+    edges = look.namespaces.get(namespace, ())
+    try:
+        lower, upper = (int(part, 16) for part in key.split("_"))
+        return edges[edges.index(lower) + 1] == upper
+    except (ValueError, IndexError):
+        return False

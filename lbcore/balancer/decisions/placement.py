@@ -1,0 +1,424 @@
+"""Placing: the planner's snapshot of the ledger and the book, and owners for bundles without one.
+
+Brokers may take bundles if they are alive and have reported; the plan decides the rest. All who
+need a place between cycles come here: free bundles, failover, restarts, commands. The snapshot has
+what operators have set and what protects brokers and bundles: pins, pauses, policies, drains,
+flapping, suspicion, recent moves. Bundles that no broker may take are written down with the rule.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.decisions.candidate_rows import write_candidates
+from lbcore.balancer.intake.brokers import flapping, is_draining, suspected, unsteady
+from lbcore.balancer.state.batch_context import BatchContext
+from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
+from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
+from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.config.tree import Config
+from lbcore.model.resources import COUNT
+from lbcore.ownership.records import State
+from lbcore.plan import planner
+from lbcore.plan.decision import Places
+from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
+from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.snapshot import (
+    LEFT_MS,
+    MARK_BITS,
+    NO_PARTITIONS,
+    Bools,
+    BrokerTable,
+    BundleTable,
+    Floats,
+    Ints,
+    Partitions,
+    Snapshot,
+    names_at,
+)
+from lbcore.plan.split.decision import SplitDecision
+from lbcore.signals.usage import weighted_usage
+from lbcore.wire.fields import flushed
+
+
+def turn_of(cluster: str, config: Config) -> int:
+    """Return the offset of a cluster's cycles in an interval, ms.
+
+    0 for a cluster that has a job of its own. Example with two clusters and 10 s: one plans when
+    the clock shows 0, 10, 20 s, the other at 5, 15, 25 s.
+    """
+    clusters = config.pipeline.clusters
+    names = clusters if cluster in clusters else (cluster,)
+    return names.index(cluster) * config.pipeline.decision_interval_ms // len(names)
+
+
+def cycle_due_ms(work: BatchContext) -> int:
+    """Return the time when the next cycle is, or was, due."""
+    return _due_ms(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
+
+
+def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
+    """True if an interval has passed since last_ms, on the cluster's grid."""
+    return work.now_ms >= _due_ms(work, last_ms, interval_ms)
+
+
+def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
+    """The moment of a grid that is nearest to an interval after the last, however late that was.
+
+    turn_ms: where the grid begins, of the clock. So two are half an interval apart at least, and
+    one and a half at most. Worked: every 10 s, the last at 20.9 s: 30 s; at 26 s: 40 s.
+    """
+    passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
+    return (passed + 1) * interval_ms + turn_ms
+
+
+def _due_ms(work: BatchContext, last_ms: int, interval_ms: int) -> int:
+    """The first is due at once."""
+    turn_ms = turn_of(work.cluster, work.config)
+    return next_on_grid_ms(last_ms, interval_ms, turn_ms) if last_ms else 0
+
+
+def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
+    """Return the known partitioned topics of these rows of the ledger.
+
+    rows: ascending. O(partitions), and O(topics) of the reports that have changed since the last
+    call.
+    """
+    known = topics.partitions()
+    if not known.bundles:
+        return NO_PARTITIONS
+    at = np.array([ledger.index.get(bundle, -1) for bundle in known.bundles], dtype=np.int64)
+    place = np.searchsorted(rows, at)
+    is_there = (at >= 0) & (np.append(rows, -1)[place] == at)
+    _, namespace = ledger.namespaces()
+    pairs = namespace[at[is_there]] << MARK_BITS | known.marks[is_there]
+    topics_known, topic = np.unique(pairs, return_inverse=True)
+    return Partitions(
+        rows=place[is_there], topic=topic, count=known.counts[is_there], keys=topics_known
+    )
+
+
+ALARM = "no_candidate"
+"""The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
+
+SILENT_BROKERS = "silent brokers"
+"""Named like a setting where bundles wait for brokers to be heard."""
+
+ISOLATION_POLICIES = "isolation policies"
+SETTING_OF = {
+    FilterVerdict.FLAPPING: "filters.flap_starts",
+    FilterVerdict.LOAD_MANAGER_CLASS: "filters.load_manager_class",
+    FilterVerdict.TOO_MANY_TOPICS: "filters.max_topics_per_broker",
+    FilterVerdict.OLDER_VERSION: "filters.prefer_later_versions",
+    FilterVerdict.FAILURE_DOMAIN: "filters.failure_domains",
+    FilterVerdict.UNEVEN: "filters.distribute_evenly",
+    FilterVerdict.NOT_IN_POLICY: ISOLATION_POLICIES,
+    FilterVerdict.SECONDARY_NOT_NEEDED: ISOLATION_POLICIES,
+    FilterVerdict.RESERVED_BY_POLICY: ISOLATION_POLICIES,
+    FilterVerdict.ANTI_AFFINITY: "anti-affinity groups",
+}
+"""Setting behind each filter's refusal; the others follow from the brokers alone."""
+
+
+_NAMESPACES_SHOWN = 5
+
+
+def report_unplaced(
+    work: BatchContext,
+    config: Config,
+    snapshot: Snapshot,
+    rows: Sequence[int],
+    *,
+    is_due: bool,
+) -> None:
+    """Raise the alarm for bundles that no broker may take; is_due: write it down, too.
+
+    rows: of the snapshot's bundles; its column `avoid` says where each may not go. Silence is
+    named where a silent broker may have the bundle but for that: it is waited for.
+    """
+    pipeline, groups = _refusals_of(config, snapshot, rows)
+    heard = None
+    if snapshot.brokers.is_suspected is not None:
+        all_heard = replace(snapshot, brokers=replace(snapshot.brokers, is_suspected=None))
+        heard = _refusals_of(config, all_heard, rows)[0]
+    for at, group in sorted(groups.items()):
+        refused, _ = _refused(pipeline, snapshot, group[0])
+        named = Counter[str]()
+        for verdict, count in refused.items():
+            if verdict in SETTING_OF:
+                named[SETTING_OF[verdict]] += count
+        if heard is not None and _refused(heard, snapshot, group[0])[1]:
+            named = Counter([SILENT_BROKERS])
+        if not named:
+            continue
+        setting = max(sorted(named), key=named.__getitem__)
+        work.alarms.add(f"{ALARM}:{setting}")
+        work.without_candidate[setting] += len(group)
+        if is_due:
+            brokers = {verdict.label: count for verdict, count in refused.items()}
+            inputs = {"bundles": len(group), "brokers": dict(sorted(brokers.items()))}
+            inputs |= {"pipeline": config.filters.pipeline, **_isolated(snapshot, at, group)}
+            name = snapshot.bundles.names[group[0]]
+            work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)
+
+
+def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
+    """Raise the same alarm for bundles that have an owner, and that policies let run nowhere."""
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    index = candidate_index(snapshot, usage, work.config.filters)
+    is_closed: Bools = index.policy_admits.sum(axis=1) == 0
+    rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
+    if rows:  # none where their brokers are all about to leave
+        report_unplaced(work, work.config, snapshot, rows, is_due=True)
+
+
+def _refusals_of(
+    config: Config, snapshot: Snapshot, rows: Sequence[int]
+) -> tuple[FilterPipeline, dict[int, list[int]]]:
+    """The filters, asked about one bundle of each policy row, and the bundles of each."""
+    usage = weighted_usage(snapshot.brokers.percent, config.signals)
+    index = candidate_index(snapshot, usage, config.filters)
+    groups: dict[int, list[int]] = {}
+    for row in rows:
+        groups.setdefault(int(index.row[row]), []).append(row)
+    firsts = np.array([group[0] for group in groups.values()])
+    return FilterPipeline.of(snapshot, index, config.filters, firsts), groups
+
+
+def _refused(
+    pipeline: FilterPipeline, snapshot: Snapshot, bundle: int
+) -> tuple[Counter[FilterVerdict], int]:
+    """Return the number of brokers each filter refuses for a bundle, and those left."""
+    avoid, verdicts = snapshot.bundles.avoid, empty_verdicts(snapshot)
+    excluded = -1 if avoid is None else int(avoid[bundle])
+    found = pipeline.candidates(FilterQuestion(bundle=bundle, excluded=excluded), verdicts)
+    return Counter(FilterVerdict(int(verdict)) for verdict in verdicts), len(found.left)
+
+
+def _isolated(snapshot: Snapshot, at: int, group: Sequence[int]) -> dict[str, Any]:
+    """The isolation policy of a group's bundles, "" = none, and their namespaces."""
+    policies, bundles = snapshot.policies.isolation, snapshot.bundles
+    names = sorted({bundles.namespaces[bundles.namespace[row]] for row in group})
+    return {
+        "policy": policies[at].name if at < len(policies) else "",
+        "namespaces": names[:_NAMESPACES_SHOWN],
+        "namespace_count": len(names),
+    }
+
+
+_MOVING = (State.ASSIGNING, State.RELEASING)
+_AWAITED_MS = 60_000
+"""In this time a report should have come of a bundle that was opened, unless it has no topics."""
+_LIVE = (State.FREE, State.OWNED, State.ASSIGNING, State.RELEASING, State.SPLITTING)
+
+
+def usable_brokers(work: BatchContext) -> list[str]:
+    """Brokers that live and have reported their load, in name order."""
+    return sorted(
+        name
+        for name, entry in work.brokers.items()
+        if not entry.is_silent and entry.reported_ms > 0
+    )
+
+
+def place(
+    work: BatchContext,
+    rows: Sequence[int],
+    avoided: Mapping[int, str],
+    silent: frozenset[str] = frozenset(),
+) -> Places:
+    """Brokers for bundles that need one: free, or of a broker that can't serve them. O(bundles).
+
+    rows: of the ledger. avoided: row → a broker that must not get it. silent: brokers that get
+    nothing besides those that are suspected. What the same batch has placed counts as load. Where
+    the load of all of them is known, it decides: distributed evenly by count are only those of
+    which nobody knows it.
+    """
+    names = usable_brokers(work)
+    if not rows or not names:
+        return Places()
+    snapshot, kept = make_snapshot(work, names, silent)
+    at = np.searchsorted(kept, np.array(rows, dtype=np.int64))
+    needs, avoid = np.zeros(len(kept), dtype=np.bool_), np.full(len(kept), NOBODY, dtype=np.int64)
+    index = {name: i for i, name in enumerate(names)}
+    needs[at] = True
+    avoid[at] = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
+    bundles = replace(snapshot.bundles, needs_owner=needs, avoid=avoid)
+    snapshot = replace(snapshot, bundles=bundles)
+    places = _asked(work, (snapshot, kept), ())
+    left = [row for row in at.tolist() if bundles.names[row] not in places.found]
+    if left:
+        is_due = work.now_ms >= cycle_due_ms(work)
+        report_unplaced(work, planning_config(work), snapshot, left, is_due=is_due)
+    return places
+
+
+def place_children(work: BatchContext, splits: Sequence[SplitDecision]) -> Places:
+    """Brokers for the children of splits, for all of them at once. O(bundles).
+
+    As the plan places the children of its own splits. split.bundle: the ledger's row.
+    """
+    names = usable_brokers(work)
+    if not names or not splits:
+        return Places()
+    snapshot, kept = make_snapshot(work, names)
+    nobody = np.zeros(len(kept), dtype=np.bool_)
+    snapshot = replace(snapshot, bundles=replace(snapshot.bundles, needs_owner=nobody))
+    at = np.searchsorted(kept, [split.bundle for split in splits]).tolist()
+    asked = [replace(one, bundle=row) for one, row in zip(splits, at, strict=True)]
+    return _asked(work, (snapshot, kept), asked)
+
+
+def write_places(work: BatchContext, places: Places) -> None:
+    """Write the considered brokers as rows, after placements are done. O(transitions)."""
+    if not places.found:
+        return
+    ids = {after.bundle: after.decision_id for _, after in work.transitions}
+    for _, after in work.transitions:
+        if after.children:
+            ids |= dict.fromkeys(after.children, after.decision_id)
+    write_candidates(work, places.trace, ids)
+
+
+def _asked(
+    work: BatchContext, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecision]
+) -> Places:
+    """The one question that all placing between cycles goes through."""
+    config = planning_config(work)
+    places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
+    return places
+
+
+def make_snapshot(
+    work: BatchContext, names: Sequence[str], silent: frozenset[str] = frozenset()
+) -> tuple[Snapshot, Ints]:
+    """The planner's view, and the ledger's row of each of its bundles. silent: as `place` says."""
+    rows = work.ledger.rows_in(*_LIVE)
+    return Snapshot(
+        cluster=work.cluster,
+        brokers=_broker_table(work, names, silent),
+        bundles=_bundle_table(work, names, rows),
+        policies=work.rules.policies(),
+        in_flight=len(work.ledger.rows_in(*_MOVING)),
+        topics_of=work.topics.loads_of,
+        partitions=partial(partitions_of, work.topics, work.ledger, rows),
+        split_algorithms={
+            name: str(entry.properties[SPLIT_ALGORITHM])
+            for name, entry in work.namespaces.items()
+            if SPLIT_ALGORITHM in entry.properties
+        },
+    ), rows
+
+
+def planning_config(work: BatchContext) -> Config:
+    """The configuration with the namespaces that commands have excluded from shedding."""
+    if not work.rules.excluded:
+        return work.config
+    excluded = sorted({*work.config.shedding.excluded_namespaces, *work.rules.excluded})
+    shedding = replace(work.config.shedding, excluded_namespaces=tuple(excluded))
+    return replace(work.config, shedding=shedding)
+
+
+def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[str]) -> BrokerTable:
+    entries = [work.brokers[name] for name in names]
+    flaps, suspects = flapping(work), suspected(work) | silent
+    return BrokerTable(
+        names=tuple(names),
+        percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
+        traffic=np.array([e.traffic for e in entries], dtype=np.float64).reshape(-1, 4),
+        bundle_count=np.array([e.bundle_count for e in entries], dtype=np.int64),
+        topic_count=np.array([e.topic_count for e in entries], dtype=np.int64),
+        weighted_max_ema=np.array([e.weighted_max_ema for e in entries], dtype=np.float64),
+        throughput_ema=np.array([e.throughput_ema for e in entries], dtype=np.float64),
+        updated_at_ms=np.array([e.reported_ms for e in entries], dtype=np.int64),
+        is_fresh=np.ones(len(entries), dtype=np.bool_),
+        is_draining=np.array([is_draining(work, name) for name in names], dtype=np.bool_),
+        versions=tuple(e.texts.get("broker_version", "") for e in entries),
+        load_manager_classes=tuple(e.texts.get("load_manager_class", "") for e in entries),
+        failure_domains=tuple(e.texts.get("failure_domain", "") for e in entries),
+        capacity=np.array([e.capacity for e in entries], dtype=np.float64),
+        is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
+        is_suspected=np.array([name in suspects for name in names]) if suspects else None,
+        room=_room(work, names),
+        demand=_demand(entries),
+        web_urls=tuple(
+            (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
+            for e in entries
+        ),
+    )
+
+
+def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
+    """Times what each serves that is asked of it, NaN = not reported; None = of nobody."""
+    demand = np.array([entry.demand for entry in entries], dtype=np.float64)
+    return None if np.isnan(demand).all() else demand
+
+
+def _room(work: BatchContext, names: Sequence[str]) -> Ints:
+    """Return how many more bundles operators' requests may take from each broker now."""
+    ledger, drains = work.ledger, work.rules.drains
+    moving = ledger.source[ledger.rows_in(*_MOVING)]
+    ids, counts = np.unique(moving[moving != NOBODY], return_counts=True)
+    leaving = dict.fromkeys(names, 0)
+    for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        broker = ledger.instances.of(instance)[0]
+        if broker in leaving:
+            leaving[broker] += count
+    usual = work.config.shedding.max_drains_in_flight
+    most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
+    return np.array([cap - leaving[name] for cap, name in zip(most, names, strict=True)])
+
+
+def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> BundleTable:
+    ledger = work.ledger
+    namespaces, namespace = ledger.namespaces()
+    owner = ledger.prospective_brokers(names)[rows]
+    is_load_known = ledger.short_count[rows] > 0
+    is_new = ledger.at_ms[rows] >= work.now_ms - _AWAITED_MS
+    return BundleTable(
+        names=names_at(ledger.names, ledger.index, rows),
+        namespaces=tuple(namespaces),
+        namespace=namespace[rows],
+        owner=owner,
+        short=flushed(ledger.short[rows]),  # averages of idle bundles decay for ever
+        long=flushed(ledger.long[rows]),
+        topics=ledger.topics[rows],
+        sessions=ledger.sessions[rows],
+        can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
+        versions=ledger.version[rows],
+        is_load_known=is_load_known,
+        is_awaited=~is_load_known & is_new & (owner != NOBODY),
+        pin=_pins(work, names, rows),
+        is_paused=_paused(work, namespaces)[namespace[rows]],
+        moved_ms=ledger.moved_ms[rows],
+        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
+    )
+
+
+def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
+    """The broker that each bundle is to be on; -1 also when that one can't take it now."""
+    if not work.rules.pins:
+        return None
+    closed = unsteady(work)
+    open_brokers = {
+        name: at
+        for at, name in enumerate(names)
+        if not is_draining(work, name) and name not in closed
+    }
+    found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
+    for bundle, pin in work.rules.pins.items():
+        row = work.ledger.index.get(bundle)
+        if row is not None:
+            found[row] = open_brokers.get(pin.broker, NOBODY)
+    return found[rows]
+
+
+def _paused(work: BatchContext, namespaces: Sequence[str]) -> Bools:
+    """The namespaces for which balancing is paused; one element more, for an empty cluster."""
+    paused = work.rules.paused
+    return np.array([*(name in paused for name in namespaces), False], dtype=np.bool_)

@@ -1,0 +1,443 @@
+"""The balancer's state, and one batch in the making: the state opened for change, and effects.
+
+The phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lbcore import packing
+from lbcore.balancer.state.book import (
+    BrokerEntry,
+    Memo,
+    NamespaceEntry,
+    Waiting,
+    namespace_row,
+    remembered,
+)
+from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
+from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.records import CreatedTopics, OpenRecords, Records
+from lbcore.balancer.state.rules import (
+    KIND_OF_FIELD,
+    PIN,
+    ClusterRules,
+    Key,
+    differing,
+    pin_row,
+    policy_row,
+)
+from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.config.load import digest
+from lbcore.config.setting import UNSET
+from lbcore.config.tree import Config
+from lbcore.fault_isolation import Guard
+from lbcore.model.tables import (
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
+)
+from lbcore.ownership.changes import Instance, Origin, Transition
+from lbcore.ownership.liveness import Liveness
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.plan.decision import PlanState
+from lbcore.validation.dynamic import in_force, with_dynamic
+from lbcore.wire.messages import Command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEffect:
+    """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
+
+    destination: "" = placement's to choose; then whoever gets it.
+    """
+
+    decision_id: str
+    source: str
+    destination: str
+    decided_ms: int
+    source_before: float
+    destination_before: float
+    moved_ms: int = 0
+    moved_tick_ms: int = 0
+
+
+def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
+    """Return pending effects in the form that a packed state keeps."""
+    return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
+
+
+def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
+    """The inverse of `effects_to_plain`."""
+    return {bundle: PendingEffect(**one) for bundle, one in plain.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Times of the balancer's actions.
+
+    clock_ms: the waiting clock, see `brokers`. decided_ms: time of the last batch by
+    `clock`. stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left
+    nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun
+    at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
+    rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
+    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
+    first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
+    written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
+    clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
+    down. share: not a time either, but `Work.share`, 0 = not known yet. usual_ms: usual interval
+    between a batch that makes few bundles and the one before it, see `pace`, 0 = not known yet.
+    silent_brokers: number of silent brokers when last reported as many, 0 = not so many.
+    refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed since.
+    """
+
+    clock_ms: int = 0
+    decided_ms: int = 0
+    stepped_ms: int = 0
+    read_ms: int = 0
+    tick_ms: int = 0
+    cycle: int = 0
+    cycle_ms: int = 0
+    shed_ms: int = 0
+    split_ms: int = 0
+    history_ms: int = 0
+    history_after: str = ""
+    repaired_up_to: str = ""
+    newcomer_clock_ms: int = 0
+    brake_clock_ms: int = 0
+    fault_ms: int = 0
+    version_floor: int = 0
+    share: int = 0
+    usual_ms: int = 0
+    silent_brokers: int = 0
+    refused_bytes: int = 0
+    refused_ms: int = 0
+    apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerState:
+    """Everything that the balancer remembers of one cluster.
+
+    commands: id → what `identity` remembers of it, the latest. settings: those that commands have
+    changed, by "section.name". waiting: id → command that was accepted and has not ended.
+    pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
+    that a rebuild could not read, by cause, until the first batch has told of
+    them. told: digest of the settings that the
+    tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
+    """
+
+    ledger: Ledger
+    liveness: Liveness
+    plan: PlanState
+    brokers: Mapping[str, BrokerEntry] = field(default_factory=dict)
+    namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: ClusterRules = field(default_factory=ClusterRules)
+    records: Records = field(default_factory=Records)
+    times: Times = field(default_factory=Times)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    topics: TopicBook = field(default_factory=TopicBook)
+    pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
+    unread: Sequence[Mapping[str, Any]] = ()
+    told: str = ""
+    packed: Memo = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(slots=True)
+class BatchContext:
+    """The state opened for change, and what the batch adds up to.
+
+    unplaced: id → commands that want bundles, or a bundle's children, wherever placement says, with
+    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
+    what placement says of bundles and children. usage: kind → tenant → how many it has, see
+    `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
+    is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
+    guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
+    batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
+    """
+
+    config: Config
+    config_version: str
+    now_ms: int
+    wall_ms: int
+    read_ms: int
+    ledger: Ledger
+    liveness: Liveness
+    plan: PlanState
+    brokers: dict[str, BrokerEntry]
+    namespaces: dict[str, NamespaceEntry]
+    commands: dict[str, str]
+    settings: Mapping[str, Any]
+    rules: ClusterRules
+    records: OpenRecords
+    times: Times
+    waiting: dict[str, Waiting]
+    topics: TopicBook
+    pending_effects: dict[str, PendingEffect]
+    packed: Memo
+    base_config: Config
+    told: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+    transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    forgotten: list[OwnershipRecord] = field(default_factory=list)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    changed_by: dict[Key, Command] = field(default_factory=dict)
+    opened_rules: set[str] = field(default_factory=set)
+    outcomes: dict[str, Row] = field(default_factory=dict)
+    deregistered: set[str] = field(default_factory=set)
+    alarms: set[str] = field(default_factory=set)
+    without_candidate: Counter[str] = field(default_factory=Counter)
+    faults: list[Mapping[str, Any]] = field(default_factory=list)
+    created: dict[str, CreatedTopics] = field(default_factory=dict)
+    unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
+    unplaced_bundles: dict[str, None] = field(default_factory=dict)
+    unplaced_splits: dict[str, None] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    usage: dict[str, Counter[str]] = field(default_factory=dict)
+    decided: int = 0
+    made: int = 0
+    unloaded: int = 0
+    is_catching_up: bool = False
+    guard: Guard = field(default_factory=Guard)
+
+    @classmethod
+    def on(
+        cls, state: BalancerState, config: Config, config_version: str, now_ms: int
+    ) -> "BatchContext":
+        """Open a state; the state itself stays as it is. O(bundles)."""
+        work = cls(
+            config=config,
+            base_config=config,
+            config_version=config_version,
+            now_ms=now_ms,
+            wall_ms=now_ms,
+            read_ms=state.times.read_ms,
+            ledger=state.ledger.copy(),
+            liveness=state.liveness,
+            plan=state.plan,
+            brokers=dict(state.brokers),
+            namespaces=dict(state.namespaces),
+            commands=dict(state.commands),
+            settings={},
+            rules=state.rules,
+            records=OpenRecords(state.records),
+            times=state.times,
+            waiting=dict(state.waiting),
+            topics=state.topics,
+            pending_effects=dict(state.pending_effects),
+            told=state.told,
+            packed=state.packed,
+        )
+        if state.settings or state.rules.set_aside:
+            work.follow_files(state.settings)
+        return work
+
+    def follow_files(self, settings: Mapping[str, Any]) -> None:
+        """Decide under the files' configuration, with those of these settings that suit it.
+
+        The others are set aside until the files suit them or somebody resets them, and told.
+        """
+        of = (self.base_config, settings, sorted(self.rules.set_aside))
+        config, aside = remembered(self.packed, "settings", of, lambda: in_force(*of))
+        self.config, self.settings = config, settings
+        self.config_version = remembered(self.packed, "version", config, lambda: digest(config))
+        if aside != self.rules.set_aside:
+            self.change_rules(set_aside=aside)
+
+    def use_settings(self, settings: Mapping[str, Any]) -> None:
+        """From now on decide under the files' configuration with these changes.
+
+        settings: by "section.name". Raises ConfigError when they don't suit, but for those that are
+        set aside already and are not changed.
+        """
+        known = self.rules.set_aside.keys()
+        old = {key for key in known if settings.get(key, UNSET) == self.settings.get(key)}
+        with_dynamic(self.base_config, {k: v for k, v in settings.items() if k not in old})
+        self.follow_files(settings)
+
+    def change_rules(self, command: Command | None = None, **rules: Any) -> None:
+        """Replace all rules of some kinds; command: who asked for it. O(rules of these kinds)."""
+        before, self.rules = self.rules, replace(self.rules, **rules)
+        self.opened_rules -= rules.keys()
+        if command is not None:
+            self.changed_by |= {key: command for key, _, _ in differing(before, self.rules)}
+
+    def set_rule(self, kind: str, name: str, rule: Any, command: Command | None = None) -> None:
+        """Let one rule stand until it is taken back, or (None) take it back.
+
+        kind: a field of `ClusterRules` that holds rules by name. command: who asked for it. O(1),
+        but for the first change of a kind in a batch, which copies its rules.
+        """
+        if getattr(self.rules, kind).get(name) == rule:
+            return
+        if kind not in self.opened_rules:
+            self.opened_rules.add(kind)
+            copied: dict[str, Any] = {kind: dict(getattr(self.rules, kind))}
+            self.rules = replace(self.rules, **copied)
+        opened: dict[str, Any] = getattr(self.rules, kind)
+        if rule is None:
+            del opened[name]
+        else:
+            opened[name] = rule
+        if command is not None:
+            self.changed_by[KIND_OF_FIELD[kind], name] = command
+
+    def write_rules(self, before: ClusterRules) -> None:
+        """A row of `policies` or `pins` for each rule that is not as before the batch."""
+        for key, value, is_set in differing(before, self.rules):
+            command = self.changed_by.get(key)
+            by = {
+                "principal": command.principal if command else "",
+                "command_id": command.command_id if command else "",
+            }
+            if key[0] == PIN:
+                self.add_row(PINS.name, {**pin_row(key[1], value, is_set=is_set), **by})
+            else:
+                self.add_row(POLICIES.name, {**policy_row(key, value, is_set=is_set), **by})
+
+    def close(self) -> BalancerState:
+        """The state after the batch."""
+        present = [(name, entry.incarnation) for name, entry in self.brokers.items()]
+        self.ledger.prune_instances(present, is_due=bool(self.deregistered))
+        return BalancerState(
+            ledger=self.ledger,
+            liveness=self.liveness,
+            plan=self.plan,
+            brokers=self.brokers,
+            namespaces=self.namespaces,
+            commands=self.commands,
+            settings=self.settings,
+            rules=self.rules.in_order(self.opened_rules),
+            records=self.records.close(),
+            times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
+            waiting=self.waiting,
+            topics=self.topics,
+            pending_effects=self.pending_effects,
+            told=self.told,
+            packed=self.packed,
+        )
+
+    def note(self, **times: Any) -> None:
+        """Keep when something was done; see `Times`."""
+        self.times = replace(self.times, **times)
+
+    def dated(self, stamp_ms: int) -> int:
+        """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
+
+        The message was absent when all was read last, and is present now.
+        """
+        return min(max(stamp_ms, self.read_ms), self.now_ms)
+
+    @property
+    def share(self) -> int:
+        """Maximum number of bundles this batch deletes, and that it unloads; see `pace`."""
+        return min(self.share_made, self.config.limits.bundles_made_max)
+
+    @property
+    def share_made(self) -> int:
+        """Maximum number of bundles this batch creates; larger for a new cluster."""
+        return self.times.share or self.config.limits.bundles_made_max
+
+    @property
+    def clock_ms(self) -> int:
+        """The waiting clock."""
+        return self.times.clock_ms
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name."""
+        return self.ledger.cluster
+
+    def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:
+        """Return the origin of this batch's records; the sink adds the writer's epoch."""
+        return Origin(
+            now_ms=self.now_ms, cause=cause, decision_id=decision_id, command_id=command_id
+        )
+
+    def apply(self, transition: Transition) -> None:
+        """Make a transition's records the present ones."""
+        self.ledger.add(change.after.bundle for change in transition.changes)
+        for change in transition.changes:
+            self.ledger.put(change.after, self.clock_ms)
+            self.transitions.append((change.before, change.after))
+            self.counts[f"transition:{change.after.cause.value}"] += 1
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Drop the records of deleted bundles, and have every trace but their events removed."""
+        for name in names:
+            record = self.ledger.record_at(self.ledger.index[name])
+            self.forgotten.append(replace(record, state=State.INIT))
+        self.ledger.remove(names)
+        self.topics = self.topics.without(names)
+
+    def add_row(self, table: str, row: Row) -> None:
+        """A row for a table; cluster and time are added."""
+        full = {"cluster": self.cluster, "at_ms": self.now_ms, **row}
+        self.rows.setdefault(table, []).append(full)
+
+    def keep_namespace(self, name: str, entry: NamespaceEntry) -> None:
+        """Make this the namespace's entry, in the table too."""
+        self.namespaces[name] = entry
+        self.add_row(NAMESPACES.name, namespace_row(name, entry))
+
+    def write_outcome_row(self, row: Row) -> None:
+        """The row of `commands` that stays for its command: the last of a batch. O(1)."""
+        self.outcomes.pop(row["command_id"], None)
+        self.outcomes[row["command_id"]] = {
+            "cluster": self.cluster,
+            "at_ms": self.now_ms,
+            **row,
+        }
+
+    def next_decision(self) -> str:
+        """The id of this batch's next decision."""
+        self.decided += 1
+        return f"{self.cluster}-{self.now_ms}-{self.decided}"
+
+    def write_decision(
+        self, decision_id: str, kind: str, reason: str, inputs: Mapping[str, Any], **names: str
+    ) -> None:
+        """Record a decision (or a skip). names: strategy, bundle, source, destination."""
+        row = {"strategy": "", "bundle": "", "source": "", "destination": "", **names}
+        self.add_row(
+            "decisions",
+            {
+                **row,
+                "decision_id": decision_id,
+                "cycle": self.times.cycle,
+                "kind": kind,
+                "reason": reason,
+                "inputs": to_json(inputs),
+                "config_version": self.config_version,
+            },
+        )
+        self.counts[f"decision:{kind}:{reason}"] += 1
+
+    def instance(self, broker: str) -> Instance:
+        """The broker in its present incarnation."""
+        return Instance(broker=broker, incarnation=self.brokers[broker].incarnation)
+
+    def effects(self) -> list[Effect]:
+        """Rows by table, the transitions' tables included; tables in name order."""
+        rows = dict(self.rows)
+        if self.outcomes:
+            rows[COMMANDS.name] = list(self.outcomes.values())
+        pairs = list(enumerate(self.transitions))
+        newest = {after.bundle: record_row(after, i) for i, (_, after) in pairs}
+        gone = [record_row(record, 0) for record in self.forgotten]
+        if pairs:
+            rows[OWNERSHIP_EVENTS.name] = [event_row(b, a, i) for i, (b, a) in pairs]
+        if newest or gone:
+            rows[BUNDLE_OWNERSHIP.name] = [*(newest[name] for name in sorted(newest)), *gone]
+        if gone:
+            rows[TOMBSTONE] = [*rows.get(TOMBSTONE, ()), *gone]
+        return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]

@@ -1,0 +1,454 @@
+"""Foresee: what the next cycles would do, by the balancer's own code, with nothing done.
+
+Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
+run on it under the same load. Each has fresh reports, and each move has landed before the next
+cycle: what a bundle takes with it is what the balancer itself expects (`plan.pending`).
+Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what cannot
+be known is named in the answer. Beside `rehearse`.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.commands.commands import take_command
+from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status
+from lbcore.balancer.decisions.cycle import place_free, run_cycle
+from lbcore.balancer.decisions.placement import make_snapshot, turn_of, usable_brokers
+from lbcore.balancer.intake.brokers import is_draining
+from lbcore.balancer.state.batch_context import BalancerState, BatchContext
+from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
+from lbcore.balancer.state.effects import Row
+from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
+from lbcore.config.load import digest, parse_assignments
+from lbcore.config.tree import Config
+from lbcore.foresight.late_reports import count_moves
+from lbcore.foresight.planning_memory import next_cycle_ms, recalled_plan, unknowns
+from lbcore.foresight.rehearse import RehearsalRows, state_of
+from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
+from lbcore.plan.registry import placement_name, shedding_name
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.usage import weighted_usage
+from lbcore.validation.check import require_suitable
+from lbcore.validation.dynamic import in_force
+from lbcore.wire.messages import Ack, AckOutcome, Command, Position
+
+CYCLES = 10
+ADDED_MAX = 1_000
+NEW_BROKER = "new-broker-{}"
+_DONE_VERDICTS = frozenset({"taken", "split"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Assumed differences from the current state.
+
+    settings: texts like "shedding.strategy=uniform", on top of those in force. add_brokers: idle
+    brokers to add, up to ADDED_MAX. remove_brokers: brokers to drain.
+    """
+
+    settings: tuple[str, ...] = ()
+    add_brokers: int = 0
+    remove_brokers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeseenBroker:
+    """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens."""
+
+    broker: str
+    is_draining: bool
+    msg_rate: float
+    usage: float
+    bundles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadMoment:
+    """Load at one moment.
+
+    imbalance, floor_adjusted: of the message rates of live brokers; of `after` without those that
+    are empty because they are drained: they are to be stopped. None = no load.
+    """
+
+    brokers: tuple[ForeseenBroker, ...]
+    imbalance: float | None
+    floor_adjusted: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """Forecast of `cycles` cycles, `cycle_ms` apart, the first one when it is due.
+
+    decisions: in order, each with its cycle and `more_hits`, the fresh observations before it.
+    after_ms of a decision: its time if brokers report that often; latest_ms: if they report only as
+    often as they must. skips: of cycles that would decide nothing. waiting: what the first cycle
+    finds near. It has the number against each threshold, hits, and how many more are needed (None:
+    the number is below it).
+
+    idle: brokers without known load, taken for idle. blocked: why hot brokers would shed nothing,
+    once they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers
+    that end above the threshold of overload and did not begin there. unreported_moves: recent moves
+    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
+    """
+
+    strategy: str
+    placement: str
+    cycle_ms: int
+    cycles: int
+    before: LoadMoment
+    after: LoadMoment
+    decisions: tuple[Mapping[str, Any], ...]
+    skips: tuple[Mapping[str, Any], ...]
+    waiting: tuple[Mapping[str, Any], ...]
+    idle: tuple[str, ...]
+    blocked: tuple[str, ...] = ()
+    broken_pins: tuple[str, ...] = ()
+    hot: tuple[str, ...] = ()
+    unreported_moves: int = 0
+    unknown: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impossible:
+    """Reason why the question has no answer, in a sentence."""
+
+    reason: str
+
+
+def foresee(
+    config: Config, cluster: str, rows: RehearsalRows, now_ms: int, what_if: WhatIf
+) -> Foresight | Impossible:
+    """The next CYCLES cycles. O(cycles × bundles).
+
+    config: of the cluster, as the job was started. Raises ConfigError for settings that don't suit.
+    """
+    state = state_of(cluster, rows, now_ms)
+    config, _ = in_force(config, state.settings, state.rules.set_aside)
+    config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
+    before = _balance(BatchContext.on(replace(state, settings={}), config, "", now_ms))
+    config = require_suitable(parse_assignments(config, what_if.settings))
+    changed = _changed(replace(state, settings={}), config, now_ms, what_if)
+    if isinstance(changed, Impossible):
+        return changed
+    plan = recalled_plan(state.plan, rows.decisions, config, now_ms)
+    work = BatchContext.on(replace(changed, plan=plan), config, digest(config), now_ms)
+    unseen = count_moves(work, rows.load, rows.decisions)
+    turn_ms = turn_of(cluster, config)
+    first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config), turn_ms)
+    found = _run(work.close(), config, now_ms, first_ms, before)
+    known = {str(row["broker"]) for row in rows.load}
+    newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
+    names = (one.broker for one in found.after.brokers)
+    return replace(
+        found,
+        idle=tuple(name for name in names if name not in known),
+        broken_pins=tuple(
+            sorted(b for b, pin in state.rules.pins.items() if pin.broker in what_if.remove_brokers)
+        ),
+        hot=_heated(found, config),
+        unreported_moves=unseen,
+        unknown=unknowns(config, state.plan, max(-1, now_ms - newest_ms)),
+    )
+
+
+def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
+    """Return the brokers that end above the overload threshold and began below it."""
+    limit = config.placement.overloaded_threshold_percent / 100.0
+    hot_before = {one.broker for one in found.before.brokers if one.usage > limit}
+    after = (one.broker for one in found.after.brokers if one.usage > limit)
+    return tuple(name for name in after if name not in hot_before)
+
+
+def _run(
+    state: BalancerState, config: Config, now_ms: int, first_ms: int, before: LoadMoment
+) -> Foresight:
+    """first_ms: the first cycle's time; before: the balance, with nothing otherwise."""
+    step_ms = _cycle_ms(config)
+    longest_ms = max(step_ms, config.signals.longest_silence_ms)
+    decisions: list[Mapping[str, Any]] = []
+    skips: list[Mapping[str, Any]] = []
+    waiting: tuple[Mapping[str, Any], ...] = ()
+    blocked: dict[str, str] = {}
+    for number in range(CYCLES):
+        after_ms = first_ms - now_ms + number * step_ms
+        rows, state = _cycle(state, config, now_ms, after_ms, step_ms)
+        times = {
+            "cycle": number + 1,
+            "more_hits": number,
+            "after_ms": after_ms,
+            "latest_ms": first_ms - now_ms + number * longest_ms,
+        }
+        made = rows.get(DECISIONS.name, [])
+        blocked = {one.broker: one.messages for one in blocked_status(made, now_ms)} | blocked
+        for row in made:
+            if row["kind"] == BLOCKED:
+                continue
+            chosen = skips if row["kind"] == "skip" else decisions
+            chosen.append({**times, **_decision(row)})
+        if number == 0:
+            near = filter(_is_near, rows.get(DECISION_CANDIDATES.name, []))
+            waiting = tuple(map(_near, near))
+    last = BatchContext.on(state, config, "", now_ms)
+    return Foresight(
+        strategy=shedding_name(config.shedding.strategy),
+        placement=placement_name(config.placement.strategy),
+        cycle_ms=step_ms,
+        cycles=CYCLES,
+        before=before,
+        after=_balance(last),
+        decisions=tuple(decisions),
+        skips=tuple(skips),
+        waiting=waiting,
+        idle=(),
+        blocked=tuple(blocked[broker] for broker in sorted(blocked)),
+    )
+
+
+def _cycle_ms(config: Config) -> int:
+    """So far apart that each cycle may shed, split and count: every interval has passed."""
+    rhythm = config.pipeline
+    return max(
+        rhythm.decision_interval_ms,
+        rhythm.shed_interval_ms,
+        rhythm.split_interval_ms,
+        rhythm.hit_period_ms,
+    )
+
+
+def _cycle(
+    state: BalancerState, config: Config, now_ms: int, after_ms: int, step_ms: int
+) -> tuple[Mapping[str, list[Row]], BalancerState]:
+    """Return the rows that one cycle would write, and the state after it.
+
+    after_ms: time from now until the cycle. Repairs come first, as in every batch.
+    """
+    work = BatchContext.on(state, config, digest(config), now_ms + after_ms)
+    work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
+    owners = owners_of(work)
+    repair_ownership(work)
+    place_free(work)
+    run_cycle(work)
+    rows = {name: list(found) for name, found in work.rows.items()}
+    land(work)
+    report_landed(work, owners, work.now_ms + step_ms)
+    return rows, work.close()
+
+
+def _changed(
+    state: BalancerState, config: Config, now_ms: int, what_if: WhatIf
+) -> BalancerState | Impossible:
+    """The state with brokers added, and others being drained."""
+    if not 0 <= what_if.add_brokers <= ADDED_MAX:
+        return Impossible(
+            reason=f"0 to {ADDED_MAX} brokers can be added, not {what_if.add_brokers}"
+        )
+    work = BatchContext.on(state, config, digest(config), now_ms)
+    texts = next((work.brokers[name].texts for name in usable_brokers(work)), {})
+    unused = (name for name in map(NEW_BROKER.format, count(1)) if name not in state.brokers)
+    for name in islice(unused, what_if.add_brokers):
+        work.brokers[name] = BrokerEntry(
+            incarnation="foreseen", reported_ms=now_ms, weighted_max_ema=0.0, texts=texts
+        )
+    for broker in what_if.remove_brokers:
+        command_id = f"foreseen drain of {broker}"
+        drain = Command(
+            cluster=work.cluster,
+            command_id=command_id,
+            kind="drain_broker",
+            arguments={"broker": broker},
+        )
+        take_command(work, drain, now_ms)
+        outcome = work.outcomes[command_id]
+        if outcome["status"] not in (ACCEPTED, DONE):
+            return Impossible(reason=outcome["reason"])
+    return work.close()
+
+
+def _decision(row: Row) -> dict[str, Any]:
+    kept = ("kind", "strategy", "reason", "bundle", "source", "destination")
+    return {**{name: row[name] for name in kept}, "inputs": _finite(json.loads(row["inputs"]))}
+
+
+def _is_near(row: Row) -> bool:
+    return bool(row["hits_needed"]) and row["verdict"] not in _DONE_VERDICTS
+
+
+def _near(row: Row) -> dict[str, Any]:
+    """A candidate that hits are counted for; a level below its threshold counts none."""
+    detail = json.loads(row["detail"])
+    one = {name: row[name] for name in ("threshold", "hits")}
+    levels = detail.get("levels") or [{**one, "needed": row["hits_needed"]}]
+    left = [
+        level["needed"] - level["hits"] for level in levels if row["number"] >= level["threshold"]
+    ]
+    found = {
+        "phase": row["phase"],
+        "subject": row["subject"],
+        "compared_with": row["broker"],
+        "verdict": row["verdict"],
+        "number": row["number"],
+        "measure": detail.get("measure", ""),
+        "levels": levels,
+        "more_hits": max(0, min(left)) if left else None,
+    }
+    return {name: _finite(value) for name, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value without numbers that JSON has no word for: they become None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list) else value
+
+
+def _balance(work: BatchContext) -> LoadMoment:
+    names = usable_brokers(work)
+    if not names:
+        return LoadMoment(brokers=(), imbalance=None, floor_adjusted=None)
+    snapshot, _ = make_snapshot(work, names)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    owner = snapshot.bundles.owner
+    bundles = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
+    rates = snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    brokers = tuple(
+        ForeseenBroker(
+            broker=name,
+            is_draining=is_draining(work, name),
+            msg_rate=float(rates[at]),
+            usage=float(usage[at]),
+            bundles=int(bundles[at]),
+        )
+        for at, name in enumerate(names)
+    )
+    bundle_rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    hottest = float(bundle_rates[owner >= 0].max(initial=0.0))
+    loads = [one.msg_rate for one in brokers if one.bundles or not one.is_draining]
+    return LoadMoment(
+        brokers=brokers,
+        imbalance=imbalance(loads),
+        floor_adjusted=floor_adjusted_imbalance(loads, hottest),
+    )
+
+
+_NOWHERE = Position(topic="", partition=0, offset=0, timestamp_ms=0)
+_ROUNDS = 4
+"""A split, its children closed and opened elsewhere, and one to see that nothing is left."""
+
+
+def owners_of(work: BatchContext) -> dict[str, str]:
+    """Bundle → the live broker that has it once what is in flight has ended; "" = nobody."""
+    names = usable_brokers(work)
+    owners = work.ledger.prospective_brokers(names).tolist()
+    return {
+        bundle: names[owner] if owner != NOBODY else ""
+        for bundle, owner in zip(work.ledger.names, owners, strict=True)
+    }
+
+
+def land(work: BatchContext) -> None:
+    """Every live broker answers what it was told, until nothing is under way."""
+    for _ in range(_ROUNDS):
+        answers = _answers(work)
+        if not answers:
+            return
+        take_answers(work, answers)
+
+
+def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) -> None:
+    """Live brokers report at `now_ms`: the load of bundles that changed hands went with them.
+
+    before: `owners_of` when the cycle began.
+    """
+    names = usable_brokers(work)
+    snapshot, rows = make_snapshot(work, names)
+    shown = with_load(snapshot.brokers, _shifted(work, snapshot, before))
+    count = np.bincount(snapshot.bundles.owner + 1, minlength=len(names) + 1)[1:]
+    topics = np.bincount(
+        snapshot.bundles.owner + 1, weights=work.ledger.topics[rows], minlength=len(names) + 1
+    )[1:]
+    for at, name in enumerate(names):
+        work.brokers[name] = replace(
+            work.brokers[name],
+            reported_ms=now_ms,
+            percent=tuple(shown.percent[at].tolist()),
+            traffic=tuple(shown.traffic[at].tolist()),
+            weighted_max_ema=float(shown.weighted_max_ema[at]),
+            throughput_ema=float(shown.throughput_ema[at]),
+            bundle_count=int(count[at]),
+            topic_count=int(topics[at]),
+        )
+
+
+def _answers(work: BatchContext) -> list[BrokerAnswer]:
+    """Return the live brokers' answers to the records in flight, by broker name."""
+    found: dict[str, list[Ack]] = defaultdict(list)
+    for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
+        record = work.ledger.record_at(row)
+        broker, outcome = _answer(record)
+        ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
+        found[broker].append(ack)
+    return [
+        BrokerAnswer(work.instance(broker), ack, _NOWHERE)
+        for broker in usable_brokers(work)
+        for ack in found.get(broker, ())
+    ]
+
+
+def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
+    if record.state is State.ASSIGNING:
+        return record.destination, AckOutcome.OPENED
+    is_split = record.state is State.SPLITTING
+    return record.source, AckOutcome.SPLIT if is_split else AckOutcome.CLOSED
+
+
+def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
+    index = {name: at for at, name in enumerate(snapshot.brokers.names)}
+    known = {**_parents(work, before), **before}
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    added = np.zeros((len(index), COLUMNS))
+    gained: list[tuple[int, int]] = []
+    owners = snapshot.bundles.owner.tolist()
+    for row, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True)):
+        source = index.get(known.get(bundle, ""), NOBODY)
+        if source == owner:
+            continue
+        if source == NOBODY:
+            gained.append((row, owner))
+        elif owner != NOBODY:
+            move = move_of(snapshot, usage, (row, source, owner), work.now_ms)
+            added[source] -= move.load
+            added[owner] += move.at_destination()
+    pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
+    return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])
+
+
+def _parents(work: BatchContext, before: Mapping[str, str]) -> dict[str, str]:
+    """The children of this cycle's splits → the broker that had their parent."""
+    return {
+        child: before.get(after.bundle, "")
+        for _, after in work.transitions
+        if after.state is State.SPLITTING
+        for child in after.children
+    }

@@ -1,0 +1,246 @@
+"""A strategy of the user's own in the shed phase: asked twice, and believed only if it makes sense.
+
+Decides what becomes of its answer: a wrong one, an error or two answers is a skip with a reason,
+the state as before; a destination that a policy forbids costs that move only.
+"""
+
+import json
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.custom_strategy import CustomStrategy
+from lbcore.plan.decision import PlanState
+from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.proposal import Proposal, ProposedMove
+from lbcore.plan.shed.common import Selection, Shed, ShedView, throughput
+from lbcore.plan.shed.gauge import NOBODY, Gauge
+from lbcore.plan.shed.strategy import Destinations, Run, ShedCycle, Shedding
+
+MISSING = "StrategyMissing"
+FAILED = "StrategyFailed"
+WRONG = "StrategyAnswer"
+UNSTEADY = "StrategyUnsteady"
+FAULTS = (MISSING, FAILED, WRONG, UNSTEADY)
+"""Reasons of a skip that are the strategy's fault: alarms."""
+
+REASON = "Proposed"
+STATE_BYTES_MAX = 1_000_000
+
+
+class _WrongAnswerError(ValueError):
+    """Error in an answer of the strategy, described in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """An answer that makes sense. rows, destinations: of each move, -1 = placement decides."""
+
+    proposal: Proposal
+    rows: list[int]
+    destinations: list[int]
+    state: str
+
+
+def custom_shedding(own: CustomStrategy) -> Shedding:
+    """The record of a strategy that is not Ballast's."""
+    return Shedding(
+        name=own.name,
+        rule=f"Your own: {own.code}." if own.origin else "Your own, which is not there.",
+        use_when="You know better than the strategies that are there.",
+        caveats="it is yours to test: `ballast simulate --strategy` runs it in virtual time",
+        run=_run(own),
+        gauge=_no_gauge,
+        destinations=lambda _config: Destinations.KEPT,
+        code=own.code if own.origin else "",
+    )
+
+
+def _run(own: CustomStrategy) -> Run:
+    def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
+        if own.decide is None:
+            return _refused(cycle, MISSING, own.problem)
+        try:
+            first, second = (_checked(_asked(own, cycle), cycle.view) for _ in range(2))
+        except MemoryError:
+            raise
+        except _WrongAnswerError as error:
+            return _refused(cycle, WRONG, f"{own.code}: {error}")
+        except Exception as error:  # noqa: BLE001 whatever the user's code raises: told, the job goes on
+            return _refused(cycle, FAILED, f"{own.code}: {_place_of(error)}")
+        if first != second:
+            return _refused(cycle, UNSTEADY, f"{own.code}: asked twice, it answered differently")
+        return _answer(cycle, first), replace(cycle.state, own=json.loads(first.state))
+
+    return run
+
+
+def _refused(cycle: ShedCycle, reason: str, detail: str) -> tuple[Shed, PlanState]:
+    return Shed(selections=(), state=cycle.state.shed, reason=reason, detail=detail), cycle.state
+
+
+def _asked(own: CustomStrategy, cycle: ShedCycle) -> Any:
+    """Return the answer of the strategy.
+
+    Its arguments are read-only or copies.
+    """
+    decide = own.decide
+    if decide is None:
+        raise ValueError("decide must be loaded, got None")
+    state = json.loads(json.dumps(cycle.state.own))
+    return decide(_read_only(cycle.view.snapshot), state, cycle.config, cycle.now_ms)
+
+
+def _read_only(value: Any) -> Any:
+    """The same tables with arrays that refuse to be written to."""
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.setflags(write=False)
+        return view
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    parts = {one.name: getattr(value, one.name) for one in fields(value)}
+    changed = {name: _read_only(part) for name, part in parts.items() if _has_arrays(part)}
+    return replace(value, **changed)
+
+
+def _has_arrays(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (
+        is_dataclass(value)
+        and any(isinstance(getattr(value, one.name), np.ndarray) for one in fields(value))
+    )
+
+
+def _place_of(error: Exception) -> str:
+    """The error's type and the line that raised it: what is the same whenever it is repeated."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    at = f" in {last.name}, line {last.lineno}" if last else ""
+    return f"raised {type(error).__name__}{at}"
+
+
+def _checked(answer: Any, view: ShedView) -> _Checked:
+    """The answer itself; raises _WrongAnswerError."""
+    if not (isinstance(answer, tuple) and len(answer) == 2):  # noqa: PLR2004 a pair
+        raise _WrongAnswerError(f"must return (Proposal, state), got {type(answer).__name__}")
+    proposal, state = answer
+    if not isinstance(proposal, Proposal):
+        raise _WrongAnswerError(f"must return a Proposal first, got {type(proposal).__name__}")
+    if not all(isinstance(move, ProposedMove) for move in proposal.moves):
+        raise _WrongAnswerError("moves must be ProposedMoves")
+    _check_numbers(proposal.numbers)
+    rows = _rows(proposal, view)
+    brokers = {name: at for at, name in enumerate(view.snapshot.brokers.names)}
+    for move, row in zip(proposal.moves, rows, strict=True):
+        _check_move(move, row, brokers, view)
+    return _Checked(
+        proposal=replace(proposal, moves=tuple(proposal.moves)),
+        rows=rows,
+        destinations=[brokers.get(move.destination, NOBODY) for move in proposal.moves],
+        state=_state_text(state),
+    )
+
+
+def _rows(proposal: Proposal, view: ShedView) -> list[int]:
+    wanted = {move.bundle for move in proposal.moves}
+    if len(wanted) < len(proposal.moves):
+        raise _WrongAnswerError("must move a bundle once, some are named twice")
+    found = view.snapshot.bundles.rows_of(wanted)
+    unknown = sorted(wanted - found.keys(), key=str)
+    if unknown:
+        raise _WrongAnswerError(f"there is no bundle {unknown[0]!r}")
+    return [found[move.bundle] for move in proposal.moves]
+
+
+def _check_move(move: ProposedMove, row: int, brokers: Mapping[str, int], view: ShedView) -> None:
+    owner = int(view.snapshot.bundles.owner[row])
+    if owner < 0:
+        raise _WrongAnswerError(f"{move.bundle} is on no broker that takes part")
+    if move.destination and move.destination not in brokers:
+        raise _WrongAnswerError(f"there is no broker {move.destination!r} that takes part")
+    if move.destination and brokers[move.destination] == owner:
+        raise _WrongAnswerError(f"{move.bundle} is on {move.destination} already")
+    _check_numbers(move.numbers)
+
+
+def _check_numbers(numbers: Mapping[str, Any]) -> None:
+    for name, value in numbers.items():
+        is_number = isinstance(value, int | float | np.integer | np.floating)
+        if not (is_number and math.isfinite(value)):
+            raise _WrongAnswerError(f"the number {name} must be finite, got {value!r}")
+
+
+def _state_text(state: Any) -> str:
+    """The state as JSON with sorted keys."""
+    if not isinstance(state, Mapping):
+        raise _WrongAnswerError(f"the state must be a dict, got {type(state).__name__}")
+    try:
+        text = json.dumps(state, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError):
+        raise _WrongAnswerError("the state must be plain JSON without NaN") from None
+    if len(text) > STATE_BYTES_MAX:
+        raise _WrongAnswerError(f"the state must have {STATE_BYTES_MAX} bytes at most")
+    return text
+
+
+def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
+    """The answer as selections, one a move, in its order."""
+    view = cycle.view
+    selections, forbidden, kept = [], 0, 0
+    is_open = _open_pairs(cycle) if any(at != NOBODY for at in checked.destinations) else None
+    for move, row, destination in zip(
+        checked.proposal.moves, checked.rows, checked.destinations, strict=True
+    ):
+        if not view.snapshot.bundles.can_move[row]:
+            kept += 1
+        elif destination != NOBODY and is_open is not None and not is_open(row, destination):
+            forbidden += 1
+        else:
+            selections.append(_selection(view, row, destination, move))
+    numbers = {name: float(value) for name, value in checked.proposal.numbers.items()}
+    left_out = {"left_out_kept": kept, "left_out_forbidden": forbidden}
+    numbers |= {name: float(count) for name, count in left_out.items() if count}
+    reason = "NoOverloadedBroker"
+    if checked.proposal.moves:
+        reason = "NoDestination" if forbidden else "NoBundles"
+    return Shed(
+        selections=tuple(selections),
+        state=cycle.state.shed,
+        reason="" if selections else reason,
+        numbers=numbers,
+    )
+
+
+def _open_pairs(cycle: ShedCycle) -> Any:
+    """Return a predicate: True if policies and closed brokers admit row on broker."""
+    index = candidate_index(cycle.view.snapshot, cycle.view.usage, cycle.config.filters)
+    return lambda row, broker: bool(index.verdicts[index.row[row], broker] == FilterVerdict.OK)
+
+
+def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -> Selection:
+    rows = np.array([row], dtype=np.int64)
+    return Selection(
+        source=int(view.snapshot.bundles.owner[row]),
+        destination=destination,
+        candidates=rows,
+        traffic=throughput(view.snapshot.bundles.short[rows]),
+        is_taken=np.ones(1, dtype=np.bool_),
+        reason=REASON,
+        numbers={name: float(value) for name, value in move.numbers.items()},
+    )
+
+
+def _no_gauge(cycle: ShedCycle, _shed: Shed) -> Gauge:
+    """Nobody is judged: what it goes by is its own."""
+    count = len(cycle.view.usage)
+    return Gauge(
+        measure="",
+        number=np.full(count, np.nan),
+        partner=np.full(count, NOBODY, dtype=np.int64),
+        levels=(),
+    )

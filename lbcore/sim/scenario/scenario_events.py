@@ -1,0 +1,141 @@
+"""Faults and other events of a scenario, and the words that follow each verb.
+
+Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` executes it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lbcore.sim.scenario import tokens
+from lbcore.sim.scenario.consistency import require_setting
+from lbcore.sim.scenario.model import ScenarioEvent
+from lbcore.sim.scenario.tokens import Line
+from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
+
+Readers = Mapping[str, Callable[[str], object]]
+FOR: Readers = {"for": tokens.duration_ms}
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """Syntax of the words after a verb.
+
+    readers: of the options, by name. defaults: values of the options that are left out.
+    """
+
+    doc: str
+    has_brokers: bool = False
+    readers: Readers = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
+
+
+HAPPENINGS: Mapping[str, Form] = {
+    "crash": Form(doc="the brokers are gone without a word", has_brokers=True),
+    "start": Form(doc="the brokers start, or start anew", has_brokers=True),
+    "stop": Form(doc="the brokers ask to be emptied, and end (scale in)", has_brokers=True),
+    "add": Form(
+        doc="that many new brokers start (scale out)",
+        readers={"brokers": tokens.count, "capacity": tokens.number, "domain": tokens.text},
+        defaults={"capacity": 1.0, "domain": ""},
+        needed=("brokers",),
+    ),
+    "restart": Form(
+        doc="one broker after the other stops, and starts `down` later; `crash`: without a word;"
+        " every: time between two, otherwise one waits for the other",
+        has_brokers=True,
+        readers={"down": tokens.duration_ms, "every": tokens.duration_ms, "crash": tokens.text},
+        defaults={"down": 10_000, "every": 0, "crash": ""},
+    ),
+    "pause": Form(doc="the brokers' processes stand still", has_brokers=True, readers=FOR,
+                  needed=("for",)),
+    "cut-off": Form(doc="the brokers can't reach Kafka; what they say comes late",
+                    has_brokers=True, readers=FOR, needed=("for",)),
+    "messages": Form(
+        doc="the brokers' messages are lost, repeated, late",
+        has_brokers=True,
+        readers={"lost": tokens.share, "repeated": tokens.share, "delay": tokens.duration_ms, **FOR},  # noqa: E501 (reads as one line)
+        defaults={"lost": 0.0, "repeated": 0.0, "delay": 0},
+        needed=("for",),
+    ),
+    "stale": Form(doc="the brokers' load reports say what was true so long ago",
+                  has_brokers=True, readers={"by": tokens.duration_ms, **FOR},
+                  needed=("by", "for")),
+    "gauge": Form(doc="the brokers' cpu falls to the true value only in this time",
+                  has_brokers=True, readers={"keep": tokens.duration_ms, **FOR},
+                  needed=("keep", "for")),
+    "acks-lost": Form(doc="no ack of the brokers arrives", has_brokers=True, readers=FOR,
+                      needed=("for",)),
+    "records-lost": Form(doc="the brokers don't get ownership records", has_brokers=True,
+                         readers=FOR, needed=("for",)),
+    "callbacks-fail": Form(doc="this part of the brokers' callbacks fails", has_brokers=True,
+                           readers={"part": tokens.share, **FOR}, defaults={"part": 1.0},
+                           needed=("for",)),
+    "conflict": Form(doc="the job's commits are refused; it repeats its batch", readers=FOR,
+                     needed=("for",)),
+    "ticks-lost": Form(doc="the driver's ticks are away", readers=FOR, needed=("for",)),
+    "job-away": Form(doc="the job is down, and comes back from its checkpoint", readers=FOR,
+                     needed=("for",)),
+    "job-restart": Form(doc="the job comes back from its checkpoint at once"),
+    "job-rebuild": Form(doc="the job comes back without a checkpoint, from the tables"),
+    "drain": Form(doc="the command drain_broker", has_brokers=True),
+    "cancel-drain": Form(doc="the command cancel_drain", has_brokers=True),
+}  # fmt: skip
+"""Every verb but `set` and `command`, which take what the wire's commands take."""
+
+_VERBS = (*HAPPENINGS, "set", "command")
+
+
+def take_happening(line: Line) -> ScenarioEvent:
+    """Parse the rest of a line, T VERB ...; raises ScenarioError."""
+    at_ms = line.take(tokens.duration_ms, tokens.DURATION_FORM)
+    verb = line.take(tokens.one_of(*_VERBS), "what happens: " + ", ".join(_VERBS))
+    if verb in ("set", "command"):
+        return ScenarioEvent(at_ms=at_ms, verb=verb, options=_command(line, verb), line=line.number)
+    form = HAPPENINGS[verb]
+    brokers: tuple[str, ...] = ()
+    if form.has_brokers:
+        brokers = line.take(tokens.broker_names, "brokers such as b1, b1-b4, or all")
+    found = {**form.defaults, **line.options(dict(form.readers))}
+    absent = [name for name in form.needed if name not in found]
+    if absent:
+        name = absent[0]
+        wanted = "for T" if name == "for" else f"{name}=..."
+        raise line.error(f"{verb} needs to know {name!r}", wanted)
+    return ScenarioEvent(at_ms=at_ms, verb=verb, brokers=brokers, options=found, line=line.number)
+
+
+def _command(line: Line, verb: str) -> Mapping[str, Any]:
+    """Kind and arguments of a command; `set a.b=1` is set_config."""
+    kind = "set_config" if verb == "set" else line.take(tokens.one_of(*KINDS), "a command's kind")
+    given: dict[str, Any] = {}
+    for word in line.rest():
+        if verb == "set":
+            require_setting(line, word)
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise line.error(f"{word!r} gives nothing a value", "name=value")
+        given[name] = _typed(value)
+    arguments = {"values": given} if verb == "set" else given
+    refused = parse_arguments(kind, arguments)
+    if isinstance(refused, RefusedArguments):
+        raise line.error(f"{kind} can't be given like this", refused.detail)
+    return {"kind": kind, "arguments": arguments}
+
+
+def _typed(value: str) -> Any:
+    """The value that a word stands for: true, false, a number, several with commas, or text."""
+    if value in ("true", "false"):
+        return value == "true"
+    if "," in value:
+        return [_typed(part) for part in value.split(",") if part]
+    try:
+        return int(value, 0)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return value

@@ -1,0 +1,254 @@
+"""The words of a scenario: durations, rates, ranges of brokers and bundles, and what is wrong.
+
+Decides how single words are written and what an error says; which words stand where is in `parse`.
+The grammar is in docs/simulator.md.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(%|pt|msg/s)")
+_SPAN = re.compile(r"(\d+)(?:-(\d+))?")
+_BROKERS = re.compile(r"b(\d+)(?:-b(\d+))?")
+_PERCENT = 100.0
+
+DURATION_FORM = "a time such as 500ms, 30s, 5m, 2h or 1d"
+
+
+class ScenarioError(ValueError):
+    """A scenario that can't be read. line: from 1; the text has what, why and what to do next."""
+
+    def __init__(self, line: int, what: str, expected: str, next_step: str) -> None:
+        super().__init__(f"line {line}: {what}; expected {expected}; {next_step}")
+        self.line = line
+        self.what = what
+        self.expected = expected
+        self.next_step = next_step
+
+
+class ScenarioTokenError(ValueError):
+    """A word that isn't what stands there. expected: what does."""
+
+    def __init__(self, word: str, expected: str) -> None:
+        super().__init__(f"{word!r} is not {expected}")
+        self.word = word
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """An amount of load, messages in + out.
+
+    unit: % of what all brokers of the start can carry together; pt = 1 % of a broker of capacity 1;
+    msg/s; recorded = unchanged. is_each: for each bundle, not for all together.
+    """
+
+    value: float
+    unit: str
+    is_each: bool = False
+
+
+def duration_ms(word: str) -> int:
+    """Milliseconds of 500ms, 30s, 1.5h."""
+    found = _DURATION.fullmatch(word)
+    if found is None:
+        raise ScenarioTokenError(word, DURATION_FORM)
+    return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def format_ms(value_ms: int) -> str:
+    """The shortest way to write a time: 90000 is 90s, 120000 is 2m."""
+    for unit in ("d", "h", "m", "s"):
+        if value_ms and value_ms % _UNITS_MS[unit] == 0:
+            return f"{value_ms // _UNITS_MS[unit]}{unit}"
+    return f"{value_ms}ms" if value_ms else "0s"
+
+
+def number(word: str) -> float:
+    """A decimal number."""
+    if _NUMBER.fullmatch(word) is None:
+        raise ScenarioTokenError(word, "a number such as 3 or 0.5")
+    return float(word)
+
+
+def count(word: str) -> int:
+    """A whole number from 1."""
+    if not word.isdecimal() or int(word) < 1:
+        raise ScenarioTokenError(word, "a whole number from 1")
+    return int(word)
+
+
+def positive_share(word: str) -> float:
+    """A part of one that is more than nothing."""
+    if share(word) == 0.0:
+        raise ScenarioTokenError(word, "a part above 0")
+    return share(word)
+
+
+def positive_ms(word: str) -> int:
+    """Milliseconds, at least one."""
+    if duration_ms(word) < 1:
+        raise ScenarioTokenError(word, "a time above 0s")
+    return duration_ms(word)
+
+
+def whole(word: str) -> int:
+    """A whole number from 0."""
+    if not word.isdecimal():
+        raise ScenarioTokenError(word, "a whole number from 0")
+    return int(word)
+
+
+def share(word: str) -> float:
+    """A part of one: 5% is 0.05, and so is 0.05."""
+    text = word.removesuffix("%")
+    value = number(text) / (_PERCENT if text != word else 1.0)
+    if not 0.0 <= value <= 1.0:
+        raise ScenarioTokenError(word, "a part between 0 and 1, or 0% and 100%")
+    return value
+
+
+def points(word: str) -> float:
+    """Percentage points: 3pt, 3% or 3."""
+    return number(word.removesuffix("pt").removesuffix("%"))
+
+
+def rate(word: str) -> Rate:
+    """An amount of load."""
+    found = _RATE.fullmatch(word)
+    if found is None:
+        raise ScenarioTokenError(word, "a load such as 45% (of the cluster), 30pt or 12000msg/s")
+    return Rate(value=float(found[1]), unit=found[2])
+
+
+def rate_or_recorded(word: str) -> Rate:
+    """An amount of load, or the word `recorded`: what a recording says, unchanged."""
+    if word == "recorded":
+        return Rate(value=1.0, unit="recorded")
+    return rate(word)
+
+
+def span(word: str) -> tuple[int, int]:
+    """First and last number of 0-49, or of 7."""
+    found = _SPAN.fullmatch(word)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise ScenarioTokenError(word, "numbers of bundles such as 0-49, or 7")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def broker_names(word: str) -> tuple[str, ...]:
+    """The names that b1, b3-b5 or b1,b3-b5 stand for, as written; `all` stands for itself."""
+    if word == "all":
+        return ("all",)
+    names: list[str] = []
+    for part in word.split(","):
+        found = _BROKERS.fullmatch(part)
+        if found is None:
+            raise ScenarioTokenError(word, "brokers such as b1, b1-b4, b1,b7-b9, or all")
+        names += [f"b{at}" for at in range(int(found[1]), int(found[2] or found[1]) + 1)]
+    return tuple(names)
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """A reader of one of these words."""
+
+    def read(word: str) -> str:
+        if word not in choices:
+            raise ScenarioTokenError(word, f"one of {', '.join(choices)}{_near(word, choices)}")
+        return word
+
+    return read
+
+
+def text(word: str) -> str:
+    """Any word."""
+    return word
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+class Line:
+    """One line, read word by word; whatever is wrong becomes a ScenarioError of this line."""
+
+    def __init__(self, number_of_line: int, content: str) -> None:
+        self.number = number_of_line
+        self.content = content
+        self._words = content.split()
+
+    def is_at_end(self) -> bool:
+        """True if no word is left."""
+        return not self._words
+
+    def peek(self) -> str:
+        """The next word, "" at the end."""
+        return self._words[0] if self._words else ""
+
+    def rest(self) -> list[str]:
+        """All words that are left; none is afterwards."""
+        words, self._words = self._words, []
+        return words
+
+    def take(self, read: Callable[[str], T], expected: str) -> T:
+        """The next word's value. expected: what stands there, for the error when nothing does."""
+        if not self._words:
+            raise self.error("the line ends too early", expected)
+        return self.value(read, self._words.pop(0))
+
+    def value(self, read: Callable[[str], T], word: str, of: str = "") -> T:
+        """A word's value. of: the option that it belongs to."""
+        try:
+            return read(word)
+        except ScenarioTokenError as error:
+            where = f"{of}={error.word}" if of else error.word
+            raise self.error(f"{where!r} can't stand here", error.expected) from None
+
+    def take_word(self, word: str) -> bool:
+        """Take the next word if it is this one; returns True if it was."""
+        if self.peek() != word:
+            return False
+        self._words.pop(0)
+        return True
+
+    def options(self, readers: dict[str, Callable[[str], object]]) -> dict[str, object]:
+        """The values of the words name=value and of the words for T, from T, to T that follow."""
+        found: dict[str, object] = {}
+        while self._words:
+            word = self._words.pop(0)
+            name, equals, value = word.partition("=")
+            if not equals and name in ("for", "from", "to", "every") and self._words:
+                value = self._words.pop(0)
+            elif not equals and readers.get(name) is text:
+                value = name
+            elif not equals:
+                raise self._unknown(word, readers)
+            if name not in readers:
+                raise self._unknown(name, readers)
+            found[name] = self.value(readers[name], value, of=name)
+        return found
+
+    def require_order(self, window: Mapping[str, object]) -> None:
+        """A stretch of time ends after it begins."""
+        begin, end = window.get("from", 0), window.get("to")
+        if isinstance(begin, int) and isinstance(end, int) and end <= begin:
+            what = f"the time from {format_ms(begin)} to {format_ms(end)} is empty"
+            raise self.error(what, "a later end than beginning")
+
+    def _unknown(self, word: str, readers: Iterable[str]) -> ScenarioError:
+        known = ", ".join(f"{name}=..." for name in readers) or "the end of the line"
+        return self.error(f"{word!r} is not known here{_near(word, readers)}", known)
+
+    def error(self, what: str, expected: str, next_step: str = "") -> ScenarioError:
+        """An error of this line."""
+        advice = next_step or "see docs/simulator.md, or put # before a line of prose"
+        return ScenarioError(self.number, what, expected, advice)

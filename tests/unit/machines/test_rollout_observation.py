@@ -1,0 +1,146 @@
+"""What a rolling restart takes from a cluster's status: complaints, records, plans, settings."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lbcore.balancer.state.effects import to_json
+from lbcore.config.cluster import EXTERNAL, ClusterConfig
+from lbcore.config.tree import Config
+from lbcore.explain.rollout_observation import (
+    from_records,
+    from_status,
+    open_plans,
+    settings_of,
+    usage_without,
+)
+from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
+
+NOW_MS = 1_000_000_000
+CONFIG = replace(Config(), cluster=ClusterConfig(authority=EXTERNAL))
+FINDING = {"subject": "n/a/1", "since_ms": 1, "evidence": "b1 and b2 have it", "stage": "told"}
+
+
+def told(*, observe_only: bool = False, **result: Any) -> dict[str, Any]:
+    values = {"observe_only": observe_only, **result}
+    return {"status": "done", "result": json.dumps(values), "at_ms": NOW_MS - 1_000}
+
+
+def status(**rows: Any) -> ClusterStatus:
+    cycle = {"cycle": 7, "kind": "skip", "reason": "HitCount", "source": "", "at_ms": NOW_MS - 900}
+    known: dict[str, Any] = {
+        "writer_ms": NOW_MS - 1_000,
+        "bundles": [],
+        "brokers": [{"broker": "b1", "state": "active"}, {"broker": "b2", "state": "active"}],
+        "decisions": [cycle],
+        "policies": [],
+        "pins": [],
+        "load": [],
+        "rejected": [],
+        "mirror_commands": [told()],
+    }
+    return make_status("local", StatusRows(**{**known, **rows}), CONFIG, NOW_MS)
+
+
+def keys(found: ClusterStatus) -> list[str]:
+    return [one.key for one in from_status(found)["complaints"]]
+
+
+def test_cluster_that_is_well_has_no_complaint() -> None:
+    assert keys(status()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "key"),
+    [
+        ({"writer_ms": NOW_MS - 600_000}, "job"),
+        ({"mirror_commands": []}, "bridge"),
+        ({"mirror_commands": [{**told(), "at_ms": NOW_MS - 400_000}]}, "bridge"),
+        ({"mirror_commands": [told(observe_only=True)]}, "observes"),
+        (
+            {"mirror_commands": [told(findings=[{**FINDING, "trouble": "doubled"}])]},
+            "doubled n/a/1",
+        ),
+        (
+            {
+                "policies": [
+                    {"kind": "paused", "name": "", "value": '{"since_ms":1}', "is_set": True}
+                ]
+            },
+            "pause ",
+        ),
+    ],
+)
+def test_what_is_wrong_is_a_complaint_with_what_to_do(rows: dict[str, Any], key: str) -> None:
+    found = from_status(status(**rows))["complaints"]
+    assert [one.key for one in found] == [key]
+    assert found[0].next_step
+
+
+def test_certificate_that_ends_one_day_and_narrow_topics_are_no_complaint() -> None:
+    findings = [{**FINDING, "trouble": name} for name in ("narrow", "expiring", "expiring_soon")]
+    assert keys(status(mirror_commands=[told(findings=findings)])) == []
+
+
+def test_records_are_owned_moving_or_nobodys_since_it_began() -> None:
+    def row(name: str, state: str, at_ms: int) -> dict[str, Any]:
+        return {"bundle": name, "state": state, "destination": "b1", "at_ms": at_ms}
+
+    found = from_records(
+        [
+            row("a", "Owned", 1),
+            row("b", "Free", 5),
+            row("c", "Free", 50),
+            row("d", "Releasing", 60),
+        ],
+        began_ms=10,
+        now_ms=100,
+    )
+    assert found == {
+        "owners": {"a": "b1"},
+        "freed": {"c": 50},
+        "moving": frozenset({"d"}),
+        "oldest_move_ms": 40,
+    }
+
+
+def test_plans_of_ours_that_are_open_are_known_by_their_names() -> None:
+    def plan(name: str, station: str) -> dict[str, Any]:
+        value = {
+            "station": station,
+            "since_ms": 1,
+            "until_ms": 2,
+            "steps": [],
+            "why": "",
+            "by": "ada",
+            "answered_by": "",
+            "before": {},
+            "after": {},
+        }
+        return {"kind": "proposal", "name": name, "value": to_json(value), "is_set": True}
+
+    rows = [plan("rolling-r-1", "approved"), plan("rolling-r-0", "done"), plan("else", "waits")]
+    assert open_plans(rows, "rolling-r-") == {"rolling-r-1": "approved"}
+
+
+def test_settings_are_those_told_last() -> None:
+    rows = [
+        {"setting": "a.b", "value": "1", "at_ms": 1},
+        {"setting": "a.b", "value": "2", "at_ms": 2},
+    ]
+    assert settings_of(rows) == {"a.b": "2"}
+
+
+def test_usage_of_the_others_is_all_of_it_shared_by_one_less() -> None:
+    def with_usages(*usages: float | None) -> ClusterStatus:
+        rows = [
+            BrokerStatus(broker=f"b{number}", state="active", bundles=1, usage=one)
+            for number, one in enumerate(usages)
+        ]
+        return replace(status(), broker_rows=tuple(rows))
+
+    assert usage_without("b0", with_usages(0.3, 0.3, 0.6)) == pytest.approx(0.6)
+    assert usage_without("b0", with_usages(0.3, None, 0.6)) is None
+    assert usage_without("gone", with_usages(0.3, 0.6)) is None
