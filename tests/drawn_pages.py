@@ -50,7 +50,8 @@ _TABLES_HEAD = """\
 
 Only the streaming job writes these Delta tables; any engine that reads Delta may read them.
 `ownership_events` is the truth: the other tables of ownership can be made from it. Instants are
-milliseconds since 1970, UTC. No column is null unless it says so.
+milliseconds since 1970, UTC. No column is null unless it says so. Common columns: `cluster`,
+`batch_id` (long: the micro-batch that wrote the row) and `at_ms` (long: that batch's time).
 
 | rows of | stay |
 |---|---|
@@ -181,18 +182,31 @@ def _draw_query(query: Query) -> str:
 
 
 def _draw_view(view: SqlView) -> str:
-    columns = map(_draw_column, view.columns)
+    columns = _draw_columns(view.columns)
     reads = ", ".join(f"`{name}`" for name in view.reads)
-    return "\n\n".join([f"### {view.name}\n\n{view.doc} Reads {reads}.", "\n".join(columns)])
+    return "\n\n".join([f"### {view.name}\n\n{view.doc} Reads {reads}.", columns])
 
 
 def _draw_table(table: Table) -> str:
-    columns = map(_draw_column, table.columns)
-    blocks = [f"## {table.name}\n\n{table.doc}", "\n".join(columns)]
+    blocks = [f"## {table.name}\n\n{table.doc}", _draw_columns(table.columns)]
     if table.constraints:
         rules = [f"- `{name}`: `{condition}`" for name, condition in table.constraints]
         blocks.append("Both engines refuse a row that breaks one of these:\n\n" + "\n".join(rules))
     return "\n\n".join(blocks)
+
+
+_COMMON = {
+    ("cluster", "cluster"),
+    ("batch_id", "micro-batch that wrote it"),
+    ("at_ms", "time of the batch that wrote it"),
+}
+
+
+def _draw_columns(columns: Sequence[Column]) -> str:
+    """A line a column; those that most tables have share the last one."""
+    common = [column.name for column in columns if (column.name, column.doc) in _COMMON]
+    lines = [_draw_column(column) for column in columns if column.name not in common]
+    return "\n".join([*lines, *([f"- `{'`, `'.join(common)}`"] if common else [])])
 
 
 def _draw_column(column: Column) -> str:

@@ -226,7 +226,7 @@ class RolloutProbe:
         """All of it now; what can't be asked is among the complaints."""
         complaints: list[Complaint] = []
         listed = self._listed(complaints) or frozenset(rollout.brokers)
-        told = self._told(rollout, complaints)
+        told = self._state_of(rollout, complaints)
         felt, loads = self._current_latency(rollout, listed)
         found = RolloutObservation(
             now_ms=wall_ms(),
@@ -270,7 +270,7 @@ class RolloutProbe:
             complaints.append(_unread("pulsar", what, "check --admin-url and the cluster's name"))
         return self._last_listed
 
-    def _told(self, rollout: Rollout, complaints: list[Complaint]) -> dict[str, Any]:
+    def _state_of(self, rollout: Rollout, complaints: list[Complaint]) -> dict[str, Any]:
         now_ms = wall_ms()
         try:
             reader = self._where.reader()

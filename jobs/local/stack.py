@@ -318,9 +318,9 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
 
     def news(self) -> list[str]:
         """Return the deaths and restarts since the last call, in words."""
-        return [self._words(event) for event in self.supervisor.watch()]
+        return [self._event_text(event) for event in self.supervisor.watch()]
 
-    def _words(self, event: ProcessEvent) -> str:
+    def _event_text(self, event: ProcessEvent) -> str:
         if event.what == "died":
             return exit_message(event, self.wiring.layout.logs / f"{event.name}.log")
         return f"{event.name} was started again"

@@ -45,7 +45,7 @@ class Outlook:
         if found.idle:
             yield f"no load is known of {', '.join(found.idle)}: taken for idle"
         if found.unreported_moves:
-            yield f"{found.unreported_moves} moves of late that load does not show yet count as done"  # noqa: E501 (reads as one line)
+            yield f"{found.unreported_moves} late moves that load does not show yet count as done"
         yield from _decision_lines(found)
         yield from _skip_lines(found)
         yield from _waiting_lines(found)

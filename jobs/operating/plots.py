@@ -280,8 +280,9 @@ def _mark_happenings(shot: Shot, axes: Axes) -> None:
         at = shot.time(one.at_ms)
         axes.axvline(at, color="#555555", linewidth=0.7, linestyle=":")
         if at - last >= room:
-            axes.annotate(_event_label(one), (at, 1.0), xycoords=("data", "axes fraction"), fontsize=8,  # noqa: E501 (reads as one line)
-                          color="#444444", rotation=12, ha="left", va="bottom")  # fmt: skip
+            axes.annotate(_event_label(one), (at, 1.0), xycoords=("data", "axes fraction"),
+                          fontsize=8, color="#444444", rotation=12, ha="left",
+                          va="bottom")  # fmt: skip
             last = at
 
 

@@ -18,7 +18,8 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bridge_bundles", "Bundles that brokers say they own.", _OF),
     gauge("ballast_bridge_differences",
           "Bundles and namespaces that Pulsar has otherwise than our records.", _OF),
-    gauge("ballast_bridge_pending_actions", "Bundles whose unload or split is being followed.", _OF),  # noqa: E501 (reads as one line)
+    gauge("ballast_bridge_pending_actions", "Bundles whose unload or split is being followed.",
+          _OF),
     gauge("ballast_bridge_findings", "What is wrong in the cluster, by trouble.", _OF, "trouble",
           trouble=tuple(trouble.value for trouble in Trouble)),
     gauge("ballast_bridge_quarantined", "Findings that could not be mended, left alone.", _OF),

@@ -232,13 +232,14 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_hits_needed", "Hits that it takes until bundles move.", "cluster", "level",
           level=(LOW, HIGH)),
     gauge("ballast_transfer_hits", "Cycles in a row in which transfer wanted to move.", "cluster"),
-    gauge("ballast_drain_remaining_bundles", "Bundles left on a broker that is drained.", "cluster", "broker"),  # noqa: E501 (reads as one line)
+    gauge("ballast_drain_remaining_bundles", "Bundles left on a broker that is drained.",
+          "cluster", "broker"),
 )  # fmt: skip
 
 _OWNERSHIP: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bundles", "Bundles by state.", "cluster", "state", state=_STATES),
-    gauge("ballast_oldest_record_seconds", "How long the oldest bundle of a state is in it.", "cluster",  # noqa: E501 (reads as one line)
-          "state", state=("Assigning", "Free", "Releasing", "Splitting")),
+    gauge("ballast_oldest_record_seconds", "How long the oldest bundle of a state is in it.",
+          "cluster", "state", state=("Assigning", "Free", "Releasing", "Splitting")),
     gauge("ballast_stuck_bundles", "Bundles in flight for longer than any timeout.", "cluster"),
     counter("ballast_transitions_total", "Records written.", "cluster", "cause", "state",
             cause=_CAUSES, state=_STATES),

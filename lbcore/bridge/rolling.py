@@ -409,7 +409,8 @@ def _ease(rollout: Rollout, observed: RolloutObservation, actions: Iterable[Deed
         calm_since_ms=0,
         at_once=max(1, rollout.at_once // 2),
     )
-    waits = f"{observed.publish_latency_ms or 0.0:.0f} ms to publish, topics take {observed.load_ms or 0.0:.0f} ms"  # noqa: E501 (reads as one line)
+    publish_ms, load_ms = observed.publish_latency_ms or 0.0, observed.load_ms or 0.0
+    waits = f"{publish_ms:.0f} ms to publish, topics take {load_ms:.0f} ms"
     text = f"{rollout.broker}: clients wait {waits} to load: nothing is moved until that is over"
     return Advance(rollout=slower, actions=(*actions, Announce(text=text)))
 

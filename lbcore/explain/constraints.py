@@ -482,14 +482,14 @@ def binding_messages(found: BindingSet, config: PlanConfig) -> Iterator[str]:
         return
     is_joint = found.is_joint and len(found.bindings) > 1
     for one in found.bindings:
-        words = _words(one, found, config, is_joint=is_joint)
+        words = _binding_message(one, found, config, is_joint=is_joint)
         yield f"only together: {words}" if is_joint else words
     if len(found.bindings) > 1 and set(found.kept) != {""}:
         parts = [f"{n} kept by {names or 'nothing'}" for names, n in found.kept.items()]
         yield f"its {sum(found.kept.values())} bundles: {', '.join(parts)}"
 
 
-def _words(one: Binding, found: BindingSet, config: PlanConfig, *, is_joint: bool) -> str:
+def _binding_message(one: Binding, found: BindingSet, config: PlanConfig, *, is_joint: bool) -> str:
     free = found.kept.get("", 0)
     about = one.constraint.about.format(
         grace=duration(resting_ms(config)),

@@ -157,8 +157,8 @@ def _check_untold(root: Path, table: Path, version: int, torn: str) -> None:
         raise DamagedTableError(
             f"the newest commit of the table {table.name} is damaged, and brokers were told of it",
             why=f"{torn}; later commits of other tables follow it",
-            next_step=f"{RESTORE}; or, to go on without what it says: `mv {file} {file}{ASIDE_SUFFIX}`, "  # noqa: E501 (reads as one line)
-            f"then {then}",
+            next_step=f"{RESTORE}; or, to go on without what it says: `mv {file} "
+            f"{file}{ASIDE_SUFFIX}`, then {then}",
         )
 
 

@@ -57,14 +57,14 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
             return
         super().emit(record)
         for kind in [kind for kind in self._owing if self._is_overdue(kind, record.created)]:
-            super().emit(self._told(kind))
+            super().emit(self._suppressed_record(kind))
 
     def close(self) -> None:
         """Say what was left out, and end."""
         self.acquire()
         try:
             for kind in list(self._owing):
-                super().emit(self._told(kind))
+                super().emit(self._suppressed_record(kind))
         finally:
             self.release()
         super().close()
@@ -104,7 +104,7 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
     def _is_overdue(self, kind: Kind, now_s: float) -> bool:
         return now_s - self._buckets[kind].filled_s > _TELL_AFTER_S
 
-    def _told(self, kind: Kind) -> logging.LogRecord:
+    def _suppressed_record(self, kind: Kind) -> logging.LogRecord:
         """A record that says how many of a kind were not written."""
         name, level, message = kind
         record = logging.LogRecord(name, level, "", 0, "left_out", None, None)

@@ -116,7 +116,9 @@ def spark_session(
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": driver_options(),
             # 15 MB of libraries; sockets, whose paths are short, are made here as well
-            "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={private_directory('ballast-spark')}",  # noqa: E501 (reads as one line)
+            "spark.driver.defaultJavaOptions": (
+                f"-Djava.io.tmpdir={private_directory('ballast-spark')}"
+            ),
         }
         # Spark's own setting of this name does not reach the workers that declare the state
         is_local = master.startswith("local")

@@ -56,7 +56,12 @@ HAPPENINGS: Mapping[str, Form] = {
     "messages": Form(
         doc="the brokers' messages are lost, repeated, late",
         has_brokers=True,
-        readers={"lost": tokens.share, "repeated": tokens.share, "delay": tokens.duration_ms, **FOR},  # noqa: E501 (reads as one line)
+        readers={
+            "lost": tokens.share,
+            "repeated": tokens.share,
+            "delay": tokens.duration_ms,
+            **FOR,
+        },
         defaults={"lost": 0.0, "repeated": 0.0, "delay": 0},
         needed=("for",),
     ),

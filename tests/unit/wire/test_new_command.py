@@ -31,11 +31,11 @@ BROKER_COMMANDS: tuple[type[CommandArguments], ...] = (
     GreetBroker,
 '''
 HANDLER = """
-def _greet(work: Work, command: Command, arguments: Any) -> Outcome:
+def _greet(work: BatchContext, command: Command, arguments: Any) -> Outcome:
     return Outcome(status=DONE, result={"said": arguments.word})
 
 
-BROKER_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+BROKER_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "greet_broker": _greet,
 """
 
