@@ -128,5 +128,5 @@ def test_overview_tells_brokers_balance_and_decisions(app: AdminApp, world: Worl
     assert told
     for one in told:
         assert one["bundle"] == moved[one["decision_id"]]["bundle"]
-        assert any("points apart" in text for text in one["words"])
+        assert any("points apart" in text for text in one["messages"])
         assert one["outcome"] in {"helped", "ineffective"}
