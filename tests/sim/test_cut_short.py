@@ -30,7 +30,7 @@ def test_ctrl_c_keeps_what_is_known_and_exits_130(
             os.kill(os.getpid(), signal.SIGINT)
 
     cut: list[int] = []
-    monkeypatch.setattr(RunProgress, "tell", interrupt)
+    monkeypatch.setattr(RunProgress, "update", interrupt)
     assert main([*words, "--workers", "1"]) == 130
     out, err = capsys.readouterr()
     assert told in out

@@ -105,9 +105,10 @@ def test_command_says_what_is_missing_where_nothing_can_be_drawn(
 ) -> None:
     scenario = tmp_path / "two.scenario"
     scenario.write_text(SCENARIO.format(brokers=3))
-    monkeypatch.setitem(sys.modules, "jobs.operating.plots", None)
+    monkeypatch.delitem(sys.modules, "jobs.operating.plots")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["simulate", str(scenario), "--plot", str(tmp_path / "p")]) == 1
-    assert "pip install 'ballast[plots]'" in capsys.readouterr().err
+    assert "pip install 'ballast-balancer[plots]'" in capsys.readouterr().err
 
 
 def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> None:
