@@ -136,15 +136,6 @@ def _check_liveness(config: Config) -> Iterator[ConfigFinding]:
             " one lost heartbeat is nearly a death"
         )
         yield warning("ownership.broker_timeout_ms", detail)
-    if pipeline.tick_interval_ms * 2 > ownership.clock_step_max_ms:
-        detail = (
-            f"{ownership.clock_step_max_ms} is less than two ticks of"
-            f" {pipeline.tick_interval_ms}: Kafka's clock falls behind when one tick is late"
-        )
-        yield warning("ownership.clock_step_max_ms", detail)
-    if pipeline.tick_interval_ms >= ownership.tick_alarm_ms:
-        detail = f"{ownership.tick_alarm_ms} is not above tick_interval_ms: the alarm never ends"
-        yield warning("ownership.tick_alarm_ms", detail)
 
 
 def _check_fencing(config: Config) -> Iterator[ConfigFinding]:

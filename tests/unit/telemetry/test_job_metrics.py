@@ -11,6 +11,7 @@ from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config, changed
+from tests.support.values.constants import with_constants
 from tests.support.worlds.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"
@@ -167,7 +168,7 @@ def test_counters_of_a_new_broker_and_of_usual_decisions_begin_at_zero() -> None
 
 
 def test_alarm_of_missing_ticks_is_shown_while_it_is_on() -> None:
-    world = MeasuredWorld(changed(Config(), {"ownership.tick_alarm_ms": 2_000}), 3)
+    world = MeasuredWorld(with_constants(Config(), {"ownership.tick_alarm_ms": 2_000}), 3)
     world.run(5_000)
     assert world.value("ballast_alarm", alarm="ticks") == 0
     world.job.are_ticks_away = True

@@ -69,7 +69,6 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
     ("mapping", "key"),
     [
         ({"ownership": {"broker_timeout_ms": 8_000}}, "ownership.broker_timeout_ms"),
-        ({"pipeline": {"tick_interval_ms": 1_500}}, "ownership.clock_step_max_ms"),
         ({"ownership": {"unload_timeout_ms": 10_000}}, "ownership.unload_timeout_ms"),
         (
             {"pipeline": {"trigger_ms": 20_000}, "ownership": {"broker_timeout_ms": 60_000}},
