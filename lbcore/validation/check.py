@@ -234,12 +234,6 @@ def _check_multi_hit(config: Config) -> Iterator[ConfigFinding]:
         ]
         detail = f"is for {', '.join(some)} and {last}; the present strategy counts by itself"
         yield warning("shedding.multi_hit", detail)
-    if shedding.multi_hit_low_percent >= shedding.multi_hit_high_percent:
-        detail = f"must be below multi_hit_high_percent = {shedding.multi_hit_high_percent:g}"
-        yield warning("shedding.multi_hit_low_percent", detail)
-    if shedding.multi_hit_low_hits <= shedding.multi_hit_high_hits:
-        detail = f"is not above multi_hit_high_hits = {shedding.multi_hit_high_hits}"
-        yield warning("shedding.multi_hit_low_hits", detail)
 
 
 def _check_unload_fraction(config: Config) -> Iterator[ConfigFinding]:

@@ -100,8 +100,9 @@ def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
 def test_hits_needed_are_the_same_under_every_name_of_a_strategy(
     spelling: str, settings: tuple[str, str]
 ) -> None:
-    hits = {**dict(zip(settings, (7, 3), strict=True)), "shedding.multi_hit": True}
-    world = MeasuredWorld(changed(Config(), {"shedding.strategy": spelling, **hits}), 3)
+    config = with_constants(Config(), dict(zip(settings, (7, 3), strict=True)))
+    multi = {"shedding.strategy": spelling, "shedding.multi_hit": True}
+    world = MeasuredWorld(changed(config, multi), 3)
     world.run(5_000)
     assert world.value("ballast_hits_needed", level="low") == 7
     assert world.value("ballast_hits_needed", level="high") == 3

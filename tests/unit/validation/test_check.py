@@ -104,24 +104,6 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
         (
             {
                 **THRESHOLD,
-                "shedding": {
-                    "strategy": "ThresholdShedder",
-                    "multi_hit": True,
-                    "multi_hit_low_percent": 50,
-                },
-            },
-            "shedding.multi_hit_low_percent",
-        ),
-        (
-            {
-                **THRESHOLD,
-                "shedding": {"strategy": "threshold", "multi_hit": True, "multi_hit_high_hits": 5},
-            },
-            "shedding.multi_hit_low_hits",
-        ),
-        (
-            {
-                **THRESHOLD,
                 "shedding": {"strategy": "overload", "overloaded_threshold_percent": 150},
             },
             "shedding.overloaded_threshold_percent",
