@@ -179,7 +179,7 @@ class LookupMetrics(Collector):
             yield _gauge("ballast_admin_streams", self.admin.streams)
             yield _plain_counter("ballast_audit_unrecorded", self.admin.unrecorded)
         if self.account is not None:
-            yield _counter("ballast_connections_cut", "reason", self.account.cut)
+            yield _counter("ballast_connections_closed", "reason", self.account.cut)
             yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
             yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
         if self.readers is not None:
