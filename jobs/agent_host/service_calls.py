@@ -178,11 +178,11 @@ class ServiceCalls:
         except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
             failure = failure_of(error)
             log_failure(error, f"{call.callback.value} of {call.bundle} failed")
-        took_s = time.monotonic() - task.began_s
         if task.is_overdue:
+            took_s = time.monotonic() - task.began_s
             logger.warning("%s of %s has returned after %.0f s", task.name, call.bundle, took_s)
         else:
-            self._metrics.count_callback(call.callback, took_s, is_done=not failure)
+            self._metrics.count_callback(call.callback, is_done=not failure)
         self._tell(
             CallDone(
                 callback=call.callback,

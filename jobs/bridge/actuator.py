@@ -260,7 +260,7 @@ class Actuator:
             )
             self._send(Acks(envelope=envelope, acks=(ack,)))
         self._count(answer.outcome.value)
-        self._metrics.count_answer(answer.outcome, tried.waited_ms / 1_000)
+        self._metrics.count_answer(answer.outcome)
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=tried.waited_ms)
 
     def _wait_for_turn(self) -> None:

@@ -133,7 +133,6 @@ class Bridge:
         self._tail.close()
 
     def _round(self) -> None:
-        began_s = time.monotonic()
         busy = self._actuator.busy()
         try:
             look = self._collector.look()
@@ -146,7 +145,7 @@ class Bridge:
             self.metrics.count_failed_look()
             logger.warning("Pulsar can't be asked", extra={"fields": {"why": str(error)}})
             return
-        self.metrics.count_look(look, time.monotonic() - began_s)
+        self.metrics.count_look(look)
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)

@@ -26,7 +26,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.protocol import Account, Cut
 from jobs.adapters.http.tls import ends_in_file
@@ -81,10 +80,6 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_service_clock_ahead_seconds",
           "How far the clock of the service's machine is ahead of the job's; 0 = by no doubt;"
           " absent while no commit is known."),
-    counter(
-        "ballast_tables_reloads_total", "Loads of the whole tables, by reason.", "reason",
-        reason=tuple(one.value for one in ReloadReason),
-    ),
     gauge("ballast_tables_unreadable",
           "1 while the newest tables are refused or unreadable: answers age."),
     counter("ballast_tables_errors_total", "Times the tables could not be read."),
@@ -164,7 +159,6 @@ class LookupMetrics(Collector):
         yield from self._of_view()
         counts = self._follower.counts
         yield _counter("ballast_snapshot_refused", "reason", counts.refused)
-        yield _counter("ballast_tables_reloads", "reason", counts.reloads)
         yield _gauge("ballast_tables_unreadable", int(counts.last_error != ""))
         yield _plain_counter("ballast_tables_errors", counts.errors)
 
@@ -179,7 +173,7 @@ class LookupMetrics(Collector):
             yield _gauge("ballast_admin_streams", self.admin.streams)
             yield _plain_counter("ballast_audit_unrecorded", self.admin.unrecorded)
         if self.account is not None:
-            yield _counter("ballast_connections_cut", "reason", self.account.cut)
+            yield _counter("ballast_connections_closed", "reason", self.account.cut)
             yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
             yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
         if self.readers is not None:

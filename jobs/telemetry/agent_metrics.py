@@ -5,7 +5,6 @@ Any thread of the agent may count.
 
 from prometheus_client import CollectorRegistry
 
-from jobs import VERSION
 from jobs.telemetry.agent_names import AGENT_METRICS
 from jobs.telemetry.job_names import CHANNEL
 from jobs.telemetry.store import MetricStore
@@ -21,7 +20,6 @@ class AgentMetrics:
     def __init__(self, cluster: str, broker: str) -> None:
         self._store = MetricStore(AGENT_METRICS)
         self._who = (cluster, broker)
-        self._store.set("ballast_agent_info", 1, *self._who, VERSION)
         self._store.set("ballast_agent_open_bundles", 0, *self._who)
         self._store.add("ballast_agent_load_errors_total", *self._who, by=0)
         for callback in Callback:
@@ -52,11 +50,10 @@ class AgentMetrics:
         if is_delivered:
             self._store.set("ballast_agent_confirmed_seconds", at_s, *self._who)
 
-    def count_callback(self, callback: Callback, took_s: float, *, is_done: bool) -> None:
+    def count_callback(self, callback: Callback, *, is_done: bool) -> None:
         """A callback has ended."""
         result = "done" if is_done else "failed"
         self._store.add("ballast_agent_callbacks_total", *self._who, callback.value, result)
-        self._store.observe("ballast_agent_callback_seconds", took_s, *self._who, callback.value)
 
     def count_overdue(self, callback: Callback) -> None:
         """A callback was given up; when it ends it is not counted again."""

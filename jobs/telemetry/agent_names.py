@@ -3,7 +3,7 @@
 With Pulsar 4.0.8's name for the records that a broker reads.
 """
 
-from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
+from jobs.telemetry.declared import DeclaredMetric, counter, gauge
 from lbcore.ownership.holding import Callback
 from lbcore.ownership.records import State
 
@@ -11,7 +11,6 @@ _CALLBACKS = tuple(one.value for one in Callback)
 _WHO = ("cluster", "broker")
 
 AGENT_METRICS: tuple[DeclaredMetric, ...] = (
-    gauge("ballast_agent_info", "1; the agent's version.", *_WHO, "version"),
     gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_WHO),
     gauge("ballast_agent_lease_seconds", "Until the lease runs out; absent without one.", *_WHO),
     gauge("ballast_agent_confirmed_seconds", "When Kafka last confirmed a message.", *_WHO),
@@ -19,8 +18,6 @@ AGENT_METRICS: tuple[DeclaredMetric, ...] = (
             "topic", "result", result=("delivered", "not_delivered")),
     counter("ballast_agent_callbacks_total", "Callbacks of the service that ended.", *_WHO,
             "callback", "result", callback=_CALLBACKS, result=("done", "failed", "overdue")),
-    histogram("ballast_agent_callback_seconds", "How long callbacks took.", S_BUCKETS, *_WHO,
-              "callback"),
     gauge("ballast_agent_hanging_callbacks", "Callbacks that were given up and have not returned.",
           *_WHO, "callback", callback=(*_CALLBACKS, "load")),
     counter("ballast_agent_load_errors_total", "Times that load could not be read, or not whole.",

@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry
 
-from jobs import VERSION
 from jobs.telemetry.bridge_names import (
     BRIDGE_METRICS,
     DELIVERED,
@@ -32,7 +31,6 @@ class BridgeMetrics:
         """cluster: its name here."""
         self._store, self._cluster = MetricStore(BRIDGE_METRICS), cluster
         self._messages = [0, 0]
-        self._store.set("ballast_bridge_info", 1, cluster, VERSION)
         self.show_acting(is_acting=False)
         self.show_findings(())
         self.show_unread(())
@@ -55,12 +53,11 @@ class BridgeMetrics:
         """Set whether decisions are carried out."""
         self._store.set("ballast_bridge_acting", int(is_acting), self._cluster)
 
-    def count_look(self, look: Look, took_s: float) -> None:
+    def count_look(self, look: Look) -> None:
         """The brokers were asked who owns what."""
         silent = sum(owned is None for owned in look.owned.values())
         bundles = sum(len(owned or ()) for owned in look.owned.values())
         self._store.add("ballast_bridge_polls_total", self._cluster, LOOKED)
-        self._store.observe("ballast_bridge_poll_seconds", took_s, self._cluster)
         self._store.set("ballast_bridge_brokers", len(look.owned), self._cluster)
         self._store.set("ballast_bridge_silent_brokers", silent, self._cluster)
         self._store.set("ballast_bridge_bundles", bundles, self._cluster)
@@ -103,11 +100,9 @@ class BridgeMetrics:
         result = REFUSED if is_refusal else FAILED
         self._store.add("ballast_bridge_failed_requests_total", self._cluster, result)
 
-    def count_answer(self, outcome: AckOutcome, took_s: float) -> None:
-        """A record was acknowledged so long after work on it began."""
-        name = outcome.value
-        self._store.add("ballast_bridge_answers_total", self._cluster, name)
-        self._store.observe("ballast_bridge_step_seconds", took_s, self._cluster, name)
+    def count_answer(self, outcome: AckOutcome) -> None:
+        """A record was acknowledged."""
+        self._store.add("ballast_bridge_answers_total", self._cluster, outcome.value)
 
     def count_load_error(self, broker: str) -> None:
         """A broker's load could not be read."""

@@ -1,6 +1,6 @@
 """The metrics of the bridge to a Pulsar cluster, declared."""
 
-from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
+from jobs.telemetry.declared import DeclaredMetric, counter, gauge
 from lbcore.bridge.anomalies import FAILURES, Trouble
 from lbcore.wire.messages import AckOutcome
 
@@ -11,7 +11,6 @@ REFUSED = "refused"
 DELIVERED, NOT_DELIVERED = "delivered", "not_delivered"
 
 BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
-    gauge("ballast_bridge_info", "1; the bridge's version.", _OF, "version"),
     gauge("ballast_bridge_acting", "1 while decisions are carried out, 0 while it observes.", _OF),
     gauge("ballast_bridge_brokers", "Brokers that Pulsar lists as active.", _OF),
     gauge("ballast_bridge_silent_brokers", "Of these, without an answer in the last look.", _OF),
@@ -25,7 +24,6 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bridge_quarantined", "Findings that could not be mended, left alone.", _OF),
     counter("ballast_bridge_polls_total", "Looks at who owns what.", _OF, "result",
             result=(LOOKED, FAILED)),
-    histogram("ballast_bridge_poll_seconds", "How long a look took.", S_BUCKETS, _OF),
     counter("ballast_bridge_requests_total", "Unloads and splits that Pulsar was asked for.", _OF,
             "action", action=(UNLOAD, SPLIT)),
     counter("ballast_bridge_failed_requests_total",
@@ -33,8 +31,6 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
             "result", result=(REFUSED, FAILED)),
     counter("ballast_bridge_answers_total", "Records acknowledged for brokers.", _OF, "outcome",
             outcome=tuple(outcome.value for outcome in AckOutcome)),
-    histogram("ballast_bridge_step_seconds", "From the start of work on a record to its answer.",
-              S_BUCKETS, _OF, "outcome"),
     counter("ballast_bridge_load_errors_total", "Times that a broker's load could not be read.",
             _OF, "broker"),
     gauge("ballast_bridge_unread", "What Pulsar does not answer, or not so that it can be used:"

@@ -19,7 +19,6 @@ from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
 from lbcore.model.tables import (
-    AUDIT,
     COMMANDS,
     DECISION_CANDIDATES,
     DECISION_EFFECTS,
@@ -147,8 +146,6 @@ def count_rows(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> No
     for cluster, kind, status in seen.rows(COMMANDS.name, "cluster", "kind", "status"):
         known = kind if kind in HANDLERS else UNKNOWN_KIND  # anybody may send any word
         store.add("ballast_commands_total", cluster, known, status)
-    for cluster, is_allowed in seen.rows(AUDIT.name, "cluster", "is_allowed"):
-        store.add("ballast_audited_total", cluster, "allowed" if is_allowed else "refused")
     for report in seen.reports:
         _count_report(store, report["cluster"], report["counts"])
 
@@ -168,8 +165,6 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
     for result in TAKEN_OR_NOT:
         by = counts.get(f"{TOPICS_COUNTED}{result}", 0)
         store.add("ballast_topic_reports_total", cluster, result, by=by)
-    for reason in ("unknown_bundle", "foreign_bundle"):
-        store.add("ballast_bundle_loads_dropped_total", cluster, reason, by=counts.get(reason, 0))
     for key, result in _INACTIVE.items():
         name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
         store.add(name, cluster, BALANCER, CHANNEL, result, by=counts.get(key, 0))
@@ -183,11 +178,8 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
     for key, count in sorted(counts.items()):
         if key.startswith(_FAULT):
             store.add("ballast_faults_total", cluster, key.removeprefix(_FAULT), by=count)
-    refused = {k: n for k, n in counts.items() if k.startswith(_ACKS_REFUSED)}
-    for key, count in sorted(refused.items()):
-        store.add("ballast_acks_refused_total", cluster, key.removeprefix(_ACKS_REFUSED), by=count)
-    name = "pulsar_lb_ignored_ack_total"
-    store.add(name, cluster, BALANCER, UNLOADING, by=sum(refused.values()))
+    refused = sum(count for key, count in counts.items() if key.startswith(_ACKS_REFUSED))
+    store.add("pulsar_lb_ignored_ack_total", cluster, BALANCER, UNLOADING, by=refused)
 
 
 def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:

@@ -52,11 +52,9 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     without = {(setting,): float(n) for setting, n in report["without_candidate"].items()}
     store.replace("ballast_bundles_without_candidate", without, cluster)
     store.set("ballast_ignored_settings", len(report["rules"]["set_aside"]), cluster)
-    store.set("ballast_transfer_hits", gauges["transfer_hits"], cluster)
     store.set("ballast_split_hits", gauges["split_hits"], cluster)
     store.set("ballast_unsplittable_bundles", gauges["unsplittable"], cluster)
     store.set("ballast_bundles_with_topics", gauges["topics"]["bundles"], cluster)
-    store.set("ballast_topics_known", gauges["topics"]["topics"], cluster)
     blocked = {(n, one["reason"]): one["for_ms"] / _S for n, one in gauges["blocked"].items()}
     store.replace("ballast_broker_blocked_seconds", blocked, cluster)
     needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}

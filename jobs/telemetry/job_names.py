@@ -195,21 +195,13 @@ _INPUT: tuple[DeclaredMetric, ...] = (
         "ballast_topic_reports_total", "Reports on a bundle's topics by what they came to.",
         "cluster", "result", result=TAKEN_OR_NOT,
     ),
-    counter(
-        "ballast_bundle_loads_dropped_total",
-        "Reported loads of bundles that did not count: of no bundle, or not of its holder.",
-        "cluster", "reason", reason=("unknown_bundle", "foreign_bundle"),
-    ),
     counter("ballast_faults_total", "What was put aside because working on it raised, by phase.",
             "cluster", "phase", phase=FAULT_PHASES),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
     counter("ballast_rejected_dropped_total", "Of these, those without a row in the table"
             " rejected_reports, because too many came.", "cluster"),
-    counter("ballast_acks_refused_total", "Acks that changed nothing.", "cluster", "reason"),
     counter("ballast_commands_total", "Commands by outcome.", "cluster", "kind", "status"),
-    counter("ballast_audited_total", "Requests that services wanted recorded.", "cluster",
-            "result", result=("allowed", "refused")),
 )  # fmt: skip
 
 _BROKERS: tuple[DeclaredMetric, ...] = (
@@ -231,7 +223,6 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
           "cluster", "broker", "level", level=(LOW, HIGH)),
     gauge("ballast_hits_needed", "Hits that it takes until bundles move.", "cluster", "level",
           level=(LOW, HIGH)),
-    gauge("ballast_transfer_hits", "Cycles in a row in which transfer wanted to move.", "cluster"),
     gauge("ballast_drain_remaining_bundles", "Bundles left on a broker that is drained.",
           "cluster", "broker"),
 )  # fmt: skip
@@ -271,7 +262,6 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_split_hits", "Bundles over a split limit that collect hits.", "cluster"),
     gauge("ballast_bundles_with_topics", "Bundles whose topics are known, so that splits can weigh"
           " them.", "cluster"),
-    gauge("ballast_topics_known", "Topics that are known by hash and rate.", "cluster"),
     gauge("ballast_unsplittable_bundles", "Bundles over a split limit that no boundary divides.",
           "cluster"),
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",

@@ -234,7 +234,6 @@ def make_gauges(work: BatchContext) -> dict[str, Any]:
             for name, hot in work.plan.hot.items()
             if name and hot.told_ms and is_believed(hot.told_ms, work.now_ms)
         },
-        "transfer_hits": work.plan.transfer.hits,
         "split_hits": len(work.plan.split.hits),
         "unsplittable": len(work.plan.split.unsplittable),
         "is_catching_up": work.is_catching_up,

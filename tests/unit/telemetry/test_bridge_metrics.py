@@ -16,7 +16,7 @@ def counted() -> BridgeMetrics:
     """A bridge that has done each thing at least once."""
     made = BridgeMetrics("local")
     made.show_acting(is_acting=True)
-    made.count_look(LOOK, 0.3)
+    made.count_look(LOOK)
     made.count_failed_look()
     made.show_mirror(differences=3, working=2)
     made.show_messages(delivered=5, not_delivered=1)
@@ -25,7 +25,7 @@ def counted() -> BridgeMetrics:
     made.count_asked(SPLIT)
     made.count_not_done(is_refusal=True)
     made.count_not_done(is_refusal=False)
-    made.count_answer(AckOutcome.CLOSED, 1.5)
+    made.count_answer(AckOutcome.CLOSED)
     made.count_load_error("a")
     made.count_load_error("b")
     made.show_unread(["not_allowed", "not_allowed", "html_page"])
