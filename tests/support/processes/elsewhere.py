@@ -37,11 +37,11 @@ class Elsewhere:
 
 
 def installed(wheel: Path, folder: Path) -> Elsewhere:
-    """The wheel in an environment of its own, with what it asks for, and an empty folder."""
+    """The wheel in an environment of its own, with what it and its extras ask for, and an empty folder."""
     (folder / "empty").mkdir()
     venv.EnvBuilder(with_pip=True, symlinks=True).create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
     there = Elsewhere(python=python, folder=folder / "empty", more={})
-    done = there.run("-m", "pip", "install", "--quiet", str(wheel), timeout_s=900)
+    done = there.run("-m", "pip", "install", "--quiet", f"{wheel}[job,service]", timeout_s=900)
     assert done.returncode == 0, done.stderr
     return there
