@@ -37,7 +37,7 @@ class Elsewhere:
 
 
 def installed(wheel: Path, folder: Path) -> Elsewhere:
-    """The wheel in an environment of its own, with what it and its extras ask for, and an empty folder."""
+    """The wheel and its extras in an environment of its own, and an empty folder."""
     (folder / "empty").mkdir()
     venv.EnvBuilder(with_pip=True, symlinks=True).create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
