@@ -1,7 +1,7 @@
 """Runs one broker's agent around a service written in Python, until it is told to stop.
 
 The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away and waits for it,
-agent.shutdown_timeout_ms + agent.stop_grace_ms at most; a later one ends at once. Exit codes: 0
+agent.shutdown_timeout_ms and a sixth of it at most; a later one ends at once. Exit codes: 0
 every bundle was handed on, 1 ended without, 2 misuse. `docs/agent.md` has a whole service, which
 
 ballast run-agent --service word_store:make --cluster local --broker store-1

@@ -122,7 +122,7 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     block_pandas()
     lookup = config.lookup
     tls = ServerTls(lookup) if lookup.certificate_file else None
-    listeners = _listeners(args, lookup)
+    listeners = [_listen(lookup, lookup.port, is_shared=args.worker is not None)]
     port = listeners[0].getsockname()[1]
     # The event loop must get the interpreter back quickly while a load or a commit is parsed.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -131,7 +131,7 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     if tls is not None:
         service.run_beside(tls.keep_up)
     if args.worker_folder is not None:
-        _share_metrics(service, args, lookup)
+        _share_metrics(service, args)
     server = Server(service, lookup, tls)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
@@ -150,11 +150,10 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     return Exit.DONE
 
 
-def _share_metrics(service: Service, args: argparse.Namespace, lookup: LookupConfig) -> None:
-    """Let each worker answer with the metrics of all, but on its own port."""
+def _share_metrics(service: Service, args: argparse.Namespace) -> None:
+    """Let each worker answer with the metrics of all."""
     app = service.app
     app.shared = SharedMetrics(args.worker_folder, args.worker, app.metrics.text)
-    app.own_port = lookup.worker_port + args.worker if lookup.worker_port else -1
     service.run_beside(app.shared.keep_up)
 
 
@@ -243,15 +242,6 @@ def _open_files_max() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
-
-
-def _listeners(args: argparse.Namespace, lookup: LookupConfig) -> list[socket.socket]:
-    """The common socket, and a worker's own when it is to have one."""
-    is_worker = args.worker is not None
-    listeners = [_listen(lookup, lookup.port, is_shared=is_worker)]
-    if is_worker and lookup.worker_port:
-        listeners.append(_listen(lookup, lookup.worker_port + args.worker))
-    return listeners
 
 
 def _listen(lookup: LookupConfig, port: int, *, is_shared: bool = False) -> socket.socket:

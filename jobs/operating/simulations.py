@@ -63,10 +63,6 @@ RECOMMENDED: dict[str, tuple[str, ...]] = {
     "multi-hit": (
         *STRATEGIES["threshold"],
         "shedding.multi_hit=true",
-        "shedding.multi_hit_low_percent=10",
-        "shedding.multi_hit_low_hits=5",
-        "shedding.multi_hit_high_percent=40",
-        "shedding.multi_hit_high_hits=1",
     ),
 }
 """Under Pulsar 4.0.8's defaults, with what documents recommend: the extensible load manager, also

@@ -101,7 +101,7 @@ class Hooks:
 class LookupApp:
     """The ASGI application over a follower's view.
 
-    shared: the metrics of all workers, when there are several; own_port: where this one's are.
+    shared: the metrics of all workers, when there are several.
 
     wait_ms: how long a lookup waits for its bundle to get an owner. waiting_max: lookups that may
     wait at a time; more are told at once to come again.
@@ -117,7 +117,6 @@ class LookupApp:
     ) -> None:
         self.metrics = LookupMetrics(follower)
         self.shared: SharedMetrics | None = None
-        self.own_port = 0
         self.is_stopping = False
         self.follower = follower
         self._wait_s = wait_ms / 1000
@@ -287,8 +286,7 @@ class LookupApp:
                 self.hooks.guard.check_metrics(scope)
             except HttpError as error:
                 return refusal(error)
-        is_own = self.shared is None or (scope.get("server") or ("", 0))[1] == self.own_port
-        body = self.metrics.text() if self.shared is None or is_own else self.shared.text()
+        body = self.metrics.text() if self.shared is None else self.shared.text()
         return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
 
     async def _live(self, receive: Receive, send: Send) -> None:

@@ -269,7 +269,7 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_clock_ahead_seconds",
           "How far a wrong clock (driver, kafka, a partition's broker, decisions, agent NAME,"
           " producer) was ahead when it was last seen to be; 0 = for a minute by no more than"
-          " ownership.clock_step_max_ms.",
+          " 2 s.",
           "cluster", "clock"),
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",

@@ -57,14 +57,5 @@ class LimitsConfig:
         doc="Most pins, pauses, anti-affinity groups and exclusions of a tenant's namespaces and"
         " bundles together.",
     )
-    bundles_made_max: int = setting(
-        4_000,
-        unit="bundles",
-        minimum=10,
-        maximum=1_000_000,
-        dynamic=True,
-        doc="Most bundles that one batch makes for namespaces that are created, deletes of those"
-        " that are deleted, and has unloaded of those that are unloaded; larger ones go on in later"
-        " batches, beside smaller ones. Fewer, down to a 32nd, while batches come late; up to four"
-        " times as many while no bundle of the cluster has been open for ten minutes.",
-    )
+    # bundles that one batch makes, deletes or unloads; longer batches would hold up placement
+    bundles_made_max: int = 4_000

@@ -44,14 +44,6 @@ class LookupConfig:
         maximum=256,
         doc="Processes that answer; each holds the whole snapshot.",
     )
-    worker_port: int = setting(
-        0,
-        unit="port",
-        minimum=0,
-        maximum=65_535,
-        doc="First of as many ports as there are workers, on which each worker answers alone too."
-        " /metrics there has its own, elsewhere all workers', with a label. 0 = none.",
-    )
     stop_delay_ms: int = setting(
         0,
         unit="ms",

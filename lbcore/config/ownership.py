@@ -6,7 +6,7 @@ ServiceConfiguration, and ours where no key is named.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import derived, setting
 
 SECOND_MS = 1_000
 
@@ -65,15 +65,8 @@ class OwnershipConfig:
         doc="The record of a deleted bundle is kept this long; at least in_flight_timeout_ms.",
         dynamic=True,
     )
-    forget_broker_after_ms: int = setting(
-        604_800_000,
-        unit="ms",
-        minimum=0,
-        maximum=315_360_000_000,
-        doc="A broker that has been silent for longer, and that no record names, is struck off the"
-        " list, as forget_broker does; 0 = never.",
-        dynamic=True,
-    )
+    # a silent broker that no record names is struck off after a week, as forget_broker does
+    forget_broker_after_ms: int = 604_800_000
     brake_brokers: int = setting(
         3,
         unit="brokers",
@@ -85,36 +78,14 @@ class OwnershipConfig:
     )
     # the least part of all brokers, beside brake_brokers, whose loss stops shedding
     brake_percent: int = 30
-    brake_window_ms: int = setting(
-        15_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=3_600_000,
-        doc="Brokers that are taken for dead within this time have vanished at once.",
-        dynamic=True,
-    )
-    brake_confirm_ms: int = setting(
-        10_000,
-        unit="ms",
-        minimum=0,
-        maximum=3_600_000,
-        doc="With the brake on, failover waits this long for the brokers that vanished.",
-        dynamic=True,
-    )
-    clock_step_max_ms: int = setting(
-        2_000,
-        unit="ms",
-        minimum=100,
-        maximum=60_000,
-        doc="Most that one message advances a partition's clock: what is longer was our own gap.",
-    )
-    tick_alarm_ms: int = setting(
-        10_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=600_000,
-        doc="A partition without a tick for longer raises an alarm: its brokers can't be judged.",
-    )
+    # brokers that are taken for dead within this time have vanished at once
+    brake_window_ms: int = derived(15_000, source="ownership.broker_timeout_ms")
+    # with the brake on, failover waits this long for the brokers that vanished
+    brake_confirm_ms: int = derived(10_000, source="ownership.broker_timeout_ms", part=2 / 3)
+    # most that one message advances a partition's clock, two ticks: what is longer was our own gap
+    clock_step_max_ms: int = derived(2_000, source="pipeline.trigger_ms", part=2, least=400)
+    # a partition without a tick for longer raises an alarm: its brokers can't be judged
+    tick_alarm_ms: int = derived(10_000, source="pipeline.trigger_ms", part=10, least=2_000)
     fencing: str = setting(
         FENCING_TOKEN,
         choices=(FENCING_TOKEN, FENCING_LEASE),
@@ -135,13 +106,8 @@ class AgentConfig:
     )
     # at most max_bundles_per_message, which leaves room for other agents
     bundles_per_part: int = 2_000
-    ack_repeat_ms: int = setting(
-        3_000,
-        unit="ms",
-        minimum=100,
-        maximum=60_000,
-        doc="An acknowledgement that nothing has followed yet is sent again after this time.",
-    )
+    # an acknowledgement that nothing has followed yet is sent again after this time
+    ack_repeat_ms: int = derived(3_000, source="agent.heartbeat_interval_ms")
     callback_timeout_ms: int = setting(
         60_000,
         unit="ms",
@@ -156,13 +122,8 @@ class AgentConfig:
         maximum=3_600_000,
         doc="Longest time that a stopping broker waits for its bundles to be moved away.",
     )
-    stop_grace_ms: int = setting(
-        10_000,
-        unit="ms",
-        minimum=0,
-        maximum=3_600_000,
-        doc="After shutdown_timeout_ms a stopping broker closes what it has left, this long.",
-    )
+    # after shutdown_timeout_ms a stopping broker closes what it has left, this long
+    stop_grace_ms: int = derived(10_000, source="agent.shutdown_timeout_ms", part=1 / 6)
     agent_lease_ms: int = setting(
         10_000,
         unit="ms",

@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import correction, setting
+from lbcore.config.setting import correction, derived, setting
 from lbcore.model.names import check_cluster
 
 MINUTE_MS = 60_000
@@ -126,22 +126,10 @@ class Pipeline:
         maximum=600_000,
         doc="With nothing to write, a commit this often says that the writer lives.",
     )
-    tick_interval_ms: int = setting(
-        1_000,
-        unit="ms",
-        minimum=100,
-        maximum=60_000,
-        doc="Time between the driver's ticks on each partition of broker-load.",
-    )
-    settle_ms: int = setting(
-        3_000,
-        unit="ms",
-        minimum=0,
-        maximum=600_000,
-        dynamic=True,
-        doc="Free bundles are placed when no broker has joined for this long (five times as long"
-        " at most), so that the first broker up does not get all of them.",
-    )
+    # time between the ticks of the driver on each partition of broker-load
+    tick_interval_ms: int = derived(1_000, source="pipeline.trigger_ms", least=200)
+    # free bundles wait this long for more brokers to join, five times as long at most
+    settle_ms: int = 3_000
     # older load of a broker counts as unknown
     report_age_max_ms: int = correction(180_000, pulsar=2_700_000)
     restart_settle_ms: int = setting(

@@ -48,6 +48,14 @@ def correction(default: Any, *, pulsar: Any) -> Any:
     return field(default=default, metadata={"correction": about})
 
 
+def derived(default: int, *, source: str, part: float = 1, least: int = 0) -> Any:
+    """A constant that a shorter time shortens: `part` of the source, from least to the default.
+
+    source: the setting, "section.name", whose default gives ours.
+    """
+    return field(default=default, metadata={"derived": (source, part, least)})
+
+
 def declared(section_field: "Field[Any]") -> Setting:
     """The declaration of a section's field; an empty one for a constant."""
     about = section_field.metadata

@@ -178,34 +178,14 @@ class SheddingConfig:
         doc="threshold, overload, uniform: a broker sheds only after hits in a row, two thresholds",
         dynamic=True,
     )
-    multi_hit_low_percent: float = setting(
-        10,
-        doc="multi_hit: points above the average that count as a low hit",
-        unit="percent",
-        minimum=0,
-        dynamic=True,
-    )
-    multi_hit_high_percent: float = setting(
-        40,
-        doc="multi_hit: points above the average that count as a high hit, too",
-        unit="percent",
-        minimum=0,
-        dynamic=True,
-    )
-    multi_hit_low_hits: int = setting(
-        5,
-        doc="multi_hit: low hits in a row until a broker sheds",
-        unit="hits",
-        minimum=1,
-        dynamic=True,
-    )
-    multi_hit_high_hits: int = setting(
-        1,
-        doc="multi_hit: high hits in a row until a broker sheds",
-        unit="hits",
-        minimum=1,
-        dynamic=True,
-    )
+    # multi_hit: points above the average that count as a low hit
+    multi_hit_low_percent: float = 10.0
+    # points above the average that count as a high hit, too
+    multi_hit_high_percent: float = 40.0
+    # low hits in a row until a broker sheds, as proposed for ThresholdShedder
+    multi_hit_low_hits: int = 5
+    # high hits in a row until a broker sheds
+    multi_hit_high_hits: int = 1
     # one report is judged once, however often cycles come
     fresh_hits: bool = correction(default=True, pulsar=False)
     # what is decided and not reported yet counts as done
@@ -251,14 +231,6 @@ class SheddingConfig:
         doc="moves decided and not yet landed at most; -1 = no cap",
         unit="bundles",
         minimum=-1,
-        dynamic=True,
-    )
-    namespace_budget_ms: int = setting(
-        0,
-        doc="max_moves_per_namespace counts what moved for any reason within this time; 0 = only "
-        "the cycle's moves",
-        unit="ms",
-        minimum=0,
         dynamic=True,
     )
     cool_down_ms: int = setting(

@@ -60,18 +60,6 @@ class SignalsConfig:
         minimum=0,
         dynamic=True,
     )
-    is_time_aware: bool = setting(
-        default=False,
-        doc="exponential averages forget by the time between reports, not by their number",
-        dynamic=True,
-    )
-    history_period_ms: int = setting(
-        60_000,
-        doc="time in which history keeps `history_weight` of its weight, when time-aware",
-        unit="ms",
-        minimum=1_000,
-        dynamic=True,
-    )
     top_bundles: int = setting(
         10,
         pulsar="loadBalancerMaxNumberOfBundlesInBundleLoadReport",

@@ -147,14 +147,7 @@ class Splitting:
     )
     # of one split
     max_children: int = correction(8, pulsar=2)
-    max_empty_children: int = setting(
-        2,
-        doc="A split command of which more children than this would have no known topic needs "
-        "force: it is mostly a slip in its positions.",
-        unit="bundles",
-        minimum=0,
-        maximum=1_024,
-        dynamic=True,
-    )
+    # a split command with more children without a known topic is mostly a slip, and needs force
+    max_empty_children: int = 2
     # no split that leaves all load in one child
     require_division: bool = correction(default=True, pulsar=False)

@@ -101,6 +101,13 @@ _CORRECTIONS = tuple(
     if "correction" in one.metadata
 )
 """Section, name, own value and Pulsar's of each `correction`."""
+_DERIVED = tuple(
+    (section, one.name, one.default, *one.metadata["derived"])
+    for section, declaring in SECTIONS.items()
+    for one in fields(declaring)
+    if "derived" in one.metadata
+)
+"""Section, name, most, source, part and least of each `derived`."""
 
 
 def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Config:
@@ -113,6 +120,11 @@ def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Conf
         is_exact = replace(config.shedding, **changes["shedding"]).is_pulsar_exact
         for section, name, own, exact in _CORRECTIONS:
             changes.setdefault(section, {})[name] = exact if is_exact else own
+    for section, name, most, source, part, least in _DERIVED:
+        if source in values:
+            changes.setdefault(section, {})[name] = min(
+                most, max(least, round(values[source] * part))
+            )
     sections = {name: replace(getattr(config, name), **new) for name, new in changes.items()}
     origins = {**config.origins, **dict.fromkeys(values, origin)} if origin else config.origins
     return replace(config, **sections, origins=origins)

@@ -1,7 +1,7 @@
 """A broker's smoothed score and throughput, advanced once a report.
 
 Decides the score that the extensible rules compare; not who is hot. Kept by the scorer, a row a
-broker. Source: Pulsar 4.0.8 BrokerLoadData.update and clear; time-aware weights are ours.
+broker. Source: Pulsar 4.0.8 BrokerLoadData.update and clear.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.signals.averages import with_rows
-from lbcore.signals.ema import ema_step, time_weight
+from lbcore.signals.ema import ema_step
 from lbcore.signals.usage import max_usage_reported, weighted_usage_with_memory
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -65,7 +65,7 @@ def observe_reports(
     """The scores after one report each; a first report replaces the cleared values wholly."""
     rows = reports.rows
     is_first = scores.updated_at_ms[rows] == 0
-    weight = _history_weight(scores, reports, config)
+    weight = config.history_weight
     usage = weighted_usage_with_memory(reports.percent, config)
     throughput = reports.traffic[:, THROUGHPUT_IN] + reports.traffic[:, THROUGHPUT_OUT]
     usage_ema = np.where(is_first, usage, ema_step(scores.weighted_max_ema[rows], usage, weight))
@@ -81,12 +81,3 @@ def observe_reports(
         ),
         updated_at_ms=with_rows(scores.updated_at_ms, rows, reports.at_ms),
     )
-
-
-def _history_weight(
-    scores: BrokerScores, reports: BrokerReports, config: SignalsConfig
-) -> Floats | float:
-    if not config.is_time_aware:
-        return config.history_weight
-    elapsed_ms = reports.at_ms - scores.updated_at_ms[reports.rows]
-    return time_weight(elapsed_ms, config.history_weight, config.history_period_ms)

@@ -136,15 +136,6 @@ def _check_liveness(config: Config) -> Iterator[ConfigFinding]:
             " one lost heartbeat is nearly a death"
         )
         yield warning("ownership.broker_timeout_ms", detail)
-    if pipeline.tick_interval_ms * 2 > ownership.clock_step_max_ms:
-        detail = (
-            f"{ownership.clock_step_max_ms} is less than two ticks of"
-            f" {pipeline.tick_interval_ms}: Kafka's clock falls behind when one tick is late"
-        )
-        yield warning("ownership.clock_step_max_ms", detail)
-    if pipeline.tick_interval_ms >= ownership.tick_alarm_ms:
-        detail = f"{ownership.tick_alarm_ms} is not above tick_interval_ms: the alarm never ends"
-        yield warning("ownership.tick_alarm_ms", detail)
 
 
 def _check_fencing(config: Config) -> Iterator[ConfigFinding]:
@@ -243,12 +234,6 @@ def _check_multi_hit(config: Config) -> Iterator[ConfigFinding]:
         ]
         detail = f"is for {', '.join(some)} and {last}; the present strategy counts by itself"
         yield warning("shedding.multi_hit", detail)
-    if shedding.multi_hit_low_percent >= shedding.multi_hit_high_percent:
-        detail = f"must be below multi_hit_high_percent = {shedding.multi_hit_high_percent:g}"
-        yield warning("shedding.multi_hit_low_percent", detail)
-    if shedding.multi_hit_low_hits <= shedding.multi_hit_high_hits:
-        detail = f"is not above multi_hit_high_hits = {shedding.multi_hit_high_hits}"
-        yield warning("shedding.multi_hit_low_hits", detail)
 
 
 def _check_unload_fraction(config: Config) -> Iterator[ConfigFinding]:

@@ -35,6 +35,7 @@ from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.exhaustive.interned import Interned, Tuples
+from tests.support.values.constants import with_constants
 from tests.support.worlds.checked_world import check_records, rows_of
 
 CLUSTER = "local"
@@ -47,14 +48,13 @@ NAMESPACE = "t/n"
 
 def config_of(fencing: str) -> Config:
     """Short times, so that a few instants see a broker die and its bundles move; no balancing."""
-    return parse_config(
+    config = parse_config(
         {
             "pipeline": {
                 "scorer_groups": 1,
                 "decision_interval_ms": INSTANT_MS,
                 "shed_interval_ms": INSTANT_MS,
                 "split_interval_ms": INSTANT_MS,
-                "settle_ms": 0,
                 "load_history_interval_ms": 3_600_000,
             },
             "shedding": {"is_balancing": False},
@@ -67,11 +67,11 @@ def config_of(fencing: str) -> Config:
             },
             "agent": {
                 "heartbeat_interval_ms": 2_000,
-                "ack_repeat_ms": 2_000,
                 "agent_lease_ms": 4_000,
             },
         }
     )
+    return with_constants(config, {"pipeline.settle_ms": 0})
 
 
 def at_ms(instant: int) -> int:

@@ -41,7 +41,6 @@ SETTINGS = (
     f"agent.agent_lease_ms={LEASE_MS}",
     f"ownership.broker_timeout_ms={BROKER_TIMEOUT_S * 1_000}",
     "agent.heartbeat_interval_ms=200",
-    "agent.ack_repeat_ms=500",
     "signals.report_check_ms=60000",  # nobody is to be frozen while he looks into the store
 )
 

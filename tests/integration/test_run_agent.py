@@ -34,7 +34,7 @@ from tests.support.processes.kafka_cluster import make_topics, running_kafka
 BROKER = "store-1"
 WHOLE = "public/default/0x00000000_0xffffffff"
 HALVES = ("public/default/0x00000000_0x80000000", "public/default/0x80000000_0xffffffff")
-FAST = ("agent.heartbeat_interval_ms=200", "signals.report_check_ms=200", "agent.ack_repeat_ms=500")
+FAST = ("agent.heartbeat_interval_ms=200", "signals.report_check_ms=200")
 
 
 @dataclass
@@ -253,8 +253,7 @@ def test_documented_process_of_ones_own_serves_and_hands_on_when_it_is_told_to_s
 def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    short = ("agent.shutdown_timeout_ms=500", "agent.stop_grace_ms=500")
-    with started_agent(kafka, tmp_path, *short) as running:
+    with started_agent(kafka, tmp_path, "agent.shutdown_timeout_ms=1000") as running:
         running.own(HALVES[0])
         until(lambda: running.ask(topic_in(0), "hello")[0] == 200)
         kafka.stop()  # for good: this is the last test of the module

@@ -14,6 +14,7 @@ from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
+from tests.support.values.constants import with_constants
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, gapless, states
@@ -36,7 +37,7 @@ class WatchedWorld(CheckedWorld):
 
 
 def running(**settings: object) -> World:
-    config = with_dynamic(Config(), {"limits.bundles_made_max": SLICE, **settings})
+    config = with_constants(with_dynamic(Config(), settings), {"limits.bundles_made_max": SLICE})
     world = WatchedWorld(config, 3, seed=4)
     serve(world)
     return world
@@ -235,7 +236,7 @@ class SlowWorld(World):
 
 def slow(most: int, *, made_ms: float) -> SlowWorld:
     """A cluster that has served somebody for ten minutes."""
-    config = with_dynamic(Config(), {"limits.bundles_made_max": most})
+    config = with_constants(Config(), {"limits.bundles_made_max": most})
     world = SlowWorld(config, made_ms=made_ms)
     serve(world)
     world.took_ms.clear()
@@ -263,7 +264,7 @@ def test_fast_machine_makes_as_much_in_a_batch_as_is_allowed() -> None:
 
 
 def test_new_cluster_is_made_in_fewer_and_longer_batches() -> None:
-    config = with_dynamic(Config(), {"limits.bundles_made_max": 400})
+    config = with_constants(Config(), {"limits.bundles_made_max": 400})
     new = SlowWorld(config, made_ms=1.0)
     new.run(5_000)
     for world in (new, slow(400, made_ms=1.0)):

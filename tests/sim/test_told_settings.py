@@ -75,13 +75,3 @@ def test_what_is_set_aside_is_told_as_it_is_without() -> None:
     world.job.state = replace(world.state, settings=old)
     world.run(5_000)
     assert tellings(world)[2:] == [("0.5", "default")]
-
-
-def test_checkpoint_from_before_there_was_such_a_table_goes_on_and_tells() -> None:
-    world = running()
-    assert world.state is not None
-    chunks = dict(world.job.balancer.pack(world.state))
-    del chunks["told"]
-    world.job.state = world.job.balancer.unpack(chunks)
-    world.run(5_000)
-    assert tellings(world) == 2 * [("0.5", "default")]

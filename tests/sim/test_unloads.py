@@ -11,6 +11,7 @@ from lbcore.balancer.state.book import AFTER
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
+from tests.support.values.constants import with_constants
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, gapless, states
@@ -22,8 +23,9 @@ _MIRRORED = {"observe_ownership", "observe_policies"}
 
 
 def running(**settings: object) -> World:
-    changed = {"limits.bundles_made_max": SLICE, "shedding.max_drains_in_flight": SLICE}
-    world = CheckedWorld(with_dynamic(Config(), {**changed, **settings}), 3, seed=4)
+    config = with_constants(Config(), {"limits.bundles_made_max": SLICE})
+    changed = {"shedding.max_drains_in_flight": SLICE, **settings}
+    world = CheckedWorld(with_dynamic(config, changed), 3, seed=4)
     world.run(3_000)
     world.command("create_namespace", namespace=NS, bundles=BUNDLES)
     world.command("create_namespace", namespace="u/small", bundles=4)

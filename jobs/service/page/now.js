@@ -8,6 +8,8 @@ import { imbalanceLines } from "./lines.js";
 
 const BROKERS_SHOWN = 100;
 const HOUR_MS = 3600000;
+const WARM_POINTS = 0.1; // above the mean of the broker's group
+const HOT_USAGE = 0.85;
 const LOAD_IS_OLD_MS = 150000; // a row a minute is written
 const opened = new Set();
 
@@ -39,10 +41,23 @@ function drawWords(list, words) {
   list.replaceChildren(...words.map((text) => make("li", text)));
 }
 
-function loadBar(usage, top) {
+function loadBar(usage, top, mean) {
   const box = make("div", undefined, "load");
-  box.append(bar(usage === null ? 0 : 100 * (usage / top)), make("span", percent(usage)));
+  const track = bar(usage === null ? 0 : 100 * (usage / top));
+  if (usage >= HOT_USAGE) track.firstChild.classList.add("over");
+  else if (mean >= 0 && usage > mean + WARM_POINTS) track.firstChild.classList.add("warm");
+  if (mean >= 0) {
+    const mark = make("div", undefined, "mean");
+    mark.style.left = `${100 * (mean / top)}%`;
+    track.append(mark);
+  }
+  box.append(track, make("span", percent(usage)));
   return box;
+}
+
+function meanUsage(brokers) { // of a cluster without isolation policies
+  const known = brokers.map((broker) => broker.usage).filter((usage) => usage !== null);
+  return known.length ? known.reduce((sum, usage) => sum + usage, 0) / known.length : -1;
 }
 
 function drawBrokers({ broker_rows: brokers, groups, group_words: words }) {
@@ -51,13 +66,14 @@ function drawBrokers({ broker_rows: brokers, groups, group_words: words }) {
   line.textContent = `Broker groups: ${words}`;
   const means = new Map(groups.flatMap((one) => one.brokers.map((name) => [name, one.mean])));
   const mean = ({ broker }) => means.get(broker) ?? -1;
+  const all = groups.length ? -1 : meanUsage(brokers);
   const order = [...brokers].sort((a, b) => mean(b) - mean(a)
     || a.group.localeCompare(b.group) || (b.usage ?? -1) - (a.usage ?? -1));
   const top = Math.max(1, ...brokers.map((broker) => broker.usage ?? 0));
   replace(at("brokers"), order.slice(0, BROKERS_SHOWN).map((broker) => row(
     explainButton("broker", broker.broker),
     make("td", broker.state, "state", broker.state),
-    loadBar(broker.usage, top),
+    loadBar(broker.usage, top, groups.length ? mean(broker) : all),
     make("td", percent(broker.score), "number", "late"),
     make("td", broker.msg_rate === null ? "–" : whole(broker.msg_rate), "number"),
     make("td", whole(broker.bundles), "number"),
@@ -100,6 +116,13 @@ function drawMoves(status) {
   )));
 }
 
+function sentence(decision) { // a cycle or a broker without a move is its reason in words
+  const reason = decision.messages[0];
+  if (decision.kind === "skip" && reason) return `no move: ${reason}`;
+  if (decision.kind === "blocked" && reason) return reason;
+  return [decision.kind, decision.bundle, way(decision)].filter(Boolean).join(" ");
+}
+
 function drawDecisions(decisions, nowMs) {
   const box = at("decisions");
   if (decisions.length === 0) {
@@ -115,9 +138,8 @@ function drawDecisions(decisions, nowMs) {
     });
     const summary = make("summary");
     summary.dataset.key = `decision ${key}`;
-    const what = [decision.kind, decision.bundle, way(decision)].filter(Boolean).join(" ");
     const more = decision.more ? `, and ${whole(decision.more)} more like it` : "";
-    summary.append(make("span", `${clock(decision.at_ms)}`, "dim"), what + more,
+    summary.append(make("span", `${clock(decision.at_ms)}`, "dim"), sentence(decision) + more,
       make("span", ` (${decision.reason}) ${decision.outcome.replace("_", " ")}`, "dim"));
     summary.title = `${duration(nowMs - decision.at_ms)} ago`;
     const words = make("ul");

@@ -93,7 +93,7 @@ function draw(found) {
   overview = found;
   actions.know(found);
   at("cluster").textContent = status.cluster;
-  phase(status.phase, status.why);
+  phase(status.phase, status.why, status.alarms.length);
   at("ages").textContent = `as of ${day(status.now_ms)} ${clock(status.now_ms)} UTC · `
     + `job ${status.job_message} · `
     + `table version ${service.table_version}, ${duration(service.age_ms)} old`;
@@ -101,10 +101,10 @@ function draw(found) {
   VIEWS[shown].refresh(found);
 }
 
-function phase(name, because) {
+function phase(name, because, alarms = 0) { // nothing is green above an alarm
   const badge = document.querySelector("#phase .badge");
-  badge.className = `badge ${name}`;
-  badge.textContent = name;
+  badge.className = `badge ${alarms ? "stalled" : name}`;
+  badge.textContent = alarms ? `${name}, ${alarms} ${alarms === 1 ? "alarm" : "alarms"}` : name;
   document.querySelector("#phase .why").textContent = because;
 }
 

@@ -128,7 +128,7 @@ def _raise_floor(work: BatchContext, version: int) -> None:
 def _long_silent(work: BatchContext) -> list[str]:
     """Brokers to strike off, sorted. Both Kafka's clock and ours must say that it is time."""
     after_ms = work.config.ownership.forget_broker_after_ms
-    if not after_ms or work.is_catching_up:
+    if work.is_catching_up:
         return []
     before_ms = min(work.now_ms, work.times.tick_ms) - after_ms
     silent = [name for name, e in work.brokers.items() if e.is_silent and e.silent_ms < before_ms]

@@ -63,7 +63,6 @@ class _Room:
             tenant_of=[tenant_of(name) for name in draft.snapshot.bundles.namespaces],
             givers=_indices(draft, draft.state.gave_ms),
             takers=_indices(draft, draft.state.took_ms),
-            namespaces=_moved_lately(draft),
             tenants=tenants,
         )
 
@@ -117,15 +116,6 @@ def _indices(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
     after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
     names = enumerate(draft.snapshot.brokers.names)
     return frozenset(at for at, name in names if since.get(name, after_ms) > after_ms)
-
-
-def _moved_lately(draft: Draft) -> Counter[int]:
-    """Bundles of each namespace that moved within the budget's time."""
-    config, bundles = draft.config.shedding, draft.snapshot.bundles
-    if bundles.moved_ms is None or not config.namespace_budget_ms:
-        return Counter()
-    is_late = bundles.moved_ms > draft.now_ms - config.namespace_budget_ms
-    return Counter(bundles.namespace[is_late].tolist())
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:

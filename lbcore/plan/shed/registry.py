@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import (
     AVG,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
@@ -53,10 +52,6 @@ def _settings(declaring: Any) -> list[str]:
     return [one.name for one in fields(declaring) if "setting" in one.metadata]
 
 
-_MULTI_HIT = keys(
-    "shedding",
-    *(one.name for one in fields(SheddingConfig) if one.name.startswith("multi_hit")),
-)
 _LEAST_MOVES = ("min_unload_rate_msg_per_s", "min_unload_throughput_bytes_per_s")
 
 AVG_SHEDDER = Shedding(
@@ -116,7 +111,7 @@ THRESHOLD_SHEDDER = Shedding(
         ),
         "signals.history_weight",
         *WEIGHTS,
-        *_MULTI_HIT,
+        "shedding.multi_hit",
     ),
     checks=(check_threshold,),
     seen_in="[fails](golden/pathologies/smoothed_scores_threshold_pulsar.txt), "
@@ -145,7 +140,7 @@ OVERLOAD_SHEDDER = Shedding(
     settings=(
         *keys("shedding", "overloaded_threshold_percent", "by_group"),
         *WEIGHTS,
-        *_MULTI_HIT,
+        "shedding.multi_hit",
     ),
     checks=(check_overload,),
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
@@ -178,7 +173,7 @@ UNIFORM_SHEDDER = Shedding(
             *_LEAST_MOVES,
             "by_group",
         ),
-        *_MULTI_HIT,
+        "shedding.multi_hit",
     ),
     checks=(check_uniform,),
     seen_in="[G2](golden/pathologies/G2_uniform.txt), "

@@ -13,6 +13,7 @@ from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
 from lbcore.validation.dynamic import with_dynamic
+from tests.support.values.constants import with_constants
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World
 
@@ -21,7 +22,7 @@ LIVE = 6
 """Namespaces, and brokers, that are there at the end of each day."""
 
 CONFIG = with_dynamic(
-    Config(),
+    with_constants(Config(), {"ownership.forget_broker_after_ms": DAY_MS, "pipeline.settle_ms": 0}),
     {
         "shedding.strategy": "threshold",
         "shedding.multi_hit": True,
@@ -29,8 +30,6 @@ CONFIG = with_dynamic(
         "splitting.enabled": False,
         "ownership.brake_brokers": 0,
         "ownership.broker_timeout_ms": 5_000,
-        "ownership.forget_broker_after_ms": DAY_MS,
-        "pipeline.settle_ms": 0,
     },
 )
 _KEYS: Mapping[str, tuple[str, ...]] = {table.name: table.key for table in TABLES if table.key}

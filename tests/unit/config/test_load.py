@@ -176,7 +176,7 @@ def test_parse_of_the_canonical_form_gives_the_configuration_back() -> None:
 def test_digest_changes_with_every_setting_that_decides_and_with_no_other() -> None:
     before = digest(Config())
     assert digest(parse_config({"lookup": {"port": 9}})) == before
-    assert digest(parse_config({"agent": {"ack_repeat_ms": 500}})) == before
+    assert digest(parse_config({"agent": {"callback_timeout_ms": 500}})) == before
     assert digest(parse_config({"ownership": {"broker_timeout_ms": 20_000}})) != before
     own = parse_config({"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}})
     assert digest(own) != before

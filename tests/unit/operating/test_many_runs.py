@@ -93,7 +93,7 @@ def test_progress_is_told_by_share_of_all_work(monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, _what: str, _count: int) -> None:
             pass
 
-        def on_progress(self, done: int, share: float) -> None:
+        def update(self, done: int, share: float) -> None:
             told.append((done, share))
 
         def clear(self) -> None:

@@ -20,10 +20,8 @@ from lbcore.signals.broker_score import (
     cleared_scores,
     observe_reports,
 )
-from lbcore.signals.ema import decay_table, ema_step, time_weight
+from lbcore.signals.ema import ema_step
 from tests.conformance.reference.load_models import broker_sums
-
-PERIOD_MS = 60_000
 
 
 def averages_of(
@@ -52,49 +50,6 @@ def stats(*rows: float) -> np.ndarray:  # type: ignore[type-arg]
 
 def test_ema_step_weighs_history_and_sample() -> None:
     assert ema_step(np.array([0.9]), np.array([0.5]), 0.9).tolist() == [0.9 * 0.9 + (1 - 0.9) * 0.5]
-
-
-def test_decay_table_is_exact_at_whole_periods() -> None:
-    table = decay_table(0.9)
-    assert table[0] == 1.0
-    assert table[16] == 0.9
-    assert table[32] == 0.9 * 0.9
-    assert np.all(np.diff(table) < 0)
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.5, 0.9, 1.0])
-def test_two_half_periods_fade_like_one(weight: float) -> None:
-    half = time_weight(np.array([PERIOD_MS // 2]), weight, PERIOD_MS)[0]
-    whole = time_weight(np.array([PERIOD_MS]), weight, PERIOD_MS)[0]
-    assert half * half == pytest.approx(whole, rel=1e-12)
-    assert whole == weight
-
-
-@pytest.mark.parametrize(("elapsed_ms", "steps"), [(-5, 0), (0, 0), (3_750, 1), (10**9, 1_024)])
-def test_time_weight_is_taken_at_the_nearest_sixteenth(elapsed_ms: int, steps: int) -> None:
-    found = time_weight(np.array([elapsed_ms]), 0.9, PERIOD_MS)
-    assert found.tolist() == [decay_table(0.9)[steps]]
-
-
-def test_time_aware_history_does_not_depend_on_the_number_of_reports() -> None:
-    def after(times_ms: list[int], config: SignalsConfig) -> float:
-        scores = cleared_scores(1)
-        for number, at_ms in enumerate(times_ms):
-            usage = 90.0 if number == 0 else 50.0
-            reports = BrokerReports(
-                rows=np.array([0]),
-                percent=np.array([complete([usage])]),
-                traffic=np.zeros((1, 4)),
-                at_ms=np.array([at_ms]),
-            )
-            scores = observe_reports(scores, reports, config)
-        return float(scores.weighted_max_ema[0])
-
-    seldom = [1, PERIOD_MS + 1, 2 * PERIOD_MS + 1]
-    often = [1, *range(7_501, 2 * PERIOD_MS + 2, 7_500)]
-    aware = SignalsConfig(is_time_aware=True)
-    assert after(often, aware) == pytest.approx(after(seldom, aware), rel=1e-12)
-    assert after(often, SignalsConfig()) < after(seldom, SignalsConfig()) - 0.1
 
 
 def test_first_report_replaces_the_cleared_score() -> None:

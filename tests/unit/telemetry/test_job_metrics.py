@@ -11,6 +11,7 @@ from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config, changed
+from tests.support.values.constants import with_constants
 from tests.support.worlds.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"
@@ -99,8 +100,9 @@ def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
 def test_hits_needed_are_the_same_under_every_name_of_a_strategy(
     spelling: str, settings: tuple[str, str]
 ) -> None:
-    hits = {**dict(zip(settings, (7, 3), strict=True)), "shedding.multi_hit": True}
-    world = MeasuredWorld(changed(Config(), {"shedding.strategy": spelling, **hits}), 3)
+    config = with_constants(Config(), dict(zip(settings, (7, 3), strict=True)))
+    multi = {"shedding.strategy": spelling, "shedding.multi_hit": True}
+    world = MeasuredWorld(changed(config, multi), 3)
     world.run(5_000)
     assert world.value("ballast_hits_needed", level="low") == 7
     assert world.value("ballast_hits_needed", level="high") == 3
@@ -167,7 +169,7 @@ def test_counters_of_a_new_broker_and_of_usual_decisions_begin_at_zero() -> None
 
 
 def test_alarm_of_missing_ticks_is_shown_while_it_is_on() -> None:
-    world = MeasuredWorld(changed(Config(), {"ownership.tick_alarm_ms": 2_000}), 3)
+    world = MeasuredWorld(with_constants(Config(), {"ownership.tick_alarm_ms": 2_000}), 3)
     world.run(5_000)
     assert world.value("ballast_alarm", alarm="ticks") == 0
     world.job.are_ticks_away = True

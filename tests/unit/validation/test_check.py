@@ -69,7 +69,6 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
     ("mapping", "key"),
     [
         ({"ownership": {"broker_timeout_ms": 8_000}}, "ownership.broker_timeout_ms"),
-        ({"pipeline": {"tick_interval_ms": 1_500}}, "ownership.clock_step_max_ms"),
         ({"ownership": {"unload_timeout_ms": 10_000}}, "ownership.unload_timeout_ms"),
         (
             {"pipeline": {"trigger_ms": 20_000}, "ownership": {"broker_timeout_ms": 60_000}},
@@ -101,24 +100,6 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
         (
             {**THRESHOLD, "shedding": {"strategy": "threshold", "threshold_percent": -1}},
             "shedding.threshold_percent",
-        ),
-        (
-            {
-                **THRESHOLD,
-                "shedding": {
-                    "strategy": "ThresholdShedder",
-                    "multi_hit": True,
-                    "multi_hit_low_percent": 50,
-                },
-            },
-            "shedding.multi_hit_low_percent",
-        ),
-        (
-            {
-                **THRESHOLD,
-                "shedding": {"strategy": "threshold", "multi_hit": True, "multi_hit_high_hits": 5},
-            },
-            "shedding.multi_hit_low_hits",
         ),
         (
             {
