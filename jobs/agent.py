@@ -21,9 +21,8 @@ from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress,
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock, wall_ms
-from jobs.agent_host.permits import Permits
 from jobs.agent_host.service_answers import failure_of
-from jobs.agent_host.service_callbacks import Callbacks
+from jobs.agent_host.service_callbacks import Callbacks, Permits
 from jobs.agent_host.service_calls import CallBounds, ServiceCalls
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics

@@ -36,7 +36,7 @@ from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, json_line, note
 from jobs.parser import Parser, add_settings_options, add_spark_option
 from lbcore.model.archives import ARCHIVES, Archive
-from lbcore.model.table import Column
+from lbcore.model.tables import Column
 
 DAY_MS = 86_400_000
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

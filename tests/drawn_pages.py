@@ -15,8 +15,8 @@ from pathlib import Path
 
 from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, VIEWS, Query, SqlView
-from jobs.telemetry.agent_names import AGENT_METRICS
-from jobs.telemetry.bridge_names import BRIDGE_METRICS
+from jobs.telemetry.agent_metrics import AGENT_METRICS
+from jobs.telemetry.bridge_metrics import BRIDGE_METRICS
 from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.config.load import differences
@@ -25,8 +25,7 @@ from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.tree import Config
 from lbcore.model.archives import ARCHIVES, MONTH, Archive
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.model.table import Column, Table
-from lbcore.model.tables import TABLES
+from lbcore.model.tables import TABLES, Column, Table
 from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.commands import KINDS

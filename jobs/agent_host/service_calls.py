@@ -18,7 +18,7 @@ from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.state import Event
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.stuck import CallOverdue
-from lbcore.wire.plain_text import plain_text
+from lbcore.wire.format import plain_text
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.collector import Collector, Send
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.telemetry.bridge_names import SPLIT, UNLOAD
+from jobs.telemetry.bridge_metrics import SPLIT, UNLOAD
 from lbcore.bridge.acting import (
     Action,
     Leave,

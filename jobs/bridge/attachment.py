@@ -19,7 +19,7 @@ from jobs.bridge.bridge import brokers_settings, require_brokers_apart, switch_s
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
-from lbcore.bridge.guard import SHEDDING
+from lbcore.bridge.acting import SHEDDING
 
 
 def add_access_options(group: "argparse._ArgumentGroup") -> None:

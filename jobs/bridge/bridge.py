@@ -25,9 +25,8 @@ from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
-from lbcore.bridge.acting import RetryPolicy
+from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
 from lbcore.bridge.answers import Settings
-from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
 from lbcore.bridge.guardian import Finding
 from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written_finding
 from lbcore.config.tree import Config

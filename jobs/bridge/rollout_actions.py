@@ -60,7 +60,7 @@ from lbcore.explain.rollout_observation import (
     usage_without,
 )
 from lbcore.explain.status import ClusterStatus, make_status
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
 from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker
 from lbcore.wire.kinds.command_about import CommandArguments

@@ -29,7 +29,7 @@ from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.reported_settings import as_started
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 
 FROM_FILES = "the tables don't tell what the job was started with: answered by the files here"

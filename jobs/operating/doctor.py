@@ -51,8 +51,7 @@ from lbcore.explain.recent_findings import (
 )
 from lbcore.explain.status import ClusterPhase, make_status
 from lbcore.model.certificates import CertificateEnd
-from lbcore.model.table import Table
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 from lbcore.model.times import duration
 
 

@@ -21,7 +21,6 @@ from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import ExplainRows, Explanation, TableGap, unknown, with_unknown
 from lbcore.explain.mirrored import with_findings
 from lbcore.explain.recent_findings import RECENT_MS
-from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
     DECISION_CANDIDATES,
@@ -31,6 +30,7 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
+    Table,
 )
 from lbcore.validation.dynamic import in_force
 

@@ -23,10 +23,7 @@ from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
 from lbcore.config.reported_settings import as_started, newest_reported
 from lbcore.config.tree import Config
-from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import namespace_of_topic
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -39,10 +36,13 @@ from lbcore.model.tables import (
     LOAD_HISTORY,
     NAMESPACES,
     OWNERSHIP_EVENTS,
+    PLANNING_MEMORY,
     POLICIES,
     RECORDS,
     REJECTED_REPORTS,
+    SETTINGS_IN_FORCE,
     TABLES,
+    Table,
 )
 from lbcore.route.known_topics import KnownTopics
 from lbcore.wire.fields import FieldRefusal

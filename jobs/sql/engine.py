@@ -23,8 +23,7 @@ from jobs.adapters.delta.tables import lacking_columns, table_path
 from jobs.console import CommandError, MisuseError
 from jobs.sql.queries import VIEWS, SqlRunner, whole_table, with_nulls
 from lbcore.model.archives import ARCHIVES, Archive
-from lbcore.model.table import Table
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table, declared
 
 # EXPLAIN plans a statement without carrying it out. This format gives the plan as JSON, so no text
 # of the statement is taken for a step; and behind a format a leading ANALYZE is not obeyed.

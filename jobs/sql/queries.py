@@ -9,7 +9,7 @@ from enum import Enum
 
 from lbcore.model.archives import Archive
 from lbcore.model.resources import RESOURCES
-from lbcore.model.table import Column
+from lbcore.model.tables import Column
 
 
 class SqlRunner(Enum):

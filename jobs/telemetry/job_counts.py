@@ -8,13 +8,15 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from jobs.telemetry.declared import BALANCER, Type
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING, UNLOADING
 from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
 from jobs.telemetry.store import MetricStore
-from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
@@ -30,6 +32,28 @@ from lbcore.ownership.changes import IntentReason
 from lbcore.ownership.records import State
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason
 from lbcore.wire.messages import RejectReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBatch:
+    """One batch. reports: a cluster each; tables: name → rows written; versions: after that.
+
+    parts_ms: operators_ms, delta_ms and kafka_ms.
+    """
+
+    batch_id: int
+    reports: Sequence[Mapping[str, Any]]
+    tables: Mapping[str, pa.Table]
+    versions: Mapping[str, int]
+    parts_ms: Mapping[str, int]
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Some columns of what was written to a table, row by row."""
+        found = self.tables.get(table)
+        if found is None or not len(found):
+            return []
+        return list(zip(*(found[name].to_pylist() for name in columns), strict=True))
+
 
 _SHEDS = frozenset({"transfer", "unload"})
 _SKIPS = {

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from jobs.telemetry.job_counts import WrittenBatch
 from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_NAMES
 from jobs.telemetry.store import MetricStore
-from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.intake.clock import DRIVER, KAFKA
 from lbcore.balancer.report import CLOCKS, GAUGES, HIGH, LOW
 from lbcore.model.tables import LOAD_HISTORY

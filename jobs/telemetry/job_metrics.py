@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from jobs import VERSION
-from jobs.telemetry.job_counts import begin_broker, begin_counts, count_rows
+from jobs.telemetry.job_counts import WrittenBatch, begin_broker, begin_counts, count_rows
 from jobs.telemetry.job_gauges import show_bundles, show_cluster
 from jobs.telemetry.job_names import (
     AT_WORK,
@@ -23,7 +23,6 @@ from jobs.telemetry.job_names import (
 )
 from jobs.telemetry.moves import MoveTracker
 from jobs.telemetry.store import MetricStore
-from jobs.telemetry.written_batch import WrittenBatch
 
 _S = 1_000
 _EXECUTORS_MAX = 50

@@ -34,7 +34,7 @@ from jobs.operating.foreseeing import look_ahead
 from jobs.operating.status_rows import read_status_rows
 from jobs.operating.text_format import parse_duration_ms
 from jobs.verbs.status import status_lines
-from lbcore.bridge.guard import SHEDDING
+from lbcore.bridge.acting import SHEDDING
 from lbcore.explain.status import make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration

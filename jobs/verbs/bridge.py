@@ -32,7 +32,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.telemetry import exposition
-from lbcore.bridge.guard import SHEDDING, reason_not_to_act
+from lbcore.bridge.acting import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig

@@ -11,7 +11,7 @@ from jobs.bridge.attachment import add_access_options, admin_at, give_back, know
 from jobs.console import CommandError, Exit, answer
 from jobs.local.layout import Layout
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
-from lbcore.bridge.guard import SHEDDING
+from lbcore.bridge.acting import SHEDDING
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lbcore.agent.lease import FOR_EVER_MS, EndConfirmed, ReportConfirmed
-from lbcore.agent.packing import pack_agent, unpack_agent
 from lbcore.agent.reporting import (
     Identity,
     LoadRead,
@@ -37,6 +36,8 @@ from lbcore.agent.state import (
     RecordRead,
     Send,
     Stopped,
+    pack_agent,
+    unpack_agent,
 )
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig

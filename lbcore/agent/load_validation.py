@@ -16,8 +16,7 @@ from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, re
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.wire import Wire
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
-from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.fields import names as read_names
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, Rejected

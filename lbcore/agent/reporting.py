@@ -15,6 +15,7 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT
 from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
 from lbcore.signals.usage import resource_percent
+from lbcore.wire.format import REASON_CHARS_MAX
 from lbcore.wire.messages import (
     NOT_REPORTED,
     Ack,
@@ -26,7 +27,6 @@ from lbcore.wire.messages import (
     Topic,
     TopicLoad,
 )
-from lbcore.wire.plain_text import REASON_CHARS_MAX
 
 NEVER_MS = -(2**62)
 PART_CHARS_MAX = 131_072

@@ -1,12 +1,14 @@
 """Events, effects and state of an agent's Machine."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from lbcore.agent.lease import EndConfirmed, Lease, ReportConfirmed
 from lbcore.agent.reporting import LoadRead, Reporting, TopicsRead
-from lbcore.ownership.busy_ranges import Busy, BusyRanges
+from lbcore.machine import UnknownStateSchemaError
+from lbcore.ownership.busy_ranges import Busy, BusyRanges, OpenRanges
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Call,
@@ -16,10 +18,9 @@ from lbcore.ownership.holding import (
     inherited,
     next_call,
 )
-from lbcore.ownership.open_ranges import OpenRanges
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.stuck import CallOverdue, refuse_call
-from lbcore.plain import LEFT_OUT
+from lbcore.plain import LEFT_OUT, applied, plain_of
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 
@@ -274,3 +275,32 @@ class AgentContext:
         holdings = self.holdings
         assert isinstance(holdings, dict)  # noqa: S101 copied above
         return holdings
+
+
+STATE_SCHEMA = 2
+_STATE = plain_of(AgentState)
+
+
+def pack_agent(state: AgentState) -> bytes:
+    """The state as canonical JSON; the same bytes for equal states."""
+    plain = {"schema": STATE_SCHEMA, **applied(_STATE.to, state)}
+    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+
+
+def unpack_agent(blob: bytes) -> AgentState:
+    """The inverse of `pack_agent`. Raises UnknownStateSchemaError."""
+    plain: dict[str, Any] = json.loads(blob)
+    schema = plain.pop("schema")
+    if schema != STATE_SCHEMA:
+        raise UnknownStateSchemaError.of("Agent", schema, STATE_SCHEMA)
+    state: AgentState = applied(_STATE.back, plain)
+    busy = BusyRanges({})
+    for name, holding in state.holdings.items():
+        if holding.running is not None or holding.stuck is not None:
+            busy.take(name)
+    return replace(
+        state,
+        pending=frozenset(name for name, one in state.holdings.items() if one.is_pending),
+        busy=busy.freeze(),
+        stuck=frozenset(name for name, one in state.holdings.items() if one.stuck is not None),
+    )

@@ -15,7 +15,7 @@ from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.job import REBUILT_FROM, Committed, Job
 from lbcore.sim.engine.log import Log
-from lbcore.sim.engine.random_stream import RandomStream
+from lbcore.sim.load.noise import RandomStream
 from lbcore.wire.commands import format_arguments
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command, Message

@@ -30,10 +30,7 @@ from lbcore.balancer.tasks.deletions import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
 from lbcore.config.reported_settings import newest_reported, reported_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults
-from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import parse_bundle
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
     BUNDLE_OWNERSHIP,
@@ -41,8 +38,11 @@ from lbcore.model.tables import (
     CONFIG_VERSIONS,
     NAMESPACES,
     PINS,
+    PLANNING_MEMORY,
     POLICIES,
     RECORDS,
+    SETTINGS_IN_FORCE,
+    Table,
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State

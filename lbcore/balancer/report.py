@@ -21,10 +21,8 @@ from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, STATES
 from lbcore.config.reported_settings import reported_digest, reported_rows
-from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import COUNT
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.tables import BROKERS, LOAD_HISTORY
+from lbcore.model.tables import BROKERS, LOAD_HISTORY, PLANNING_MEMORY, SETTINGS_IN_FORCE
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT

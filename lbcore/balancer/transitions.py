@@ -50,8 +50,7 @@ from lbcore.plan.decision import Places
 from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.scorer.group_update import BundleReport, GroupUpdate, Placed
-from lbcore.signals.arrays import with_rows
-from lbcore.signals.averages import BundleAverages, inherited_averages
+from lbcore.signals.averages import BundleAverages, inherited_averages, with_rows
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 
 _REPAIRED_MAX = 32_768

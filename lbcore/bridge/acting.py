@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from lbcore.bridge.answers import Settings
 from lbcore.bridge.mirror import NOBODY
 from lbcore.model.names import format_bundle, parse_bundle
 from lbcore.ownership.records import OwnershipRecord, State
@@ -198,3 +199,33 @@ def _of_source(record: OwnershipRecord, outcome: AckOutcome, reason: str = "") -
 def positions_for(split: Split, *, at_once: bool) -> Sequence[int]:
     """The positions of the next request: all, or the first where the manager takes one only."""
     return split.positions if at_once else split.positions[:1]
+
+
+SHEDDING = "loadBalancerSheddingEnabled"
+SPLITTING = "loadBalancerAutoBundleSplitEnabled"
+BALANCING = "loadBalancerEnabled"
+_TRUE = "true"
+
+
+def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
+    """Return why nothing may be moved; "" = it may.
+
+    settings: by broker, None = no answer. One broker that sheds or does not answer is enough.
+    Source: Pulsar 4.0.8, ServiceConfiguration.
+    """
+    if not settings:
+        return "no active broker is known"
+    for broker, found in sorted(settings.items()):
+        if found is None:
+            return f"{broker} does not tell its configuration"
+        if found.get(BALANCING, _TRUE) == _TRUE and found.get(SHEDDING, _TRUE) == _TRUE:
+            return f"{broker} has {SHEDDING}=true: Pulsar sheds by itself"
+    return ""
+
+
+def splits_by_itself(settings: Mapping[str, Settings | None]) -> bool:
+    """True if some broker splits bundles by itself.
+
+    This is harmless, and taken over like all it does.
+    """
+    return any(found is not None and found.get(SPLITTING) == _TRUE for found in settings.values())

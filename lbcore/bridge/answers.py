@@ -17,8 +17,13 @@ import numpy as np
 
 from lbcore.bridge.anomalies import Looked
 from lbcore.model.bundles import InvalidRangeError, decode_boundary, explicit_boundaries
-from lbcore.model.monitoring import is_monitoring_namespace
-from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of
+from lbcore.model.names import (
+    InvalidNameError,
+    check_namespace,
+    is_monitoring_namespace,
+    parse_bundle,
+    tenant_of,
+)
 from lbcore.model.resources import RESOURCES
 from lbcore.wire import fields
 from lbcore.wire.fields import FieldRefusal, shown

@@ -9,8 +9,7 @@ has one row, as before.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lbcore.model.table import Column, Table
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
+from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS, Column, Table
 
 MONTH = Column(name="month", type="string", doc="month of at_ms, YYYY-MM, UTC; a folder each")
 

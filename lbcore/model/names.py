@@ -317,3 +317,16 @@ def index_namespaces(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]
             found.append(namespace)
         index[row] = len(found) - 1
     return found, index
+
+
+_OWN_BROKER = re.compile(r"(?:pulsar|pulsar/[^/]+|sla-monitor/[^/]+)/[^:/]+:[0-9]+")
+
+
+def is_monitoring_namespace(namespace: str) -> bool:
+    """Return True if a broker keeps the namespace for itself.
+
+    pulsar/HOST:PORT, pulsar/CLUSTER/HOST:PORT and sla-monitor/CLUSTER/HOST:PORT are; pulsar/system
+    is not. Such a namespace has one fixed owner and is never balanced. Source: Pulsar 4.0.8,
+    NamespaceService (HEARTBEAT_NAMESPACE_PATTERN, _V2, SLA_NAMESPACE_PATTERN).
+    """
+    return _OWN_BROKER.fullmatch(namespace) is not None

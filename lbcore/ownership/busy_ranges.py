@@ -6,7 +6,7 @@ just opened.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from lbcore.model.names import FULL_UPPER, parse_bundle
@@ -63,3 +63,28 @@ class BusyRanges:
 def _parse(bundle: str) -> tuple[str, Range]:
     namespace, lower, upper = parse_bundle(bundle)
     return namespace, (lower, upper if upper == FULL_UPPER else upper - 1)
+
+
+class OpenRanges:
+    """Open bundles while one step changes them."""
+
+    def __init__(self, bundles: Iterable[str]) -> None:
+        self._ranges = BusyRanges({})
+        self._names: set[str] = set()
+        for bundle in bundles:
+            self.add(bundle)
+
+    def add(self, bundle: str) -> None:
+        """The bundle is open. One that overlaps another, by mistake, is not noted. O(log n)."""
+        if bundle not in self._names and self._ranges.take(bundle):
+            self._names.add(bundle)
+
+    def discard(self, bundle: str) -> None:
+        """The bundle is open no more, if it was. O(log n)."""
+        if bundle in self._names:
+            self._names.remove(bundle)
+            self._ranges.release(bundle)
+
+    def overlaps(self, bundle: str) -> bool:
+        """True if an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
+        return not self._ranges.is_free(bundle)

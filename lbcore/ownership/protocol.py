@@ -29,7 +29,7 @@ from lbcore.ownership.changes import (
     unborn,
 )
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.states import Move, may_start
+from lbcore.ownership.states import MOVES, Move, may_start
 
 
 def create(
@@ -160,3 +160,21 @@ def carry_out(
     if intent.action is Action.CANCEL:
         return cancel(record, origin)
     return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
+
+
+def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transition | Refused:
+    """Any live state → Owned(owner), or Free when the owner is NOBODY; by force.
+
+    REPEATED when the record says so already, DELETED when the bundle is gone. Used only where
+    cluster.authority is external: the observed owner has the bundle open, no broker is asked.
+    """
+    move = Move.OBSERVE_OWNER if owner.broker else Move.OBSERVE_FREE
+    if record.state in (State.DELETED, State.INIT):
+        return Refused(reason=RefusalReason.DELETED)
+    holder = holder_of(record)
+    is_known = record.state is MOVES[move].target
+    if not may_start(move, record.state) or (is_known and holder == owner):
+        return Refused(reason=RefusalReason.REPEATED)
+    source = NOBODY if holder.broker == owner.broker else holder
+    made = next_record(record, move, origin, source, owner)
+    return transition((record, made))

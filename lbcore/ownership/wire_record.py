@@ -13,9 +13,8 @@ from typing import Any
 
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire import fields
-from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.envelope import read_schema
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, check_bundles, shown
 from lbcore.wire.format import encode
 from lbcore.wire.messages import Rejected, RejectReason
 from lbcore.wire.rules import OLDEST_SCHEMA

@@ -11,7 +11,7 @@ import numpy as np
 from lbcore.config.tree import Config
 from lbcore.scorer.scorer import BrokerScorer, Parse
 from lbcore.scorer.tracks import RawMessage, Smoothed
-from lbcore.signals.arrays import with_rows
+from lbcore.signals.averages import with_rows
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import BrokerLoad, Floats, Message, Rejected, Topic

@@ -10,12 +10,20 @@ the first sample replaces any default. Worked, horizon 3, samples 10, 20, 30, 40
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.signals.arrays import with_rows
+T = TypeVar("T", bound=np.generic)
+
+
+def with_rows(values: NDArray[T], rows: NDArray[np.int64], new: NDArray[T]) -> NDArray[T]:
+    """`values` with `new` in place of `rows` (distinct indices along the first axis)."""
+    result: NDArray[T] = values.copy()
+    result[rows] = new
+    return result
+
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.config.signals import SignalsConfig
-from lbcore.signals.arrays import with_rows
+from lbcore.signals.averages import with_rows
 from lbcore.signals.ema import ema_step
 from lbcore.signals.usage import max_usage_reported, weighted_usage_with_memory
 

@@ -15,8 +15,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.model.nearest import nearest
 from lbcore.wire import fields as wire
-from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.messages import RejectReason
 from lbcore.wire.rules import MAX_INT64
 

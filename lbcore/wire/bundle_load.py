@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lbcore.wire import fields
-from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.envelope import Context, check_key, read_envelope
-from lbcore.wire.fields import FieldRefusal, first_double, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, check_bundles, first_double, shown
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,

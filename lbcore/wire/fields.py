@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
 from lbcore.wire.rules import MAX_COUNT, MAX_INT64, MAX_NUMBER, MIN_TRAFFIC
 
@@ -259,3 +260,37 @@ def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) 
             except FieldRefusal as refusal:
                 return refusal
     raise AssertionError("columns must hold a wrong value, got none")  # pragma: no cover
+
+
+_ENTITY = r"[-=:.A-Za-z0-9_]+"
+BUNDLE_PATTERN = rf"{_ENTITY}/{_ENTITY}/(?:{_ENTITY}/)?0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}"
+"""tenant/namespace/range, or tenant/cluster/namespace/range; the range's order is not in it."""
+
+_BUNDLES = re.compile(rf"(?:{BUNDLE_PATTERN}\n)*")
+_LAST = "0xffffffff"
+
+
+def check_bundles(names: Sequence[str]) -> None:
+    """Refuse names that aren't bundle names, and a name that comes twice; O(names)."""
+    lines = "\n".join([*names, ""])
+    well_formed = _BUNDLES.fullmatch(lines) is not None and lines.count("\n") == len(names)
+    # Eight lower-case hexadecimal digits order as text as they do as numbers.
+    if not (well_formed and all([name[-21:-11] < name[-10:] for name in names])):  # noqa: C419 a third faster
+        for name in names:
+            _check_slowly(name)
+    if len(set(names)) < len(names):
+        raise FieldRefusal(
+            RejectReason.DUPLICATE_BUNDLE, f"{shown(first_double(names))} comes twice"
+        )
+
+
+def check_bundle(name: str) -> None:
+    """Refuse a text that isn't a bundle's name."""
+    check_bundles((name,))
+
+
+def _check_slowly(name: str) -> None:
+    try:
+        parse_bundle(name)
+    except InvalidNameError as error:
+        raise FieldRefusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from lbcore.model.monitoring import is_monitoring_namespace
+from lbcore.model.names import is_monitoring_namespace
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
 from lbcore.wire.broker_load import COUNTS, OFFERED, URLS, VERSIONS, check_field, read_load
-from lbcore.wire.bundles import check_bundle, check_bundles
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, check_bundles, shown
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,

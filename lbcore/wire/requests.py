@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbcore.wire import fields
-from lbcore.wire.bundles import check_bundles
 from lbcore.wire.envelope import Context, check_key, read_envelope
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundles, shown
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Command, RejectReason
 from lbcore.wire.rules import Limits
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbcore.wire import fields
-from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Rejected, RejectReason, Topic
 from lbcore.wire.requests import read_ack
 from lbcore.wire.rules import Limits

@@ -22,8 +22,7 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.config.tree import Config
-from lbcore.model.table import Table
-from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS
+from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS, Table
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.planner import plan
 from tests.bench.bench_planner import BROKERS, BUNDLES, CYCLE_MS, cluster, sections

@@ -20,7 +20,7 @@ NOTED = "by the next version"
 _NEW_COLUMN = f"""
 from dataclasses import replace
 
-from lbcore.model.table import Column
+from lbcore.model.tables import Column
 
 _NOTE = Column(name="{COLUMN}", type="string", doc="of the next version", is_nullable=True)
 NAMESPACES = replace(NAMESPACES, columns=(*NAMESPACES.columns, _NOTE))

@@ -36,8 +36,7 @@ from jobs.adapters.spark.recovery import (
 )
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.model.table import Column, Table
-from lbcore.model.tables import TABLES
+from lbcore.model.tables import TABLES, Column, Table
 from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
 from tests.integration.test_crashed_upkeep import RECOVERY, crash_after
 from tests.support.tables.crashed_batches import CrashedError, Place, steps_of

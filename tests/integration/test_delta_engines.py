@@ -8,8 +8,7 @@ import pytest
 
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import ensure_tables, table_path
-from lbcore.model.table import Table
-from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
 from tests.support.tables.following import BROKERS as NAMES
 from tests.support.tables.following import BUNDLES, NAMESPACE, content, fresh, move, served
 from tests.support.tables.lookup_tables import TablesWriter, owned

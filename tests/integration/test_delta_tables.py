@@ -18,8 +18,7 @@ from jobs.adapters.delta.tables import (
     table_path,
     table_properties,
 )
-from lbcore.model.table import Column, Table
-from lbcore.model.tables import LOAD_HISTORY, NAMESPACES, OWNERSHIP_EVENTS, TABLES
+from lbcore.model.tables import LOAD_HISTORY, NAMESPACES, OWNERSHIP_EVENTS, TABLES, Column, Table
 
 ZERO = {"string": "", "long": 1, "int": 1, "double": 0.0, "boolean": False, "binary": b""}
 

@@ -21,8 +21,7 @@ from jobs.cli import main
 from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
 from jobs.operating.text_format import format_instant
 from lbcore.explain.explanation import ExplainRows
-from lbcore.model.table import Table
-from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES
+from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES, Table
 from tests.support.tables.crashed_batches import ASIDE_SUFFIX, SENT, Place, squashed
 from tests.support.worlds.command_cases import BROKERS as NAMES
 from tests.support.worlds.command_cases import BUNDLES, CASES, NS, RecordedWorld, prepared

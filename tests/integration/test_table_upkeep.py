@@ -25,8 +25,6 @@ from jobs.adapters.delta.tables import KEPT, arrow_schema, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.operating.explaining import ExplainQuestion, read_rows
 from lbcore.config.tree import Config
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
-from lbcore.model.table import Table
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
@@ -39,6 +37,8 @@ from lbcore.model.tables import (
     POLICIES,
     RECORDS,
     REJECTED_REPORTS,
+    SETTINGS_IN_FORCE,
+    Table,
 )
 from tests.support.tables.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned

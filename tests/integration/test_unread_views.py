@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from jobs.service.views import TableViews
-from lbcore.model.table import Table
-from lbcore.model.tables import COMMANDS, CONFIG_VERSIONS, NAMESPACES, POLICIES, RECORDS
+from lbcore.model.tables import COMMANDS, CONFIG_VERSIONS, NAMESPACES, POLICIES, RECORDS, Table
 from tests.support.tables.commands_table import CommandsTable
 from tests.support.tables.lookup_tables import CLUSTER, TablesWriter
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
 from lbcore.model.resources import COUNT
-from lbcore.wire.bundles import check_bundles
-from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.format import format_message
+from lbcore.wire.fields import FieldRefusal, check_bundles
+from lbcore.wire.format import format_message, plain_text
 from lbcore.wire.messages import (
     NOT_REPORTED,
     Ack,
@@ -29,7 +28,6 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.parse import READERS, parse
-from lbcore.wire.plain_text import plain_text
 from lbcore.wire.rules import MIN_TRAFFIC
 from tests.support.values.wire_messages import GOOD, RULES, STANDARD_RULES, content
 

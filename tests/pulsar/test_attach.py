@@ -10,7 +10,7 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.local.layout import CLUSTER, Layout
-from lbcore.bridge.guard import SHEDDING
+from lbcore.bridge.acting import SHEDDING
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
 from tests.pulsar.pulsar_stack import (
     NETWORK_MBYTES,

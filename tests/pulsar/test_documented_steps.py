@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
-from lbcore.bridge.guard import SHEDDING
+from lbcore.bridge.acting import SHEDDING
 from tests.integration.stack import ROOT
 from tests.pulsar.pulsar_stack import (
     AS_SHIPPED,

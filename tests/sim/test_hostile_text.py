@@ -9,8 +9,7 @@ import pytest
 
 from jobs.adapters.delta.tables import table_path
 from jobs.cli import main
-from lbcore.model.table import Table
-from lbcore.model.tables import TABLES
+from lbcore.model.tables import TABLES, Table
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import World
 

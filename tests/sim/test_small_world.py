@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from lbcore.agent import state as agent_state
-from lbcore.ownership import acknowledge, holding, open_ranges, repair
+from lbcore.ownership import acknowledge, busy_ranges, holding, repair
 from lbcore.ownership.changes import ProtocolError
 from tests.support.worlds.small_scenarios import SCENARIOS, Scenario
 from tests.support.worlds.small_world import apply, events, settle, start
@@ -89,7 +89,7 @@ def test_small_world_in_every_order_of_more_events_keeps_its_invariants(name: st
         ("crashes", holding, "goal_of", lambda *_: holding.Goal.SERVE),
         ("splits", holding, "inherited", lambda _: ()),
         ("crashes", repair, "_repair_destination", lambda *_: None),
-        ("namespaces", open_ranges.OpenRanges, "overlaps", lambda *_: False),
+        ("namespaces", busy_ranges.OpenRanges, "overlaps", lambda *_: False),
     ],
 )
 def test_small_world_with_a_broken_part_is_caught(

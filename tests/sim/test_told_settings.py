@@ -5,7 +5,7 @@ from dataclasses import replace
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.tables import SETTINGS_IN_FORCE
 from tests.support.worlds.world import CLUSTER, World
 
 SETTING = "shedding.max_unload_fraction"

@@ -32,7 +32,6 @@ from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.config.pipeline import KEPT as KEEP
 from lbcore.model.archives import ARCHIVES
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.tables import (
     AUDIT,
     COMMANDS,
@@ -45,6 +44,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
+    SETTINGS_IN_FORCE,
     TABLES,
 )
 from lbcore.route.bundles import DEAD_STATES

@@ -28,8 +28,7 @@ from jobs.adapters.delta.table_repair import sync_commits
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import is_delta, is_newest
 from jobs.console import CommandError
-from lbcore.model.table import Column, Table
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
 
 _ATTEMPTS = 8
 _SCALARS: Mapping[str, pa.DataType] = {

@@ -28,7 +28,7 @@ from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
-from jobs.telemetry.written_batch import WrittenBatch
+from jobs.telemetry.job_counts import WrittenBatch
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.balancer.state.effects import (
@@ -40,8 +40,6 @@ from lbcore.balancer.state.effects import (
     unpack_report,
 )
 from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
-from lbcore.model.memory_tables import PLANNING_MEMORY
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -55,9 +53,11 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
+    PLANNING_MEMORY,
     POLICIES,
     RECORDS,
     REJECTED_REPORTS,
+    SETTINGS_IN_FORCE,
 )
 from lbcore.ownership.wire_record import format_record, record_key
 

@@ -21,8 +21,7 @@ from lbcore.balancer.tasks.waiting import finish_command
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.changes import Instance, Transition
-from lbcore.ownership.external import observe
-from lbcore.ownership.protocol import create, delete
+from lbcore.ownership.protocol import create, delete, observe
 from lbcore.ownership.records import Cause, OwnershipRecord
 from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
 from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker, ForgetBroker

@@ -22,8 +22,7 @@ from lbcore.model.names import FULL_UPPER, format_partition, parse_bundle
 from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.plan.snapshot import Ints
 from lbcore.scorer.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
-from lbcore.signals.arrays import with_rows
-from lbcore.signals.averages import observe_bundles
+from lbcore.signals.averages import observe_bundles, with_rows
 from lbcore.wire.messages import Position, Rejected, RejectReason, Topic, TopicLoad
 
 WARM = 0.5

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.model.table import Column, Table
-from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES, Column, Table
 from lbcore.ownership.records import OwnershipRecord, State
 
 RESEND = "resend"

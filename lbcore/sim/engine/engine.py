@@ -22,10 +22,10 @@ from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
-from lbcore.sim.engine.random_stream import RandomStream
 from lbcore.sim.engine.recorder import Recorder, Sample
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.load.noise import RandomStream
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
 from lbcore.wire.messages import Command
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lbcore.scorer.tracks import BrokerTrack, RawMessage, ScorerState
 from lbcore.sim.engine.clock import Clock
-from lbcore.sim.engine.random_stream import RandomStream
+from lbcore.sim.load.noise import RandomStream
 from lbcore.wire.messages import (
     Acks,
     BrokerLoad,

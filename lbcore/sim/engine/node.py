@@ -18,10 +18,10 @@ from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.sim.engine.clock import Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.log import Log
-from lbcore.sim.engine.random_stream import RandomStream
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.service import ServedBundles, callback_ms
 from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.load.noise import RandomStream
 from lbcore.sim.load.usage import cpu_noise
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 

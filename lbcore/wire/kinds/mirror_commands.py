@@ -13,8 +13,7 @@ from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.wire import arguments as read
 from lbcore.wire import fields
 from lbcore.wire.arguments import MAX_ITEMS, argument
-from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.kinds.command_about import CommandAbout, CommandArguments
 from lbcore.wire.messages import RejectReason
 

@@ -10,7 +10,7 @@ their load, a hot key with half of it), the faults are the simulator's own.
 from collections.abc import Sequence
 from typing import TypeVar
 
-from lbcore.sim.engine.random_stream import RandomStream
+from lbcore.sim.load.noise import RandomStream
 
 T = TypeVar("T")
 

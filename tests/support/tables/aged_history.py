@@ -12,8 +12,7 @@ from jobs.adapters.delta.tables import arrow_schema
 from jobs.sql.engine import SqlEngine
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.model.archives import ARCHIVES
-from lbcore.model.table import Table
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
+from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS, Table
 from tests.support.tables.lookup_tables import CLUSTER, Row, bundles_of
 
 BUNDLES = bundles_of("acme/orders", 4)

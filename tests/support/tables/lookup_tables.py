@@ -17,7 +17,6 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
-from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
     BUNDLE_OWNERSHIP,
@@ -25,6 +24,7 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     POLICIES,
     RECORDS,
+    Table,
 )
 
 CLUSTER = "c1"

@@ -12,8 +12,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.telemetry.job_counts import WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
-from jobs.telemetry.written_batch import WrittenBatch
 from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
 from tests.support.tables.effects_frame import EffectsFrame

@@ -15,7 +15,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout
-from lbcore.bridge.guard import SHEDDING
+from lbcore.bridge.acting import SHEDDING
 from tests.support.admin.fake_pulsar import CLUSTER, NOT_TO_BE_USED, FakePulsar, fake_pulsar
 from tests.support.values.tokens import Authority
 

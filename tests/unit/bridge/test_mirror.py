@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.bridge.guard import reason_not_to_act, splits_by_itself
+from lbcore.bridge.acting import reason_not_to_act, splits_by_itself
 from lbcore.bridge.mirror import ALL, Difference, Look, commands_of, compare
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import format_arguments, parse_arguments

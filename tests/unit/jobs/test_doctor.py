@@ -16,8 +16,7 @@ from deltalake import DeltaTable, Field, Schema
 from jobs.cli import main
 from jobs.operating import doctor
 from jobs.operating.doctor import FindingVerdict, fail, ok, warn, worst
-from lbcore.model.table import Column
-from lbcore.model.tables import TABLES
+from lbcore.model.tables import TABLES, Column
 from tests.support.values.tokens import Authority
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import running, skewed

@@ -19,7 +19,7 @@ from jobs.service.views import TableViews
 from lbcore.config.load import parse_assignments
 from lbcore.config.reported_settings import reported_rows
 from lbcore.config.tree import Config
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.tables import SETTINGS_IN_FORCE
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import ask
 from tests.support.worlds.explained_world import asked_now, write_tables

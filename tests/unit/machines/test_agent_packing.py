@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from lbcore.agent.lease import Lease
-from lbcore.agent.packing import pack_agent, unpack_agent
 from lbcore.agent.reporting import NEVER_MS, Reporting, TopicsReported
-from lbcore.agent.state import AgentState
+from lbcore.agent.state import AgentState, pack_agent, unpack_agent
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership.busy_ranges import BusyRanges
 from lbcore.ownership.holding import Call, Callback, Goal, Holding

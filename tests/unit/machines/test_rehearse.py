@@ -9,7 +9,7 @@ from jobs.adapters.delta.table_writer import KEYS
 from lbcore.balancer.rebuild import TableRows
 from lbcore.config.tree import Config
 from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
-from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.wire.messages import Command
 from tests.support.worlds.world import CLUSTER, World, is_settled
 

@@ -1,8 +1,8 @@
-"""Busy ranges: a callback waits while one runs for a bundle that overlaps."""
+"""Busy and open ranges: bundles that overlap one that is busy or open."""
 
 import pytest
 
-from lbcore.ownership.busy_ranges import BusyRanges
+from lbcore.ownership.busy_ranges import BusyRanges, OpenRanges
 
 WHOLE = "t/n/0x00000000_0xffffffff"
 LEFT = "t/n/0x00000000_0x80000000"
@@ -10,6 +10,7 @@ RIGHT = "t/n/0x80000000_0xffffffff"
 LAST = "t/n/0xffffffff_0xffffffff"
 MIDDLE = "t/n/0x70000000_0x90000000"
 FIRST = "t/n/0x00000000_0x00000001"
+ELSEWHERE = "t/other/0x00000000_0xffffffff"
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,28 @@ def test_frozen_ranges_without_change_are_the_same_object_and_empty_ones_go() ->
     ranges = BusyRanges(before)
     ranges.release(LEFT)
     assert ranges.freeze() == {}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "is_overlapping"),
+    [(WHOLE, True), (LEFT, False), (RIGHT, True), (LAST, True), (MIDDLE, True), (ELSEWHERE, False)],
+)
+def test_bundle_overlaps_what_is_open(bundle: str, is_overlapping: object) -> None:
+    assert OpenRanges([RIGHT]).overlaps(bundle) == is_overlapping
+
+
+def test_bundle_overlaps_nothing_once_that_is_closed() -> None:
+    ranges = OpenRanges([LEFT, RIGHT])
+    ranges.discard(RIGHT)
+    ranges.discard(MIDDLE)
+    assert not ranges.overlaps(RIGHT)
+    assert ranges.overlaps(LEFT)
+
+
+def test_bundle_open_over_another_leaves_that_in_place() -> None:
+    ranges = OpenRanges([LEFT])
+    ranges.add(WHOLE)
+    ranges.add(LEFT)
+    ranges.discard(WHOLE)
+    assert ranges.overlaps(LEFT)
+    assert not ranges.overlaps(RIGHT)

@@ -4,7 +4,7 @@ import json
 from functools import cache
 
 from jobs.adapters.spark.batch_sink import lines_of
-from jobs.telemetry.written_batch import WrittenBatch
+from jobs.telemetry.job_counts import WrittenBatch
 from lbcore.config.tree import Config
 from tests.support.worlds.measured_world import MeasuredWorld
 

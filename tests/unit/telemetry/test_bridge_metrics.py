@@ -2,8 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from jobs.telemetry.bridge_metrics import BridgeMetrics
-from jobs.telemetry.bridge_names import BRIDGE_METRICS, SPLIT, UNLOAD
+from jobs.telemetry.bridge_metrics import BRIDGE_METRICS, SPLIT, UNLOAD, BridgeMetrics
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import AckOutcome
 

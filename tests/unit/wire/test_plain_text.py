@@ -6,10 +6,9 @@ import pytest
 
 from lbcore.agent.reporting import PART_CHARS_MAX, in_parts
 from lbcore.config.wire import Wire
-from lbcore.wire.format import format_message
+from lbcore.wire.format import format_message, plain_text
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Envelope
 from lbcore.wire.parse import parse
-from lbcore.wire.plain_text import plain_text
 from lbcore.wire.rules import ParseRules
 
 WIDE = "\U0001f600"

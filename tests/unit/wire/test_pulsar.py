@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.model.monitoring import is_monitoring_namespace
+from lbcore.model.names import is_monitoring_namespace
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Rejected, RejectReason
