@@ -16,20 +16,10 @@ class IdealLoadConfig:
     tolerance_percent: float = 8.0  # of the level: a smaller difference counts no low hit
     tolerance_points: float = 1.0  # no smaller difference counts, however low the level is
     high_points: float = 8.0  # a broker that is this far from the level counts a high hit, too
-    low_hits: int = setting(
-        3,
-        doc="Low hits in a row, each on a fresh report, until bundles move.",
-        unit="hits",
-        minimum=1,
-        dynamic=True,
-    )
-    high_hits: int = setting(
-        2,
-        doc="High hits in a row until bundles move.",
-        unit="hits",
-        minimum=1,
-        dynamic=True,
-    )
+    # low hits in a row, each on a fresh report, until bundles move: noise rarely lasts so long
+    low_hits: int = 3
+    # high hits in a row until bundles move: one report may err
+    high_hits: int = 2
     churn_budget: float = setting(
         0.15,
         doc="Part of all load that one round may move; what one broker is too hot by, and one "

@@ -106,15 +106,8 @@ class SignalsConfig:
     )
     usage_window_ms: int = setting(
         0,
-        doc="a broker's usages are means over this time; 0 = they are of the moment",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
-    )
-    usage_cadence_ms: int = setting(
-        0,
-        doc="a broker measures its usages this often, and repeats them in the reports between;"
-        " 0 = anew for each report",
+        doc="a broker's usages are means over this time, taken as often and repeated in the reports"
+        " between; 0 = they are of the moment",
         unit="ms",
         minimum=0,
         dynamic=True,
@@ -132,4 +125,4 @@ class SignalsConfig:
         Worked: means over 60 s, taken every 60 s. A move lands at 0:01; the mean taken at 1:00 has
         a second of the old load in it, and is repeated until 2:00.
         """
-        return self.usage_window_ms + self.usage_cadence_ms
+        return 2 * self.usage_window_ms

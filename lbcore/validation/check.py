@@ -199,7 +199,7 @@ def _check_reports(config: Config) -> Iterator[ConfigFinding]:
         yield error("signals.report_check_ms", detail)
     if signals.usage_lag_ms >= config.shedding.adjust_max_ms:
         detail = (
-            f"with usage_cadence_ms it is {signals.usage_lag_ms}, and must be below"
+            f"a change shows after twice it = {signals.usage_lag_ms}, which must be below"
             f" {config.shedding.adjust_max_ms}: a move would be forgotten"
             " before usages can show it"
         )

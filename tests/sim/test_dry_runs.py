@@ -236,7 +236,7 @@ def test_next_moves_are_those_of_the_dry_run_in_many_worlds(shedder: Shedding) -
 
 
 def test_moves_that_usages_do_not_show_yet_are_not_made_again() -> None:
-    lagging = {"usage_window_ms": MINUTE_MS, "usage_cadence_ms": MINUTE_MS}
+    lagging = {"usage_window_ms": MINUTE_MS}
     signals = SignalsConfig(report_max_interval_ms=INTERVAL_MS, **lagging)
     pipeline = Pipeline(load_history_interval_ms=INTERVAL_MS)
     shedding = SheddingConfig(strategy="overload", grace_period_ms=0)  # of no hits, by usages alone

@@ -16,7 +16,6 @@ SETTINGS = {
     "pipeline.hit_period_ms": MINUTE_MS,
     "signals.report_max_interval_ms": MINUTE_MS,
     "signals.usage_window_ms": MINUTE_MS,
-    "signals.usage_cadence_ms": MINUTE_MS,
 }
 EVEN = 1.25
 BUNDLES, BROKERS = 24, 3

@@ -8,7 +8,7 @@ from tests.support.worlds.gauged_world import MINUTE_MS, long_hot
 from tests.support.worlds.ruled_world import decided
 
 OF_THE_MOMENT = SignalsConfig(report_max_interval_ms=10_000)
-OF_THE_MINUTE = replace(OF_THE_MOMENT, usage_window_ms=MINUTE_MS, usage_cadence_ms=MINUTE_MS)
+OF_THE_MINUTE = replace(OF_THE_MOMENT, usage_window_ms=MINUTE_MS)
 
 
 def effects_with(signals: SignalsConfig) -> list[dict[str, object]]:

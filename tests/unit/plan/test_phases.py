@@ -174,7 +174,7 @@ def test_bundle_that_was_shed_rests_for_the_grace_period() -> None:
     [
         ("avg", SignalsConfig(), 1_800_000),
         ("ballast", SignalsConfig(report_max_interval_ms=30_000), 60_000),
-        ("ballast", SignalsConfig(usage_window_ms=60_000, usage_cadence_ms=60_000), 240_000),
+        ("ballast", SignalsConfig(usage_window_ms=60_000), 240_000),
         ("ballast", SignalsConfig(report_max_interval_ms=3_600_000), 1_800_000),
     ],
 )

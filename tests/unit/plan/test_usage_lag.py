@@ -16,7 +16,7 @@ from tests.support.values.planning import Sections
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 MINUTE_MS, REPORT_MS, GAUGES_AT_MS = 60_000, 10_000, 20_000
-GAUGES = SignalsConfig(usage_window_ms=MINUTE_MS, usage_cadence_ms=MINUTE_MS)
+GAUGES = SignalsConfig(usage_window_ms=MINUTE_MS)
 
 
 def lagging_gauges(strategy: str, signals: SignalsConfig) -> Loop:
