@@ -12,8 +12,6 @@ AUTO = "auto"
 ASK = "ask"
 ASK_ABOVE = "ask_above"
 
-"""Most strategies that plan beside the acting one: each takes its part of a cycle."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
