@@ -186,8 +186,12 @@ class DeltaFollower:
         return True
 
     def _exist(self) -> bool:
-        tables = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)
-        return all(has_log(table_path(self._root, table.name)) for table in tables)
+        """Return True if all tables are there; one that is missing beside others is noted."""
+        names = [table.name for table in (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)]
+        missing = [name for name in names if not has_log(table_path(self._root, name))]
+        if missing and len(missing) < len(names):
+            self._note(f"{table_path(self._root, missing[0])} is missing, or not made yet")
+        return not missing
 
     # -- following the logs
 
