@@ -61,6 +61,7 @@ from jobs.adapters.spark.fatal_errors import (
     in_time,
     is_startup_failure,
     java_failure,
+    java_stack,
     java_text,
     own_error_message,
     root_cause,
@@ -398,10 +399,11 @@ def _wait(
             _let_batch_end(query, checkpoint, each.sink)
             raise
         if not query.isActive:
-            error = java_text(query.exception())
+            exception = query.exception()
+            error = java_text(exception)
             if each.ended < 0 and is_startup_failure(error):
                 raise WorkerStartupError(error)
-            if is_damage(error):
+            if is_damage(error, java_stack(exception)):
                 raise DamagedCheckpointError(checkpoint, root_cause(error))
             said = own_error_message(error)
             # offsets are lost where a topic was made anew, too: which of the two says the topic

@@ -78,11 +78,15 @@ def find_damage(checkpoint: Path) -> str:
     return ""
 
 
-def is_damage(text: str) -> bool:
-    """Test whether an error of Spark's is about its checkpoint. text: as `java_text` has it."""
+def is_damage(text: str, stack: str = "") -> bool:
+    """Test whether an error of Spark's is about its checkpoint.
+
+    text, stack: as `java_text` and `java_stack` have them. A schema of the state that was cut is a
+    bare EOFException, which a killed Python worker is as well: the stack tells them apart.
+    """
     if _OF_THE_MACHINE.search(text):
         return False  # a rebuild would meet the same
-    if _OF_A_CHECKPOINT.search(text):
+    if _OF_A_CHECKPOINT.search(text) or "SchemaHelper$SchemaReader" in stack:
         return True
     is_ours = "Traceback (most recent call last)" in text
     return bool(not is_ours and _OF_A_FILE.search(text) and _READING.search(text))

@@ -155,6 +155,15 @@ def java_text(error: object) -> str:
     return "\n".join(parts)
 
 
+def java_stack(error: object) -> str:
+    """The JVM's stacks of an error of PySpark and of its causes."""
+    parts: list[str] = []
+    while error is not None and len(parts) < _CAUSES_MAX:
+        parts.append(str(getattr(error, "_stackTrace", "")))
+        error = getattr(error, "_cause", None)
+    return "\n".join(parts)
+
+
 def root_cause(text: str) -> str:
     """The first line of the innermost exception in a stack trace of Java or Python.
 

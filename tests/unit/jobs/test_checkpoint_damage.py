@@ -273,3 +273,14 @@ def test_offsets_cut_after_a_line_are_damage(tmp_path: Path) -> None:
 )
 def test_damage_is_recognised_in_what_spark_says(text: str, *, is_one: bool) -> None:
     assert is_damage(text) is is_one
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_one"),
+    [
+        ("org.apache.spark.sql.execution.streaming.state.SchemaHelper$SchemaReader.read", True),
+        ("org.apache.spark.sql.execution.streaming.state.StateStoreRDD.compute", False),
+    ],
+)
+def test_stack_tells_a_cut_schema_from_a_killed_worker(frame: str, *, is_one: bool) -> None:
+    assert is_damage("java.io.EOFException", f"java.io.EOFException\n\tat {frame}") is is_one
