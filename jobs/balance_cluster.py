@@ -349,7 +349,9 @@ def _beginning(
 ) -> Beginning:
     if resumption.is_rebuilt:
         complete_last_batch(writer)
-    elif writer.is_mended:
+    elif writer.is_mended or (
+        unfinished_batch(resumption.checkpoint) is None and writer.owes_rows()
+    ):
         writer.write_pending_rows()
     address = kafka_address(config, args.bootstrap)
     if resumption.is_rebuilt and is_restored(args.state_dir):

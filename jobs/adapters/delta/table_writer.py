@@ -81,7 +81,8 @@ def write_batch_rows(
     if isinstance(folder, Path):
         sync_file(folder / name)
         sync_folder(folder)
-    return {"file": name, "bytes": len(data), "crc32": zlib.crc32(data)}
+    owing = sorted(name for name, rows in tables.items() if len(rows))
+    return {"file": name, "bytes": len(data), "crc32": zlib.crc32(data), "tables": owing}
 
 
 def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa.Table]:
@@ -364,6 +365,14 @@ class TableWriter:
         for name, rows in self.rest_of(last).items():
             if name in self._tables and len(rows):
                 self.write(name, rows, last["batch_id"], last)
+
+    def owes_rows(self) -> bool:
+        """Return True if a table lacks rows of the last batch: its newest commit is gone."""
+        last = self.last_commit() or {}
+        names = self._tables.keys() & last.get(REST, {}).get("tables", ())
+        return any(
+            not self.has_batch(name, last["batch_id"], last["query_id"]) for name in sorted(names)
+        )
 
     def sync(self, name: str, after: int) -> None:
         """Bring a table's commits after a version down to the disk."""
