@@ -26,8 +26,6 @@ SHORT = ("g05", "g10", "g11", "g12", "g14", "g16", "g17", "g20", "g23")
 """Those that take less than three seconds."""
 WEAK = {
     "g07-load-of-another-process": "uniform moves bundles back: 36 returns in 40 minutes",
-    "g19-second-plan-before-the-first-shows": "reports 90 s out of date make bundles come back",
-    "g21-hot-spot-jumps": "what moved by averages of before the jump rests for 30 minutes",
 }
 
 

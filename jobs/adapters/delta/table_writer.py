@@ -28,6 +28,7 @@ from deltalake.transaction import AddAction
 
 from jobs.adapters.delta.commits import CLAIM_KEY, METADATA_KEY, VERSIONS, Commit
 from jobs.adapters.delta.table_location import TablePlace, store_errors, table_place
+from jobs.adapters.delta.table_log import naming_damaged_file
 from jobs.adapters.delta.table_repair import repair_tables, sync_commits
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import commits_from, newest_version
@@ -330,7 +331,7 @@ class TableWriter:
                 app_transactions=[Transaction(app_id, batch_id)],
             )
             try:
-                with store_errors(table.table_uri):
+                with store_errors(table.table_uri), naming_damaged_file(table):
                     self._commit(name, table, with_all_columns(table, rows), properties)
             except CommitFailedError:
                 continue
