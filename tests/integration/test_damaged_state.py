@@ -49,8 +49,8 @@ KINDS = {
     "operator": "state/1/_metadata/v2/*",
 }
 OWN = ("job.json", "events-version", "lock")
-HARMLESS = {("commits", "missing"), ("commits", "old"), ("snapshot", "missing")}
-"""A commit says nothing of its batch, and change logs do without a snapshot while they are kept."""
+HARMLESS = {("commits", "missing"), ("commits", "old")}
+"""A commit says nothing of its batch."""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,10 @@ def test_every_file_of_a_checkpoint_damaged_in_every_way(
         FAULTS[fault](path)
         changed.append(not path.exists() or path.read_bytes() != whole)
 
-    (line,) = started_again(stack, damage)
+    lines = started_again(stack, damage)
+    if (kind, fault) == ("snapshot", "missing"):
+        return  # the first one has no change logs before it: Spark alone finds out, as below
+    (line,) = lines
     is_harmless = (kind, fault) in HARMLESS or not changed[0]
     assert ("is damaged" in line["rebuilt_because"]) is not is_harmless, line
 
