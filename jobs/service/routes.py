@@ -16,7 +16,6 @@ Schema = Mapping[str, Any]
 
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
-FLAG: Schema = {"type": "boolean"}
 OBJECT: Schema = {"type": "object"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 

@@ -267,7 +267,6 @@ BUNDLE_PATTERN = rf"{_ENTITY}/{_ENTITY}/(?:{_ENTITY}/)?0x[0-9a-f]{{8}}_0x[0-9a-f
 """tenant/namespace/range, or tenant/cluster/namespace/range; the range's order is not in it."""
 
 _BUNDLES = re.compile(rf"(?:{BUNDLE_PATTERN}\n)*")
-_LAST = "0xffffffff"
 
 
 def check_bundles(names: Sequence[str]) -> None:

@@ -102,10 +102,6 @@ class GroupCounts:
         self.counts[group, broker] += 1
 
 
-SHARED_ROWS = 2
-"""Rows after those of the policies: shared brokers for persistent, for non-persistent bundles."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationBrokers:
     """The brokers as isolation sees them, n rows.
