@@ -363,7 +363,20 @@ def _evening(rollout: Rollout, observed: RolloutObservation, bounds: RestartBoun
     waited_ms = observed.now_ms - rollout.since_ms
     is_even = observed.imbalance is None or observed.imbalance <= bar or not rollout.homes
     if is_even and not observed.moving:
-        return _next_broker(rollout, observed)
+        done = f"{rollout.broker} is done, {rollout.at + 1} of {len(rollout.order)}"
+        is_last = rollout.at + 1 == len(rollout.order)
+        begun = rollout.to(
+            RestartStage.DONE if is_last else RestartStage.WAITING,
+            observed.now_ms,
+            at=rollout.at + 1,
+            turn=0,
+            homes=(),
+            served=(),
+            incarnation="",
+            returned="",
+            was_drained=False,
+        )
+        return Advance(rollout=begun, actions=(Announce(text=done),))
     if waited_ms >= bounds.even_ms:
         why = f"{duration(waited_ms)} after {rollout.broker} was filled the busiest broker has"
         why += f" {observed.imbalance or 0.0:.2f} of the mean, more than {bar:.2f}"
@@ -371,23 +384,6 @@ def _evening(rollout: Rollout, observed: RolloutObservation, bounds: RestartBoun
             rollout, observed, why, "see `ballast explain cluster`, or allow more with --even"
         )
     return Advance(rollout=rollout)
-
-
-def _next_broker(rollout: Rollout, observed: RolloutObservation) -> Advance:
-    done = f"{rollout.broker} is done, {rollout.at + 1} of {len(rollout.order)}"
-    is_last = rollout.at + 1 == len(rollout.order)
-    begun = rollout.to(
-        RestartStage.DONE if is_last else RestartStage.WAITING,
-        observed.now_ms,
-        at=rollout.at + 1,
-        turn=0,
-        homes=(),
-        served=(),
-        incarnation="",
-        returned="",
-        was_drained=False,
-    )
-    return Advance(rollout=begun, actions=(Announce(text=done),))
 
 
 def _is_latency_high(rollout: Rollout, observed: RolloutObservation, bounds: RestartBounds) -> bool:
