@@ -22,7 +22,7 @@ import uvicorn
 
 from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.http.protocol import Bounds, Sweep, Timed
+from jobs.adapters.http.protocol import BoundedProtocol, Bounds, Sweep, Timed
 from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.gc_tuning import limit_gc_pauses
 from jobs.adapters.processes.json_log import log_json_lines
@@ -32,7 +32,6 @@ from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
 from jobs.parser import Parser, add_settings_options
 from jobs.service.assemble import Service, start_service
-from jobs.service.fast_lookup import QuickLookups, quick_protocol
 from jobs.service.lookup_metrics import SharedMetrics
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config, changed
@@ -184,15 +183,17 @@ class Server(uvicorn.Server):
 
     def __init__(self, service: Service, lookup: LookupConfig, tls: ServerTls | None) -> None:
         options: dict[str, Any] = {}
+        bounds = {
+            "bounds": Bounds.of(lookup, _open_files_max()),
+            "account": service.account,
+        }
         if tls is not None:
             context = tls.context
             options["ssl_context_factory"] = lambda *_: context
         super().__init__(
             uvicorn.Config(
                 service.app,
-                http=quick_protocol(
-                    Bounds.of(lookup, _open_files_max()), service.account, QuickLookups(service.app)
-                ),
+                http=type("ServiceProtocol", (BoundedProtocol,), bounds),
                 ws="none",
                 loop="auto",  # uvloop where there is one
                 lifespan="on",

@@ -92,17 +92,6 @@ class LookupSnapshot:
         except (KeyError, UnicodeEncodeError):
             return self._lookup_slowly(topic)
 
-    def find(self, prefix: str, topic: bytes) -> BundleRoute | None:
-        """The bundle of a full name that is already split; None for an unknown namespace.
-
-        prefix: as in `lanes`. topic: the whole name, encoded; neither is checked.
-        """
-        lane = self.lanes.get(prefix)
-        if lane is None:
-            return None
-        digest, lowers, routes = lane
-        return routes[bisect_right(lowers, digest(topic)) - 1]
-
     def _lookup_slowly(self, topic: str) -> BundleRoute | None:
         namespace, full = locate_topic(topic)
         lane = self.lanes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # of all domains the same
