@@ -1,16 +1,14 @@
 """What a job that lost its checkpoint makes of the tables, and of what a crash left out."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from jobs.adapters.delta.table_upkeep import TableUpkeep
-from jobs.adapters.delta.table_writer import REST, BatchRowsError, TableWriter
+from jobs.adapters.delta.table_writer import BatchRowsError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.recovery import (
-    OUTCOMES,
     complete_last_batch,
     raise_versions,
     rebuilt_states,
@@ -149,23 +147,6 @@ def test_rows_put_aside_that_are_damaged_or_gone_stop_the_rebuild_with_what_to_d
     file.write_bytes(whole)
     complete_last_batch(claimed(tmp_path))
     assert [row["command_id"] for row in rows(tmp_path, "commands")] == ["one"]
-
-
-def test_batch_of_a_version_that_put_no_rows_aside_is_completed(tmp_path: Path) -> None:
-    """What its commit says: the outcomes; the current records are those of its events."""
-    left_after_the_events(tmp_path)
-    commit = tmp_path / "ownership_events" / "_delta_log"
-    newest = max(path for path in commit.glob("*.json"))
-    lines = [json.loads(line) for line in newest.read_text().splitlines()]
-    info = next(line["commitInfo"] for line in lines if "commitInfo" in line)
-    about = json.loads(info["ballast"])
-    del about[REST]
-    row = {**command_row("one"), "batch_id": 0}
-    info["ballast"] = json.dumps({**about, "now_ms": 5, OUTCOMES: [row]})
-    newest.write_text("\n".join(map(json.dumps, lines)))
-    complete_last_batch(claimed(tmp_path))
-    assert [row["command_id"] for row in rows(tmp_path, "commands")] == ["one"]
-    assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [2]
 
 
 def test_rows_that_earlier_jobs_put_aside_go_when_nobody_needs_them(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, CommitIdentity, Publisher
+from jobs.adapters.spark.batch_sink import EVENTS, FIRST, CommitIdentity, Publisher
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
@@ -51,9 +51,6 @@ from lbcore.model.tables import (
 from lbcore.ownership.wire_record import format_record, record_key
 from lbcore.scorer import tracks
 
-OUTCOMES = "outcomes"
-"""In the metadata of commits of events of older versions: the batch's rows of `commands`."""
-
 _SENT_AT_ONCE = 5_000
 
 
@@ -64,13 +61,7 @@ def complete_last_batch(writer: TableWriter) -> None:
     were committed is taken back.
     """
     _undo_unfinished(writer)
-    last = writer.last_commit()
-    if last is None:
-        return
-    writer.use_query(last["query_id"])
-    for name, rows in _pending_rows(writer, last).items():
-        if name in ORDER and len(rows):
-            writer.write(name, rows, last["batch_id"], last)
+    writer.write_pending_rows()
 
 
 def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
@@ -83,7 +74,7 @@ def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) ->
     last = writer.last_commit()
     if last is None:
         return 0
-    said = {name: value for name, value in last.items() if name not in (OUTCOMES, REST)}
+    said = {name: value for name, value in last.items() if name != REST}
     query = f"restored-{writer.epoch}"
     about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
     about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
@@ -161,26 +152,6 @@ def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
     for start in range(0, len(messages), _SENT_AT_ONCE):
         publisher.publish(messages[start : start + _SENT_AT_ONCE])
     return len(messages)
-
-
-def _pending_rows(writer: TableWriter, last: Mapping[str, Any]) -> dict[str, pa.Table]:
-    """The rows that follow a commit of events; of an older version, what its commit itself says."""
-    if REST in last:
-        return writer.rest_of(last)
-    outcomes = pa.Table.from_pylist(last.get(OUTCOMES, []), arrow_schema(COMMANDS))
-    return {BUNDLE_OWNERSHIP.name: _records_of(writer, last), COMMANDS.name: outcomes}
-
-
-def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
-    """The newest event of each bundle of the last batch, as rows of the current table."""
-    batch, now_ms = int(last["batch_id"]), int(last["now_ms"])
-    events = scan(writer.table(EVENTS), None, f"batch_id = {batch} AND at_ms = {now_ms}")
-    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in sorted(events.to_pylist(), key=lambda row: int(row["version_id"])):
-        newest[row["cluster"], row["bundle"]] = row
-    schema = arrow_schema(BUNDLE_OWNERSHIP)
-    rows = [{name: row[name] for name in schema.names} for row in newest.values()]
-    return pa.Table.from_pylist(rows, schema)
 
 
 def _rows(writer: TableWriter, name: str, wanted: str | None = None) -> list[dict[str, Any]]:
