@@ -21,21 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.adapters.processes.jars import (
-    LOCK_PATH,
     JarStore,
+    absent_jars,
     default_store,
-    fetch_locked,
-    is_complete,
+    fetch_jars,
     store_path,
 )
 from jobs.adapters.processes.preflight import (
-    Java,
     check_disk,
     check_python,
     find_java,
     running_python,
 )
-from jobs.adapters.processes.processes import last_lines, run_with_progress
+from jobs.adapters.processes.processes import last_lines
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 
@@ -97,13 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepare(place: Place, purpose: str) -> None:
     """Carry out every step that is not done yet; raises CommandError at the first that can't be."""
     check_python(running_python())
-    java = find_java()  # without Java nothing else is worth the wait
+    find_java()  # without Java nothing else is worth the wait
     started_s = time.monotonic()
     steps: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("virtual environment", lambda: make_venv(place)),
         ("packages", lambda: install_packages(place, purpose)),
         ("ballast itself", lambda: install_project(place)),
-        ("jars of Kafka and Delta", lambda: install_jars(place, java)),
+        ("jars of Kafka and Delta", lambda: install_jars(place)),
     )
     done = [name for name, step in steps if _timed(name, step)]
     if done:
@@ -147,39 +145,32 @@ def install_project(place: Place) -> bool:
     return True
 
 
-def install_jars(place: Place, java: Java) -> bool:
+def install_jars(place: Place) -> bool:
     """Fetch and check the jars; False when they are there."""
-    lock_text = LOCK_PATH.read_text()
-    if is_complete(place.jars, lock_text):
+    if not absent_jars(place.jars):
         return False
-    note("set-up: jars of Kafka and Delta (55 MB)")
-    (site_packages,) = place.venv.glob("lib/python*/site-packages")
-    fetch_locked(place.jars, java.command, site_packages)
+    fetch_jars(place.jars)
     return True
 
 
 def _pip(place: Place, *arguments: str) -> None:
     command = [str(place.python), "-m", "pip", "install", "--no-build-isolation", *arguments]
     log_path = place.venv / "share" / "ballast" / "pip.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    code = run_with_progress(
-        command, log_path=log_path, progress_of=progress_of_pip, environment=environment
-    )
+    note(f"    pip is at work, its log is {log_path}")
+    with log_path.open("w", encoding="utf-8") as log:
+        code = subprocess.run(  # noqa: S603 (set-up's own command)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            close_fds=False,  # it inherits set-up's lock, so it can't race with a later set-up
+            check=False,
+        ).returncode
     if code:
         raise _explain_pip(log_path, code)
-
-
-def progress_of_pip(line: str) -> str | None:
-    """Return the text shown for a line of pip's output, None for a hidden line.
-
-    Shown are downloads, builds and the installation.
-    """
-    found = re.match(r"\s*Downloading (?:\S+/)?(\S+?)(?:\.metadata)? \((.+)\)$", line)
-    if found:
-        is_small = found.group(2).endswith(("kB", "bytes"))
-        return None if is_small else f"downloading {found.group(1)} ({found.group(2)})"
-    found = re.match(r"\s*(Building wheels? for|Installing) (collected packages|[^:]+)", line)
-    return f"{found.group(1).lower()} {found.group(2)}" if found else None
 
 
 def _explain_pip(log_path: Path, code: int) -> CommandError:
@@ -216,7 +207,7 @@ def alone(place: Place) -> Iterator[None]:
         except BlockingIOError:
             note("set-up: another one is at work, waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        # Children hold it too: should we be killed, an orphaned pip or Ivy ends before the next.
+        # Children hold it too: should we be killed, an orphaned pip ends before the next.
         os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 (the call takes no name)
         yield
 

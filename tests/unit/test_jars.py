@@ -9,9 +9,9 @@ from jobs.adapters.processes.jars import (
     LOCK_PATH,
     Jar,
     JarStore,
+    absent_jars,
     default_store,
     fetch_jars,
-    is_complete,
     jar_paths,
     parse_lock,
     sha256_of,
@@ -22,18 +22,13 @@ _BYTES = b"not really a jar"
 _LOCK = f"# a comment\n\nbroker org.example:thing:1.0 {hashlib.sha256(_BYTES).hexdigest()}\n"
 
 
-def _ivy_that(folder: Path, action: str) -> Path:
-    """A stand-in for Java: a script that does what Ivy would, with the folder of the jars as $J."""
-    java = folder / "java"
-    java.write_text(f"#!/bin/sh\nJ={folder / 'jars'}\nmkdir -p $J/broker\n{action}\n")
-    java.chmod(0o755)
-    return java
-
-
-def _fetch(folder: Path, action: str) -> JarStore:
-    store = JarStore(root=folder / "jars")
-    java = str(_ivy_that(folder, action))
-    fetch_jars(store, _LOCK, java=java, ivy_jar=folder / "ivy.jar", mirror="")
+def _fetch(folder: Path, content: bytes | None) -> JarStore:
+    """Fetch from a repository in a folder that has this content, None = nothing."""
+    store, served = JarStore(root=folder / "jars"), folder / "maven" / "org/example/thing/1.0"
+    if content is not None:
+        served.mkdir(parents=True, exist_ok=True)
+        (served / "thing-1.0.jar").write_bytes(content)
+    fetch_jars(store, _LOCK, (folder / "maven").as_uri())
     return store
 
 
@@ -55,40 +50,28 @@ def test_parse_lock_malformed_line_names_its_number(line: str) -> None:
         parse_lock(f"# first\n{line}\n")
 
 
-def test_fetch_jars_right_bytes_are_complete(tmp_path: Path) -> None:
-    store = _fetch(tmp_path, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
-    assert is_complete(store, _LOCK)
+def test_fetch_jars_right_bytes_are_complete_until_one_is_lost(tmp_path: Path) -> None:
+    store = _fetch(tmp_path, _BYTES)
+    assert not absent_jars(store, _LOCK)
+    (jar,) = parse_lock(_LOCK)
+    assert sha256_of(store.path_of(jar)) == jar.sha256
+    store.path_of(jar).unlink()
+    assert absent_jars(store, _LOCK) == (jar,)
 
 
-def test_is_complete_after_change_of_lock_or_loss_of_file_is_false(tmp_path: Path) -> None:
-    store = _fetch(tmp_path, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
-    assert not is_complete(store, _LOCK + "# changed\n")
-    store.path_of(parse_lock(_LOCK)[0]).unlink()
-    assert not is_complete(store, _LOCK)
-
-
-def test_fetch_jars_wrong_bytes_are_removed_and_reported(tmp_path: Path) -> None:
+def test_fetch_jars_wrong_bytes_are_not_kept_and_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
-        _fetch(tmp_path, "printf 'evil' > $J/broker/thing-1.0.jar")
-    assert "checksum" in caught.value.what
-    assert not (tmp_path / "jars" / "broker" / "thing-1.0.jar").exists()
-    assert not is_complete(JarStore(root=tmp_path / "jars"), _LOCK)
+        _fetch(tmp_path, b"evil")
+    assert "checksum" in caught.value.why
+    assert not list((tmp_path / "jars").rglob("*.jar"))
 
 
 def test_fetch_jars_offline_says_why_and_how_to_go_on(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
-        _fetch(tmp_path, "echo 'Server access error: host is down'; exit 1")
+        _fetch(tmp_path, None)
     assert "1 of the pinned jars" in caught.value.what
-    assert "host is down" in caught.value.why
+    assert "No such file" in caught.value.why
     assert "BALLAST_JAR_MIRROR" in caught.value.next_step
-
-
-def test_fetch_jars_mirror_is_written_for_ivy(tmp_path: Path) -> None:
-    store = JarStore(root=tmp_path / "jars")
-    java = str(_ivy_that(tmp_path, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar"))
-    mirror = "file:///a&b/maven"
-    fetch_jars(store, _LOCK, java=java, ivy_jar=tmp_path / "ivy.jar", mirror=mirror)
-    assert 'root="file:///a&amp;b/maven"' in (store.root / "ivysettings.xml").read_text()
 
 
 def test_default_store_follows_the_environment(tmp_path: Path) -> None:

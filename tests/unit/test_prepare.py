@@ -88,22 +88,6 @@ def test_virtual_environment_half_made_is_made_again(place: Place) -> None:
     assert subprocess.run(probe, check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("  Downloading a/b/numpy-2.whl (16.4 MB)", "downloading numpy-2.whl (16.4 MB)"),
-        ("Downloading spark-4.2.tar.gz (450.1 MB)", "downloading spark-4.2.tar.gz (450.1 MB)"),
-        ("Downloading six-1.17.0.whl (11 kB)", None),
-        ("Building wheels for collected packages: a", "building wheels for collected packages"),
-        ("Installing collected packages: pytz, py4j", "installing collected packages"),
-        ("Requirement already satisfied: numpy", None),
-        ("Looking in links: /somewhere", None),
-    ],
-)
-def test_progress_of_pip_shows_downloads_and_builds(line: str, shown: str | None) -> None:
-    assert prepare.progress_of_pip(line) == shown
-
-
 def test_second_set_up_waits_for_the_orphan_of_a_killed_one(place: Place) -> None:
     code = (
         "import os, signal, subprocess, sys\n"

@@ -1,35 +1,33 @@
-"""The jars of Kafka and Delta: which, where, and how they get there.
+"""The jars of Kafka and Delta: a list with digests, and the download of what is missing.
 
-Decides that exactly the pinned files of conf/jars.lock are used, whatever a repository offers
-today. They are fetched by the Ivy that pyspark ships, from Maven Central or the mirror that
-BALLAST_JAR_MIRROR names, without POMs (another tool's half-filled cache or an unreachable second
-repository can't break it), and checked against their sha256. A process that needs a missing jar
-fetches it, one process at a time. Standard library only: set-up runs this before anything else is
-importable.
+conf/jars.lock pins each file. Maven Central, or the mirror that BALLAST_JAR_MIRROR names, serves
+them. A file takes its place only when its sha256 is the pinned one. Standard library only: set-up
+imports this before anything else is importable.
 """
 
 import fcntl
 import hashlib
 import os
-import re
-import shutil
 import sys
-import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
+from http.client import HTTPException
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from jobs.adapters.processes.paths import CONF
-from jobs.adapters.processes.preflight import check_disk, find_java
-from jobs.adapters.processes.processes import last_lines, run_with_progress
+from jobs.adapters.processes.preflight import check_disk
 from jobs.console import CommandError, note
 
 LOCK_PATH = CONF / "jars.lock"
 FOLDERS = ("broker", "spark")
-_BLOCK_BYTES = 1 << 20
+CENTRAL = "https://repo1.maven.org/maven2"
+_JARS_BYTES = 120_000_000
+_AT_ONCE = 4
+_TIMEOUT_S = 30.0
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,29 +45,22 @@ class Jar:
         """Its name in the folder."""
         return f"{self.artifact}-{self.revision}.jar"
 
+    @property
+    def repository_path(self) -> str:
+        """Its path in a Maven repository."""
+        group = self.group.replace(".", "/")
+        return f"{group}/{self.artifact}/{self.revision}/{self.file_name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarStore:
-    """Folder of the jars: root/broker/*.jar and root/spark/*.jar.
-
-    Ivy's cache is beside them.
-    """
+    """Folder of the jars: root/broker/*.jar and root/spark/*.jar."""
 
     root: Path
 
     def path_of(self, jar: Jar) -> Path:
         """Return the path where `jar` is, or will be."""
         return self.root / jar.folder / jar.file_name
-
-    @property
-    def ivy_cache(self) -> Path:
-        """Ivy's own cache: of this project alone, so no other tool's leftovers are in it."""
-        return self.root.parent / "ivy-cache"
-
-    @property
-    def stamp(self) -> Path:
-        """The file that is written last: the digest of the lock that was fetched and checked."""
-        return self.root / "complete"
 
 
 def default_store(environment: Mapping[str, str] | None = None) -> JarStore:
@@ -88,9 +79,8 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
     jars = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        jars.append(_parse_line(words, number))
+        if words and not words[0].startswith("#"):
+            jars.append(_parse_line(words, number))
     return tuple(jars)
 
 
@@ -102,10 +92,8 @@ def jar_paths(folder: str, store: JarStore | None = None) -> tuple[Path, ...]:
     if folder not in FOLDERS:
         raise ValueError(f"folder must be one of {FOLDERS}, got {folder!r}")
     place = default_store() if store is None else store
-    paths = [
-        place.path_of(jar) for jar in parse_lock(LOCK_PATH.read_text()) if jar.folder == folder
-    ]
-    absent = [path.name for path in paths if not path.exists()]
+    jars = [jar for jar in parse_lock(LOCK_PATH.read_text()) if jar.folder == folder]
+    absent = [jar.file_name for jar in jars if not place.path_of(jar).exists()]
     if absent:
         raise CommandError(
             f"{len(absent)} jars are missing, {absent[0]} first",
@@ -113,138 +101,13 @@ def jar_paths(folder: str, store: JarStore | None = None) -> tuple[Path, ...]:
             next_step="run what needs them (run-local, attach, the job), which fetches them, or"
             " `make setup` in a checkout",
         )
-    return tuple(paths)
+    return tuple(map(place.path_of, jars))
 
 
-def absent_jars(store: JarStore) -> tuple[Jar, ...]:
+def absent_jars(store: JarStore, lock_text: str | None = None) -> tuple[Jar, ...]:
     """Those of the lock that are not there."""
-    wanted = parse_lock(LOCK_PATH.read_text())
+    wanted = parse_lock(LOCK_PATH.read_text() if lock_text is None else lock_text)
     return tuple(jar for jar in wanted if not store.path_of(jar).exists())
-
-
-def is_complete(store: JarStore, lock_text: str) -> bool:
-    """Return True if all jars of this lock were fetched, checked and still exist."""
-    if not store.stamp.exists() or store.stamp.read_text() != _digest(lock_text):
-        return False
-    return all(store.path_of(jar).exists() for jar in parse_lock(lock_text))
-
-
-def fetch_jars(store: JarStore, lock_text: str, *, java: str, ivy_jar: Path, mirror: str) -> None:
-    """Fetch every jar of the lock, check each one's sha256, and note that it was done.
-
-    Safe to interrupt and to repeat: what Ivy has in its cache is not fetched again, and the note
-    is written last. Raises CommandError when a repository, the disk or a checksum fails.
-    """
-    jars = parse_lock(lock_text)
-    store.root.mkdir(parents=True, exist_ok=True)
-    _write_ivy_files(store, jars, mirror)
-    log_path = store.root / "ivy.log"
-    code = run_with_progress(
-        _ivy_command(store, java, ivy_jar), log_path=log_path, progress_of=_Counter(len(jars))
-    )
-    wrong = [jar for jar in jars if sha256_of(store.path_of(jar)) != jar.sha256]
-    if code or wrong:
-        raise _explain(store, code, wrong)
-    store.stamp.write_text(_digest(lock_text))
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file as lower-case hex; '' when the file is not there."""
-    if not path.exists():
-        return ""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-class _Counter:
-    """Shows each jar that Ivy has downloaded, with its number."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._seen = 0
-
-    def __call__(self, line: str) -> str | None:
-        found = re.search(r"\[SUCCESSFUL \] \S+#(\S+);(\S+)!", line)
-        if found is None:
-            return None
-        self._seen += 1
-        return f"[{self._seen}/{self._total}] {found.group(1)} {found.group(2)}"
-
-
-def _parse_line(words: Sequence[str], number: int) -> Jar:
-    coordinate = words[1].split(":") if len(words) == 3 else []  # noqa: PLR2004 (three columns)
-    if len(coordinate) != 3 or words[0] not in FOLDERS:  # noqa: PLR2004 (group:artifact:revision)
-        shape = "`folder group:artifact:revision sha256`"
-        raise ValueError(f"line {number} must be {shape}, got {' '.join(words)!r}")
-    group, artifact, revision = coordinate
-    return Jar(folder=words[0], group=group, artifact=artifact, revision=revision, sha256=words[2])
-
-
-def _digest(lock_text: str) -> str:
-    return hashlib.sha256(lock_text.encode()).hexdigest()
-
-
-def _ivy_command(store: JarStore, java: str, ivy_jar: Path) -> list[str]:
-    # No -sync: it empties the whole retrieve root. No -types: it drops jars packaged as bundles.
-    pattern = f"{store.root}/[conf]/[artifact]-[revision].[ext]"
-    settings, module = str(store.root / "ivysettings.xml"), str(store.root / "ivy.xml")
-    files = ["-settings", settings, "-ivy", module]
-    return [java, "-jar", str(ivy_jar), *files, "-confs", *FOLDERS, "-retrieve", pattern]
-
-
-def _write_ivy_files(store: JarStore, jars: Sequence[Jar], mirror: str) -> None:
-    root = f" root={quoteattr(mirror)}" if mirror else ""  # Ivy's own default is Maven Central
-    cache = quoteattr(str(store.ivy_cache))
-    settings = (
-        '<ivysettings><settings defaultResolver="central"/>'
-        f"<caches defaultCacheDir={cache}/><resolvers>"
-        f'<ibiblio name="central" m2compatible="true" usepoms="false"{root}/>'
-        "</resolvers></ivysettings>"
-    )
-    confs = "".join(f'<conf name="{folder}"/>' for folder in FOLDERS)
-    module = (
-        '<ivy-module version="2.0"><info organisation="ballast" module="jars"/>'
-        f"<configurations>{confs}</configurations>"
-        f"<dependencies>{''.join(map(_dependency, jars))}</dependencies></ivy-module>"
-    )
-    (store.root / "ivysettings.xml").write_text(settings)
-    (store.root / "ivy.xml").write_text(module)
-
-
-def _dependency(jar: Jar) -> str:
-    return (
-        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.revision}"'
-        f' conf="{jar.folder}->default" transitive="false"/>'
-    )
-
-
-def _explain(store: JarStore, code: int, wrong: Sequence[Jar]) -> CommandError:
-    present = [jar for jar in wrong if store.path_of(jar).exists()]
-    for jar in present:  # a wrong file must not look like a fetched one, nor come back
-        store.path_of(jar).unlink()
-        shutil.rmtree(store.ivy_cache / jar.group / jar.artifact, ignore_errors=True)
-    log_path = store.root / "ivy.log"
-    if present:
-        return CommandError(
-            f"{present[0].file_name} has another checksum than conf/jars.lock says",
-            why="the repository served other bytes, or the download was cut short",
-            next_step="run the same command again: the file was removed and is fetched anew",
-        )
-    return CommandError(
-        f"{len(wrong)} of the pinned jars could not be fetched",
-        why=last_lines(log_path) or f"Ivy ended with code {code}",
-        next_step=(
-            "check the network and run the same command again, it goes on where it stopped; "
-            f"BALLAST_JAR_MIRROR may name a mirror of Maven Central; the log is {log_path}"
-        ),
-    )
-
-
-JARS_BYTES = 300_000_000
-"""Disk space of the jars, including those that Ivy keeps."""
 
 
 def ensure_jars(folder: str) -> tuple[Path, ...]:
@@ -254,36 +117,74 @@ def ensure_jars(folder: str) -> tuple[Path, ...]:
     """
     place = default_store()
     if absent_jars(place):
-        with _alone(place):
-            if absent_jars(place):  # another process may have fetched them meanwhile
-                _fetch(place)
+        fetch_jars(place)
     return jar_paths(folder, place)
 
 
-def fetch_locked(place: JarStore, java: str, site_packages: Path) -> None:
-    """Fetch what conf/jars.lock names, by the Ivy of the pyspark in `site_packages`."""
-    check_disk(place.root, JARS_BYTES)
-    ivy_jars = sorted(site_packages.glob("pyspark/jars/ivy-*.jar"))
-    if not ivy_jars:
+def fetch_jars(store: JarStore, lock_text: str | None = None, mirror: str = "") -> None:
+    """Fetch the missing jars, one process at a time; may be interrupted and repeated.
+
+    mirror: URL of a Maven repository, "" = BALLAST_JAR_MIRROR, or else Maven Central. Raises
+    CommandError when a repository, the disk or a checksum fails.
+    """
+    root = (mirror or os.environ.get("BALLAST_JAR_MIRROR") or CENTRAL).rstrip("/")
+    with _alone(store):
+        jars = absent_jars(store, lock_text)
+        if not jars:  # another process may have fetched them meanwhile
+            return
+        check_disk(store.root, _JARS_BYTES)
+        note(f"fetching {len(jars)} jars of Kafka and Delta, once, into {store.root}")
+        faults = []
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            fetched = pool.map(lambda jar: _fetch(store, jar, root), jars)
+            for number, (jar, fault) in enumerate(zip(jars, fetched, strict=True), start=1):
+                if fault:
+                    faults.append(fault)
+                else:
+                    note(f"    [{number}/{len(jars)}] {jar.artifact} {jar.revision}")
+    if faults:
         raise CommandError(
-            "pyspark's Ivy is missing",
-            why=f"no pyspark/jars/ivy-*.jar in {site_packages}",
-            next_step="install pyspark anew (pip install --force-reinstall --no-deps pyspark),"
-            " then run the same command again",
+            f"{len(faults)} of the pinned jars could not be fetched",
+            why=faults[0],
+            next_step="check the network and run the same command again, it goes on where it"
+            " stopped; BALLAST_JAR_MIRROR may name a mirror of Maven Central",
         )
-    mirror = os.environ.get("BALLAST_JAR_MIRROR", "")
-    lock_text = LOCK_PATH.read_text()
-    fetch_jars(place, lock_text, java=java, ivy_jar=ivy_jars[-1], mirror=mirror)
 
 
-def _fetch(place: JarStore) -> None:
-    java = find_java()
-    note(f"fetching the jars of Kafka and Delta, once: 55 MB in {place.root}")
-    began_s = time.monotonic()
-    found = find_spec("pyspark")
-    origin = Path(found.origin) if found and found.origin else Path("pyspark/__init__.py")
-    fetch_locked(place, java.command, origin.parents[1])
-    note(f"    done in {time.monotonic() - began_s:.0f} s")
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file as lower-case hex; '' when the file is not there."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
+def _fetch(store: JarStore, jar: Jar, root: str) -> str:
+    """Fetch one jar; the fault, "" = none."""
+    path, fault = store.path_of(jar), ""
+    for _ in range(_ATTEMPTS):
+        try:
+            with urllib.request.urlopen(  # noqa: S310 (the operator's own mirror may be a file)
+                f"{root}/{jar.repository_path}", timeout=_TIMEOUT_S
+            ) as answer:
+                content = answer.read()
+        except (OSError, HTTPException, ValueError) as error:
+            fault = f"{jar.file_name}: {error}"
+            continue
+        if hashlib.sha256(content).hexdigest() != jar.sha256:
+            return f"{jar.file_name} has another checksum at {root} than conf/jars.lock says"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_bytes(content)
+        part.replace(path)
+        return ""
+    return fault
+
+
+def _parse_line(words: Sequence[str], number: int) -> Jar:
+    coordinate = words[1].split(":") if len(words) == 3 else []  # noqa: PLR2004 (three columns)
+    if len(coordinate) != 3 or words[0] not in FOLDERS:  # noqa: PLR2004 (group:artifact:revision)
+        shape = "`folder group:artifact:revision sha256`"
+        raise ValueError(f"line {number} must be {shape}, got {' '.join(words)!r}")
+    group, artifact, revision = coordinate
+    return Jar(folder=words[0], group=group, artifact=artifact, revision=revision, sha256=words[2])
 
 
 @contextmanager
