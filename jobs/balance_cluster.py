@@ -29,7 +29,6 @@ from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import ClockSteps, wall_ms
-from jobs.adapters.processes.gc_tuning import raise_gc_thresholds
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
@@ -77,6 +76,7 @@ from jobs.adapters.spark.recovery import (
     rebuilt_states,
     send_all_records,
 )
+from jobs.adapters.spark.spark_machine import raise_gc_thresholds
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
     SPARK_UI,

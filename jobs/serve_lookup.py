@@ -24,7 +24,6 @@ from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.http.protocol import BoundedProtocol, Bounds, Sweep, Timed
 from jobs.adapters.http.tls import ServerTls
-from jobs.adapters.processes.gc_tuning import limit_gc_pauses
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.atomic_file import atomic_write
@@ -126,7 +125,6 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     # The event loop must get the interpreter back quickly while a load or a commit is parsed.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
-    service.run_beside(limit_gc_pauses)
     if tls is not None:
         service.run_beside(tls.keep_up)
     if args.worker_folder is not None:

@@ -164,8 +164,8 @@ def _start_reading(
 def take_load_out_of_passes(changes: Changes) -> None:
     """Have the garbage collector leave alone what a load of the tables has made.
 
-    `short_pauses` goes by the number of objects. A namespace's maps and tuples are few and hold
-    all its bundles: the next pass would go through them, 0.03 s at a million.
+    What is held of the tables has no cycles and goes by its reference counts. A full pass through
+    100,000 bundles takes 0.1 s, for which lookups would wait.
     """
     if changes.is_whole:
         gc.freeze()
