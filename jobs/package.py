@@ -1,8 +1,7 @@
 """Puts together what travels: a wheel to install, and what a Spark cluster needs of Ballast.
 
 Decides what that is: the locked packages but for those that Spark brings or that need it, the
-project, the jars, and the words that spark-submit needs. Runs in the project's own environment,
-after set-up.
+project, and the words that spark-submit needs. Runs in the project's own environment, after set-up.
 
 python -m jobs.package [--output dist/spark]
 """
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs import VERSION
-from jobs.adapters.processes.jars import LOCK_PATH, jar_paths
+from jobs.adapters.processes.jars import LOCK_PATH
 from jobs.adapters.processes.paths import CONF
 from jobs.adapters.processes.preflight import check_disk
 from jobs.adapters.spark.stream import STACK_SIZE
@@ -82,22 +81,20 @@ def make_wheel(folder: Path) -> Path:
 
 
 def make_package(output: Path) -> None:
-    """Fill `output` with python/, python.tar.gz, jars/, submit and bom.cdx.json (CycloneDX).
+    """Fill `output` with python/, python.tar.gz, submit and bom.cdx.json (CycloneDX).
 
     Raises CommandError when the disk is too full or a package can't be had.
     """
     check_disk(output, _BYTES)
     shutil.rmtree(output, ignore_errors=True)
-    packages, jars = output / "python", output / "jars"
-    jars.mkdir(parents=True)
+    packages = output / "python"
+    packages.mkdir(parents=True)
     lock = output / "requirements.lock"
     lock.write_text(lock_beside_spark((ROOT / LOCKS["run"]).read_text(encoding="ascii")))
     _install(packages, "--require-hashes", "--requirement", str(lock))
     _install(packages, "--no-build-isolation", str(ROOT))
     with tarfile.open(output / "python.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(packages, arcname=".")
-    for jar in jar_paths("spark"):
-        shutil.copy(jar, jars)
     locks = ((ROOT / LOCKS["run"]), LOCK_PATH)
     packages_text, jars_text = (path.read_text(encoding="ascii") for path in locks)
     bill = bill_of_materials(packages_text, jars_text, VERSION)

@@ -206,7 +206,7 @@ def _jars() -> Iterator[DoctorFinding]:
         text = f"{len(absent)} are missing: what needs them fetches them at first need (55 MB)"
         yield warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
     else:
-        yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
+        yield ok("jars", f"{len(jar_paths('broker'))} for Kafka")
 
 
 def _disk(where: ConnectionOptions) -> Iterator[DoctorFinding]:

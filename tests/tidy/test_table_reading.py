@@ -26,7 +26,6 @@ _EXCEPTIONS = {
         "history()",
     ): "of rows past their days: a part of upkeep",
     ("jobs/verbs/assess.py", "history()"): "what was seen of a Pulsar cluster",
-    ("jobs/archive_history.py", 'format("delta")'): "Spark moves rows from table to table",
 }
 """(file, word) → what it reads instead."""
 

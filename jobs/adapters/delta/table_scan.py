@@ -80,9 +80,12 @@ def newest_ms(table: DeltaTable) -> int:
     return -1 if not len(files) else int(pc.max(files["max.at_ms"]).as_py())
 
 
-def file_sizes(table: DeltaTable) -> list[int]:
-    """The bytes of each data file, by its log; in any order."""
-    sizes: list[int] = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+def file_sizes(table: DeltaTable, month: str = "") -> list[int]:
+    """The bytes of each data file, by its log; in any order. month: of an archive, "" = all."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    if month:
+        files = files.filter(pc.equal(files["partition.month"], month))
+    sizes: list[int] = files["size_bytes"].to_pylist()
     return sizes
 
 

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from jobs.console import CommandError, first_line, note
+from jobs.console import CommandError, note
 
 _OUR_ERRORS = (
     "FencedError: ",
@@ -181,13 +181,6 @@ def root_cause(text: str) -> str:
     around = next((head for head in reversed(heads) if ": " in head), "")
     innermost = heads[-1] if ": " in heads[-1] or not around else f"{heads[-1]}, of {around}"
     return _shortened(innermost)
-
-
-def java_line(error: BaseException) -> str:
-    """One line for an error of py4j or PySpark: its root cause; of any other its first line."""
-    if isinstance(error, Py4JError | PySparkException):
-        return root_cause(java_text(error))
-    return first_line(error)
 
 
 def own_error_message(error: str) -> str:

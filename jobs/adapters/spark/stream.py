@@ -109,12 +109,9 @@ SPARK_UI: Mapping[str, str] = {
 STATE_SCHEMA = "cluster string, name string, blob binary"
 
 
-def spark_session(
-    *, master: str, local_dir: Path, settings: Mapping[str, str], jars: Sequence[Path] = ()
-) -> SparkSession:
+def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) -> SparkSession:
     """A session for the query. settings: they win.
 
-    jars: Delta's, for who reads or writes tables through Spark; the streaming query needs none.
     local_dir: what Spark can lose is kept in a folder there that goes with this process, or in one
     where `spark.local.dir` says. Where spark-submit started this process, its settings win over
     ours, and master, jars, memory and the workers' Python are its alone.
@@ -131,7 +128,6 @@ def spark_session(
     if not _is_submitted():
         ours |= {
             "spark.master": master,
-            "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": driver_options(),
             # 15 MB of libraries; sockets, whose paths are short, are made here as well

@@ -126,13 +126,12 @@ def test_word_that_was_meant_is_told_without_all_others(capsys: pytest.CaptureFi
     assert all(verb in why for verb in VERBS)
 
 
-@pytest.mark.parametrize("process", [balance_cluster, archive_history])
 @pytest.mark.parametrize("word", ["KEY", "=value"])
 def test_setting_of_spark_without_key_or_value_is_told(
-    process: types.ModuleType, word: str, capsys: pytest.CaptureFixture[str]
+    word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        process.main(["--tables", "T", "--bootstrap", "B", "--spark", word, "--json"])
+        balance_cluster.main(["--tables", "T", "--bootstrap", "B", "--spark", word, "--json"])
     assert ended.value.code == Exit.MISUSE
     assert f"{word!r} is not KEY=VALUE" in complaint(capsys)["why"]
 
