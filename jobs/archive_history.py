@@ -42,7 +42,7 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
-_COMMITTED = {"commit_properties": CommitProperties(max_commit_retries=0)}
+_NO_RETRY = CommitProperties(max_commit_retries=0)
 """Two runs at once: one of them ends at the first commit of the other."""
 
 
@@ -90,7 +90,12 @@ def _archive(
         ("made", lambda: _make(place, archive)),
         ("rows_copied", lambda: _copy(source, place, archive, until_ms)),
         ("months_ordered", lambda: _order(place, archive)),
-        ("vacuumed", lambda: len(open_delta(place).vacuum(dry_run=False, full=True, **_COMMITTED))),
+        (
+            "vacuumed",
+            lambda: len(
+                open_delta(place).vacuum(dry_run=False, full=True, commit_properties=_NO_RETRY)
+            ),
+        ),
     )
     try:
         for what, step in steps:
@@ -147,7 +152,9 @@ def _copy(source: TablePlace, place: TablePlace, archive: Archive, until_ms: int
         same = " AND ".join(f"t.{name} = s.{name}" for name in archive.key)
         if archive.is_append_only:
             same = f"t.{MONTH.name} = '{month}' AND {same}"
-        merge = archived.merge(rows, same, source_alias="s", target_alias="t", **_COMMITTED)
+        merge = archived.merge(
+            rows, same, source_alias="s", target_alias="t", commit_properties=_NO_RETRY
+        )
         if not archive.is_append_only:
             merge = merge.when_matched_update_all("s.at_ms > t.at_ms")
         found = merge.when_not_matched_insert_all().execute()
@@ -182,7 +189,7 @@ def _order(place: TablePlace, archive: Archive) -> list[str]:
             [archive.ordered_by],
             partition_filters=[(MONTH.name, "=", month)],
             target_size=_FILE_BYTES,
-            **_COMMITTED,
+            commit_properties=_NO_RETRY,
         )
     return months
 
