@@ -95,7 +95,16 @@ class Liveness:
         for partition, mine in zip(partitions.tolist(), np.split(order, starts[1:]), strict=True):
             before = clocks.get(partition)
             times = _clock_times(before, rows.timestamp_ms[mine], clock_step_max_ms)
-            clocks[partition] = _advanced(before, times, rows.timestamp_ms[mine], rows.broker[mine])
+            timestamps = rows.timestamp_ms[mine]
+            brokers = rows.broker[mine]
+            ticks = times[brokers == TICK]
+            last_tick = 0 if before is None else before.tick_ms
+            clocks[partition] = PartitionClock(
+                clock_ms=int(times[-1]),
+                timestamp_ms=int(timestamps[-1]),
+                tick_ms=int(ticks[-1]) if len(ticks) else last_tick,
+                ticked_at_ms=0 if before is None else before.ticked_at_ms,
+            )
             last = dict(zip(rows.broker[mine].tolist(), times.tolist(), strict=True))
             last.pop(TICK, None)
             for broker, clock_ms in last.items():
@@ -207,16 +216,3 @@ def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: i
     steps = np.clip(np.diff(timestamps, prepend=first), 0, step_max_ms)
     times: Ints = np.cumsum(steps) + (0 if before is None else before.clock_ms)
     return times
-
-
-def _advanced(
-    before: PartitionClock | None, times: Ints, timestamps: Ints, brokers: Ints
-) -> PartitionClock:
-    ticks = times[brokers == TICK]
-    last_tick = 0 if before is None else before.tick_ms
-    return PartitionClock(
-        clock_ms=int(times[-1]),
-        timestamp_ms=int(timestamps[-1]),
-        tick_ms=int(ticks[-1]) if len(ticks) else last_tick,
-        ticked_at_ms=0 if before is None else before.ticked_at_ms,
-    )

@@ -18,7 +18,7 @@ from lbcore.plan.decision import (
     Scope,
     Skip,
 )
-from lbcore.plan.draft import Draft, Moves
+from lbcore.plan.draft import Moves
 from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
@@ -56,24 +56,10 @@ def plan(
     A skip advances hits and averages too. O(brokers log brokers + bundles); equal arguments always
     give equal results.
     """
-    return finish(_drafted(snapshot, state, config, now_ms, scope))
-
-
-def giving(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
-) -> frozenset[str]:
-    """The brokers that `plan` would shed something from, in two thirds of its time."""
-    moves = _drafted(snapshot, state, config, now_ms, scope).sheddings
-    return frozenset(snapshot.brokers.names[at] for at in set(moves.source.tolist()))
-
-
-def _drafted(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
-) -> Draft:
     draft = opened(snapshot, state, config, now_ms, scope)
     for phase in PHASES:
         draft = phase(draft)
-    return draft
+    return finish(draft)
 
 
 def place(

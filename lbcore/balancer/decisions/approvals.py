@@ -432,7 +432,9 @@ def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) ->
     cluster = work.config.cluster
     if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
         return ()
-    balancing = [one for one in result.decisions if not _is_wish(one)]
+    balancing = [
+        one for one in result.decisions if not (one.kind is Kind.DRAIN or one.reason == "Pinned")
+    ]
     if cluster.approval == ASK or not balancing:
         return balancing
     rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum()
@@ -440,11 +442,6 @@ def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) ->
     is_large = len(balancing) > cluster.approval_bundles
     is_heavy = 100.0 * moved > cluster.approval_percent * rates
     return balancing if cluster.approval == ASK_ABOVE and (is_large or is_heavy) else ()
-
-
-def _is_wish(decision: Decision) -> bool:
-    """True if the decision follows an operator's request: a drain or a pin."""
-    return decision.kind is Kind.DRAIN or decision.reason == "Pinned"
 
 
 def _shown(load: _Load, usage: Floats, touched: Sequence[str]) -> dict[str, float]:
