@@ -1,8 +1,8 @@
 """Sets everything up that a run or the tests need; what is done already is skipped.
 
-Decides which steps are due: the virtual environment, its packages, the project itself, Java, the
-jars. `make` calls it with the system's Python, so it uses the standard library only. Each step
-leaves its note last, so an interrupted one is simply done again.
+The virtual environment, its locked packages, the project itself, the jars. `make` calls it with the
+system's Python, so it uses the standard library only. Each step leaves its note last, so an
+interrupted one is simply done again.
 
 python3 -m jobs.prepare run|dev
 """
@@ -10,7 +10,6 @@ python3 -m jobs.prepare run|dev
 import fcntl
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -33,7 +32,6 @@ from jobs.adapters.processes.preflight import (
     find_java,
     running_python,
 )
-from jobs.adapters.processes.processes import last_lines
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 
@@ -41,10 +39,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 BUILD_LOCK = "requirements-build.lock"
 _PACKAGES_BYTES = 3_500_000_000
-_OFFLINE = re.compile(
-    r"NewConnectionError|Failed to establish|NameResolution|Temporary failure|"
-    r"timed out|ProxyError|Network is unreachable|No matching distribution",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,38 +148,19 @@ def install_jars(place: Place) -> bool:
 
 
 def _pip(place: Place, *arguments: str) -> None:
-    command = [str(place.python), "-m", "pip", "install", "--no-build-isolation", *arguments]
-    log_path = place.venv / "share" / "ballast" / "pip.log"
-    log_path.parent.mkdir(parents=True, exist_ok=True)
+    """Run pip, which says only what goes wrong. Raises CommandError with the next step."""
+    command = [str(place.python), "-m", "pip", "install", "--quiet"]
+    command += ["--no-build-isolation", *arguments]
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    note(f"    pip is at work, its log is {log_path}")
-    with log_path.open("w", encoding="utf-8") as log:
-        code = subprocess.run(  # noqa: S603 (set-up's own command)
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            close_fds=False,  # it inherits set-up's lock, so it can't race with a later set-up
-            check=False,
-        ).returncode
-    if code:
-        raise _explain_pip(log_path, code)
-
-
-def _explain_pip(log_path: Path, code: int) -> CommandError:
-    why = last_lines(log_path) or f"pip ended with code {code}"
-    text = log_path.read_text(errors="replace")
-    if "No space left" in text:
-        next_step = "free some space and run the same command again"
-    elif _OFFLINE.search(text):
-        next_step = (
-            "check the network (pip's own settings, such as PIP_INDEX_URL, name a mirror) and run "
-            "the same command again; it goes on where it stopped"
+    # it inherits set-up's lock, so it can't race with a later set-up
+    ended = subprocess.run(command, check=False, env=environment, close_fds=False)  # noqa: S603 (pip of this environment)
+    if ended.returncode:
+        raise CommandError(
+            "the packages could not be installed",
+            why=f"pip ended with code {ended.returncode}; it says why above",
+            next_step="mend that (the network, with a mirror in PIP_INDEX_URL, or the disk) and run"
+            " the same command again; it goes on where it stopped",
         )
-    else:
-        next_step = f"read {log_path}, then run the same command again"
-    return CommandError("the packages could not be installed", why=why, next_step=next_step)
 
 
 def _timed(name: str, step: Callable[[], bool]) -> bool:
