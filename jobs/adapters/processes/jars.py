@@ -134,14 +134,8 @@ def fetch_jars(store: JarStore, lock_text: str | None = None, mirror: str = "") 
             return
         check_disk(store.root, _JARS_BYTES)
         note(f"fetching {len(jars)} jars of Kafka and Delta, once, into {store.root}")
-        faults = []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            fetched = pool.map(lambda jar: _fetch(store, jar, root), jars)
-            for number, (jar, fault) in enumerate(zip(jars, fetched, strict=True), start=1):
-                if fault:
-                    faults.append(fault)
-                else:
-                    note(f"    [{number}/{len(jars)}] {jar.artifact} {jar.revision}")
+            faults = [one for one in pool.map(lambda jar: _fetch(store, jar, root), jars) if one]
     if faults:
         raise CommandError(
             f"{len(faults)} of the pinned jars could not be fetched",
