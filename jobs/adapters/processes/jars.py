@@ -145,11 +145,6 @@ def fetch_jars(store: JarStore, lock_text: str | None = None, mirror: str = "") 
         )
 
 
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file as lower-case hex; '' when the file is not there."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
-
-
 def _fetch(store: JarStore, jar: Jar, root: str) -> str:
     """Fetch one jar; the fault, "" = none."""
     path, fault = store.path_of(jar), ""
