@@ -20,7 +20,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rolling_steps import GO_ON, Complaint, Observation, Progress, Stage
+from jobs.bridge.rolling_steps import GO_ON, Complaint, Observation, Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status_rows import RECORD, read_status_rows
@@ -100,7 +100,9 @@ class PulsarCluster:
             listed=listed,
             incarnation=self.incarnation(progress.broker),
             held=self._read_held(progress),
-            loaded=self._loaded(progress.broker) if progress.stage is Stage.WAITING else None,
+            loaded=self._loaded(progress.broker)
+            if progress.stage is RestartStage.WAITING
+            else None,
             publish_ms=publish,
             load_ms=load,
             **tables,
@@ -146,9 +148,9 @@ class PulsarCluster:
 
     def _read_held(self, progress: Progress) -> frozenset[str] | None:
         """The bundles with topics that the drained broker says it owns."""
-        if progress.stage is not Stage.EMPTIED or self._held[0] != progress.broker:
+        if progress.stage is not RestartStage.EMPTIED or self._held[0] != progress.broker:
             self._held = (progress.broker, None)
-        if progress.stage is Stage.EMPTIED and self._is_due("held", _HELD_S):
+        if progress.stage is RestartStage.EMPTIED and self._is_due("held", _HELD_S):
             with suppress(PulsarAdminError):
                 owned = self._admin.owned(self._name, progress.broker)
                 loaded = self._loaded(progress.broker)
@@ -166,7 +168,11 @@ class PulsarCluster:
         self, progress: Progress, listed: Iterable[str]
     ) -> tuple[float | None, float | None]:
         """The clients' recent publish and load latency over all brokers that tell it."""
-        if progress.stage not in (Stage.WAITING, Stage.DRAINING, Stage.FILLING):
+        if progress.stage not in (
+            RestartStage.WAITING,
+            RestartStage.DRAINING,
+            RestartStage.FILLING,
+        ):
             self._latency = (None, None)
         elif self._is_due("latency", _LATENCY_S):
             pages: dict[str, LatencySums] = {}

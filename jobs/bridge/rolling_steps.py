@@ -41,8 +41,8 @@ _OURS = frozenset({"cluster.observe_only"})
 """Settings that the bridge itself changes when it stops or begins to act."""
 
 
-class Stage(str, Enum):
-    """Stage of the broker in hand, as the file and a status have it."""
+class RestartStage(str, Enum):
+    """RestartStage of the broker in hand, as the file and a status have it."""
 
     WAITING = "waiting until all is well"
     DRAINING = "being drained"
@@ -76,7 +76,7 @@ class Progress:
     settings: Mapping[str, str] = field(default_factory=dict)
     imbalance: float | None = None
     at: int = 0
-    stage: Stage = Stage.WAITING
+    stage: RestartStage = RestartStage.WAITING
     since_ms: int = 0
     turn: int = 0
     incarnation: str = ""
@@ -110,7 +110,7 @@ def read_progress(path: Path) -> Progress | None:
         found = json.loads(path.read_text())
         known = {one.name for one in fields(Progress)}
         kept = {name: value for name, value in dict(found).items() if name in known}
-        return Progress(**{**kept, "stage": Stage[found["stage"].upper()]})
+        return Progress(**{**kept, "stage": RestartStage[found["stage"].upper()]})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -123,7 +123,7 @@ def read_progress(path: Path) -> Progress | None:
 
 def keep_progress(path: Path, progress: Progress) -> None:
     """Write it whole; when it is done nothing is left of it."""
-    if progress.stage is Stage.DONE:
+    if progress.stage is RestartStage.DONE:
         path.unlink(missing_ok=True)
     else:
         values = {**asdict(progress), "stage": progress.stage.name.lower()}
@@ -242,7 +242,7 @@ class StoppedError(Exception):
 
 def complaints(p: Progress, seen: Observation, bounds: RestartBounds) -> Iterator[Complaint]:
     """All that is wrong now, in a fixed order."""
-    is_away = p.stage in (Stage.RESTARTING, Stage.RETURNING)
+    is_away = p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
     for broker in p.brokers:
         if broker not in seen.listed and not (is_away and broker == p.broker):
             why = f"{broker} is gone from Pulsar's list of active brokers"
@@ -254,11 +254,11 @@ def complaints(p: Progress, seen: Observation, bounds: RestartBounds) -> Iterato
     if len(p.brokers) == 1:
         why = f"{p.broker} is the only broker: nobody could take its bundles"
         yield Complaint(key="alone", why=why, next_step="start another broker first")
-    if p.stage is Stage.WAITING and (seen.publish_ms or 0.0) > bounds.publish_latency_ms:
+    if p.stage is RestartStage.WAITING and (seen.publish_ms or 0.0) > bounds.publish_latency_ms:
         why = f"clients wait {seen.publish_ms:.0f} ms though nothing is moved yet"
         fix = f"see what hurts them, or allow more with --publish-latency-ms, {GO_ON}"
         yield Complaint(key="latency", why=why, next_step=fix)
-    if p.stage is Stage.WAITING and (seen.others_usage or 0.0) > bounds.room:
+    if p.stage is RestartStage.WAITING and (seen.others_usage or 0.0) > bounds.room:
         why = f"without {p.broker} the others would be at {seen.others_usage:.0%}, which is more"
         fix = "wait for a quieter hour, add a broker, or allow more with --room"
         yield Complaint(key="room", why=f"{why} than {bounds.room:.0%}", next_step=fix)
@@ -329,16 +329,16 @@ class RollingRestart:
         """Until all is done. Raises CommandError where it stops, CutOffError where it is cut."""
         p = self._p
         steps = {
-            Stage.WAITING: self._wait_until_well,
-            Stage.DRAINING: self._drain,
-            Stage.EMPTIED: self._wait_until_empty,
-            Stage.RESTARTING: self._restart,
-            Stage.RETURNING: self._wait_until_back,
-            Stage.FILLING: self._fill,
-            Stage.EVENING: self._wait_until_even,
+            RestartStage.WAITING: self._wait_until_well,
+            RestartStage.DRAINING: self._drain,
+            RestartStage.EMPTIED: self._wait_until_empty,
+            RestartStage.RESTARTING: self._restart,
+            RestartStage.RETURNING: self._wait_until_back,
+            RestartStage.FILLING: self._fill,
+            RestartStage.EVENING: self._wait_until_even,
         }
         try:
-            while p.stage is not Stage.DONE:
+            while p.stage is not RestartStage.DONE:
                 self._save(steps[p.stage]())
         except StoppedError as stop:
             what = f"the rolling restart has stopped at {p.broker}"
@@ -347,7 +347,7 @@ class RollingRestart:
             self.halt()
             raise CommandError(what, why=stop.why, next_step=stop.next_step) from None
         except CutOffError:
-            if p.stage is Stage.RESTARTING and p.pid:
+            if p.stage is RestartStage.RESTARTING and p.pid:
                 note(f"the command of {p.broker} goes on by itself")
             self.halt()
             left = f"{p.at} of {len(p.order)} brokers are done"
@@ -370,8 +370,11 @@ class RollingRestart:
             if p.broker in seen.drains:
                 self._cluster.reopen(p)
                 note(f"{p.broker} is open again: its drain was cancelled")
-            is_new = p.stage is not Stage.DRAINING and self._is_other(seen)
-            p.stage, p.since_ms = Stage.FILLING if is_new else Stage.WAITING, seen.now_ms
+            is_new = p.stage is not RestartStage.DRAINING and self._is_other(seen)
+            p.stage, p.since_ms = (
+                RestartStage.FILLING if is_new else RestartStage.WAITING,
+                seen.now_ms,
+            )
         elif p.broker in seen.drains:
             opens = f"`ballast broker cancel-drain {p.broker}`"
             note(f"{p.broker} is still closed: {opens} opens it")
@@ -382,21 +385,21 @@ class RollingRestart:
 
     def _may_open(self, seen: Observation, *, for_good: bool) -> bool:
         p = self._p
-        if p.stage in (Stage.DRAINING, Stage.EMPTIED):
+        if p.stage in (RestartStage.DRAINING, RestartStage.EMPTIED):
             return True
         if not seen.incarnation or p.broker not in seen.listed:
             return False
-        if p.stage is Stage.RESTARTING:
+        if p.stage is RestartStage.RESTARTING:
             return for_good and not p.pid
-        if p.stage is Stage.RETURNING:
+        if p.stage is RestartStage.RETURNING:
             return for_good or not p.command or self._is_other(seen)
-        return p.stage is Stage.FILLING and p.broker in seen.drains
+        return p.stage is RestartStage.FILLING and p.broker in seen.drains
 
     def _is_other(self, seen: Observation) -> bool:
         """True if the process that answers is not the one that was to be restarted."""
         return bool(seen.incarnation) and seen.incarnation != self._p.incarnation
 
-    def _save(self, stage: Stage) -> None:
+    def _save(self, stage: RestartStage) -> None:
         self._p.stage = stage
         keep_progress(self._path, self._p)
 
@@ -409,7 +412,7 @@ class RollingRestart:
         p.since_ms = p.since_ms or seen.now_ms
         wrong = list(complaints(p, seen, self._bounds))
         self._doubts = {one.key: self._doubts.get(one.key, seen.now_ms) for one in wrong}
-        least_ms = self._bounds.ready_ms if p.stage is Stage.WAITING else 0
+        least_ms = self._bounds.ready_ms if p.stage is RestartStage.WAITING else 0
         for one in wrong:
             if seen.now_ms - self._doubts[one.key] >= max(one.patience_ms, least_ms):
                 raise StoppedError(one.why, one.next_step)
@@ -434,7 +437,7 @@ class RollingRestart:
     def _stop(self, why: str, next_step: str) -> NoReturn:
         raise StoppedError(why, f"{next_step}, {GO_ON}")
 
-    def _wait_until_well(self) -> Stage:
+    def _wait_until_well(self) -> RestartStage:
         p, bounds = self._p, self._bounds
         while True:
             seen = self._look()
@@ -449,9 +452,9 @@ class RollingRestart:
         p.incarnation = seen.incarnation
         p.imbalance = seen.imbalance if p.imbalance is None else p.imbalance
         self._enter(seen, f": {len(homes)} bundles are moved away, {p.at_once} at once")
-        return Stage.DRAINING
+        return RestartStage.DRAINING
 
-    def _drain(self) -> Stage:
+    def _drain(self) -> RestartStage:
         p, is_drained = self._p, False
         while True:
             seen = self._look()
@@ -472,9 +475,9 @@ class RollingRestart:
                 self._stop(why, "`ballast explain broker` says what holds them")
             is_drained = left is not None
         self._enter(seen)
-        return Stage.EMPTIED
+        return RestartStage.EMPTIED
 
-    def _wait_until_empty(self) -> Stage:
+    def _wait_until_empty(self) -> RestartStage:
         p = self._p
         while True:
             seen = self._look()
@@ -488,9 +491,9 @@ class RollingRestart:
                 self._stop(why, "see who gives it bundles")
         p.incarnation, p.pid = seen.incarnation, 0
         self._enter(seen, " is empty, in Pulsar's own words")
-        return Stage.RESTARTING
+        return RestartStage.RESTARTING
 
-    def _restart(self) -> Stage:
+    def _restart(self) -> RestartStage:
         p = self._p
         while p.command:
             seen = self._look()
@@ -517,9 +520,9 @@ class RollingRestart:
             note(f"restart {p.broker} now; this goes on when it is back")
             seen = self._look()
         self._enter(seen)
-        return Stage.RETURNING
+        return RestartStage.RETURNING
 
-    def _wait_until_back(self) -> Stage:
+    def _wait_until_back(self) -> RestartStage:
         p, returned, returned_ms = self._p, "", 0
         bounds = self._bounds
         same_ms = _RESTART_MS if p.command else bounds.drain_ms
@@ -533,16 +536,16 @@ class RollingRestart:
                     break
             elif is_there and self._is_late(seen, same_ms):
                 why = "the command ended well" if p.command else "nobody has restarted it"
-                p.stage = Stage.RESTARTING
+                p.stage = RestartStage.RESTARTING
                 why += f", and {p.broker} is the same process as before"
                 self._stop(why, "restart it, or have the command (--command) do it")
             elif self._is_late(seen, bounds.return_ms if p.command else bounds.drain_ms):
                 why = f"{p.broker} has not come back within {self._waited(seen)}"
                 self._stop(why, "read its log and start it")
         self._enter(seen, " is back as another process")
-        return Stage.FILLING
+        return RestartStage.FILLING
 
-    def _fill(self) -> Stage:
+    def _fill(self) -> RestartStage:
         p, seen = self._p, self._look()
         while p.broker in seen.drains:
             refused = self._cluster.reopen(p)
@@ -578,9 +581,9 @@ class RollingRestart:
             seen = self._look()
             missing = missing_of(p, seen)
         self._enter(seen)
-        return Stage.EVENING
+        return RestartStage.EVENING
 
-    def _wait_until_even(self) -> Stage:
+    def _wait_until_even(self) -> RestartStage:
         p = self._p
         bar = max(self._bounds.even, (p.imbalance or 0.0) + _EVEN_SLACK)
         while True:
@@ -595,7 +598,7 @@ class RollingRestart:
         note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
         p.at, p.turn, p.homes, p.served, p.incarnation = p.at + 1, 0, [], [], ""
         self._enter(seen)
-        return Stage.WAITING if p.at < len(p.order) else Stage.DONE
+        return RestartStage.WAITING if p.at < len(p.order) else RestartStage.DONE
 
     def _is_latency_high(self, seen: Observation) -> bool:
         """True if clients feel the moves. A topic that is moved alone loads no faster."""

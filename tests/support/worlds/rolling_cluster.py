@@ -13,8 +13,8 @@ from jobs.bridge.rolling_steps import (
     Observation,
     Progress,
     RestartBounds,
+    RestartStage,
     RollingRestart,
-    Stage,
     keep_progress,
     read_progress,
 )
@@ -85,7 +85,7 @@ class RollingCluster:
             plans={name: name in self.waiting for name in self.plans},
             incarnation=str(self.processes[broker]) if broker in self.listed else "",
             held=frozenset(one for one, at in self.owners.items() if at == broker)
-            if progress.stage is Stage.EMPTIED
+            if progress.stage is RestartStage.EMPTIED
             else None,
             complaints=self.complaints,
             others_usage=0.5,
@@ -195,7 +195,7 @@ class RestartRun:
             return error
         return None
 
-    def until(self, stage: Stage, looks: int = 1) -> None:
+    def until(self, stage: RestartStage, looks: int = 1) -> None:
         """Be killed at that look of the first broker's stage."""
         count = 0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.bridge.rolling_steps import Complaint, CutOffError, Progress, Stage
+from jobs.bridge.rolling_steps import Complaint, CutOffError, Progress, RestartStage
 from lbcore.bridge.client_latency import load_ms, parse_client_latency, publish_ms, worst_ms
 from tests.support.worlds.rolling_cluster import (
     BROKERS,
@@ -15,7 +15,7 @@ from tests.support.worlds.rolling_cluster import (
     new_progress,
 )
 
-STAGES = [one for one in Stage if one is not Stage.DONE]
+STAGES = [one for one in RestartStage if one is not RestartStage.DONE]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_each_broker_is_restarted_once_empty_and_gets_back_what_it_had(run: Rest
 @pytest.mark.parametrize("looks", [1, 2])
 @pytest.mark.parametrize("stage", STAGES)
 def test_cut_at_any_stage_goes_on_and_restarts_each_broker_once(
-    stage: Stage, looks: int, run: RestartRun
+    stage: RestartStage, looks: int, run: RestartRun
 ) -> None:
     run.until(stage, looks)
     assert run.run() is None
@@ -48,13 +48,13 @@ def test_cut_at_any_stage_goes_on_and_restarts_each_broker_once(
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_ctrl_c_at_any_stage_leaves_no_drain_of_a_broker_that_runs(
-    stage: Stage, run: RestartRun
+    stage: RestartStage, run: RestartRun
 ) -> None:
     broker = BROKERS[0]
     run.cluster.before_look = lambda p: run.end.set() if p.stage is stage else None
     with pytest.raises(CutOffError):
         run.run(is_new=True)
-    is_in_restart = stage in (Stage.RESTARTING, Stage.RETURNING)
+    is_in_restart = stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
     assert (broker in run.cluster.drains) is is_in_restart
     assert run.cluster.plans == {}
     run.cluster.before_look = lambda _: None
@@ -93,7 +93,7 @@ def test_broker_that_does_not_come_back_stops_it(run: RestartRun) -> None:
 
 
 def test_command_that_restarts_nothing_is_told(run: RestartRun) -> None:
-    run.until(Stage.RETURNING)
+    run.until(RestartStage.RETURNING)
     run.cluster.listed.add(BROKERS[0])
     run.cluster.down_until_ms.clear()
     stop = run.run()
@@ -101,23 +101,31 @@ def test_command_that_restarts_nothing_is_told(run: RestartRun) -> None:
     assert "is the same process as before" in stop.why
 
 
-FAULTS: Mapping[str, tuple[Stage, dict[str, Any], str]] = {
-    "second broker": (Stage.DRAINING, {"listed": frozenset({"a:1", "c:1"})}, "b:1 is gone"),
-    "itself": (Stage.FILLING, {"listed": frozenset({"b:1", "c:1"})}, "was not being restarted"),
+FAULTS: Mapping[str, tuple[RestartStage, dict[str, Any], str]] = {
+    "second broker": (RestartStage.DRAINING, {"listed": frozenset({"a:1", "c:1"})}, "b:1 is gone"),
+    "itself": (
+        RestartStage.FILLING,
+        {"listed": frozenset({"b:1", "c:1"})},
+        "was not being restarted",
+    ),
     "nobody's": (
-        Stage.DRAINING,
+        RestartStage.DRAINING,
         {"freed": {"public/load/0": 0}},
         "nobody has had public/load/0",
     ),
-    "settings": (Stage.FILLING, {"settings": {"a.b": "1"}}, "settings have changed"),
-    "another drain": (Stage.DRAINING, {"drains": {"b:1": 3, "a:1": 3}}, "b:1 is being drained"),
-    "cancelled": (Stage.EMPTIED, {"drains": {}}, "somebody else has cancelled"),
-    "no room": (Stage.WAITING, {"others_usage": 0.95}, "95%"),
-    "felt already": (Stage.WAITING, {"publish_ms": 900.0}, "clients wait 900 ms"),
-    "silent": (Stage.WAITING, {"incarnation": ""}, "does not answer"),
-    "not empty": (Stage.EMPTIED, {"held": frozenset({"public/load/0"})}, "not empty"),
-    "uneven": (Stage.EVENING, {"imbalance": 2.0}, "2.00 of the mean"),
-    "stuck": (Stage.FILLING, {"oldest_move_ms": 300_000}, "on its way"),
+    "settings": (RestartStage.FILLING, {"settings": {"a.b": "1"}}, "settings have changed"),
+    "another drain": (
+        RestartStage.DRAINING,
+        {"drains": {"b:1": 3, "a:1": 3}},
+        "b:1 is being drained",
+    ),
+    "cancelled": (RestartStage.EMPTIED, {"drains": {}}, "somebody else has cancelled"),
+    "no room": (RestartStage.WAITING, {"others_usage": 0.95}, "95%"),
+    "felt already": (RestartStage.WAITING, {"publish_ms": 900.0}, "clients wait 900 ms"),
+    "silent": (RestartStage.WAITING, {"incarnation": ""}, "does not answer"),
+    "not empty": (RestartStage.EMPTIED, {"held": frozenset({"public/load/0"})}, "not empty"),
+    "uneven": (RestartStage.EVENING, {"imbalance": 2.0}, "2.00 of the mean"),
+    "stuck": (RestartStage.FILLING, {"oldest_move_ms": 300_000}, "on its way"),
 }
 
 
@@ -142,8 +150,10 @@ def test_fault_stops_it_with_a_sentence_and_it_goes_on_when_that_is_over(
     assert run.run() is None
 
 
-@pytest.mark.parametrize("stage", [Stage.DRAINING, Stage.FILLING])
-def test_command_that_is_refused_stops_it_with_the_reason(stage: Stage, run: RestartRun) -> None:
+@pytest.mark.parametrize("stage", [RestartStage.DRAINING, RestartStage.FILLING])
+def test_command_that_is_refused_stops_it_with_the_reason(
+    stage: RestartStage, run: RestartRun
+) -> None:
     run.until(stage)
     run.cluster.refuses = "nobody could take them"
     stop = run.run()
@@ -154,7 +164,7 @@ def test_command_that_is_refused_stops_it_with_the_reason(stage: Stage, run: Res
 def test_fault_before_the_restart_cancels_the_drain_and_says_so(
     run: RestartRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.until(Stage.DRAINING, looks=2)
+    run.until(RestartStage.DRAINING, looks=2)
     assert run.cluster.drains
     run.cluster.complaints = (Complaint(key="job", why="the job is away", next_step="start it"),)
     assert run.run() is not None
@@ -175,15 +185,15 @@ def test_what_lasts_shorter_than_its_patience_stops_nothing(run: RestartRun) -> 
 def test_complaint_of_the_broker_in_hand_is_none_while_it_restarts(run: RestartRun) -> None:
     def hurt(progress: Progress) -> None:
         one = Complaint(key=f"unresponsive {progress.broker}", why="silent", next_step="wait")
-        run.cluster.complaints = (one,) if progress.stage is Stage.RETURNING else ()
+        run.cluster.complaints = (one,) if progress.stage is RestartStage.RETURNING else ()
 
     run.cluster.before_look = hurt
     assert run.run(is_new=True) is None
 
 
-@pytest.mark.parametrize("stage", [Stage.DRAINING, Stage.FILLING])
+@pytest.mark.parametrize("stage", [RestartStage.DRAINING, RestartStage.FILLING])
 def test_clients_that_feel_it_hold_moves_back_and_halve_the_pace(
-    stage: Stage, run: RestartRun, capsys: pytest.CaptureFixture[str]
+    stage: RestartStage, run: RestartRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calm_at_ms = 0
 
@@ -213,7 +223,7 @@ def test_topics_that_load_slowly_are_moved_one_by_one_and_not_held_back_for_it(
 
 
 def test_clients_that_wait_without_moves_stop_it(run: RestartRun) -> None:
-    run.until(Stage.DRAINING, looks=2)
+    run.until(RestartStage.DRAINING, looks=2)
     run.cluster.observed = {"publish_ms": 800.0}
     stop = run.run()
     assert stop is not None
@@ -224,7 +234,7 @@ def test_person_is_asked_and_waited_for(
     run: RestartRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def by_hand(progress: Progress) -> None:
-        if progress.stage is Stage.RETURNING and progress.broker not in run.cluster.restarts:
+        if progress.stage is RestartStage.RETURNING and progress.broker not in run.cluster.restarts:
             run.cluster.restart(progress)
 
     run.begin(new_progress(command=""))
@@ -238,7 +248,7 @@ def test_bundle_that_can_not_go_back_is_told_and_does_not_stop_it(
     run: RestartRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def pin(progress: Progress) -> None:
-        if progress.stage is Stage.FILLING and progress.at == 0:
+        if progress.stage is RestartStage.FILLING and progress.at == 0:
             run.cluster.owners["public/load/0"] = "b:1"
 
     run.cluster.before_look = pin
@@ -247,7 +257,7 @@ def test_bundle_that_can_not_go_back_is_told_and_does_not_stop_it(
 
 
 def test_plan_that_was_left_waiting_is_approved(run: RestartRun) -> None:
-    run.until(Stage.FILLING)
+    run.until(RestartStage.FILLING)
     run.cluster.plans, run.cluster.waiting = {"rolling-r-0-9": {}}, {"rolling-r-0-9"}
     assert run.run() is None
 

@@ -12,7 +12,7 @@ from jobs.bridge.restarted_cluster import command_line, is_running
 from jobs.bridge.rolling_restart import alone_with
 from jobs.bridge.rolling_steps import (
     STATE_FILE,
-    Stage,
+    RestartStage,
     keep_progress,
     read_progress,
     rollout_message,
@@ -21,7 +21,7 @@ from jobs.cli import main
 from jobs.console import CommandError
 from tests.support.worlds.rolling_cluster import new_progress
 
-PROGRESS = replace(new_progress(), stage=Stage.FILLING, since_ms=60_000)
+PROGRESS = replace(new_progress(), stage=RestartStage.FILLING, since_ms=60_000)
 
 
 def test_file_goes_on_where_it_was_and_is_gone_when_all_is_done(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_file_goes_on_where_it_was_and_is_gone_when_all_is_done(tmp_path: Path) 
     assert read_progress(path) is None
     keep_progress(path, PROGRESS)
     assert read_progress(path) == PROGRESS
-    keep_progress(path, replace(PROGRESS, stage=Stage.DONE))
+    keep_progress(path, replace(PROGRESS, stage=RestartStage.DONE))
     assert not path.exists()
 
 
