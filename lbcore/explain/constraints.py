@@ -397,8 +397,8 @@ class ConstraintSearch:
     def bindings(self, broker: str) -> BindingSet:
         """Find what keeps the broker from giving. O(constraints × plan).
 
-        Those are tried first that keep bundles of it by name, then limits and filters, then bounds
-        of the strategy.
+        Those are tried first that keep bundles of it by name, then limits, filters and what keeps
+        bundles of other brokers from an exchange, then bounds of the strategy.
         """
         names = self._inputs.snapshot.brokers.names
         if broker not in names:
@@ -407,7 +407,10 @@ class ConstraintSearch:
         if self._frees(broker, ()):
             return BindingSet(gives=True)
         keeping = [name for name in self._holds if len(self._rows(name, at))]
-        later = [one.name for one in _LIMITING if self._is_in_force(one)]
+        elsewhere = [
+            name for name, (holds, _) in self._holds.items() if name not in keeping and holds.any()
+        ]
+        later = [*elsewhere, *(one.name for one in _LIMITING if self._is_in_force(one))]
         strategy = [one.name for one in _STRATEGY if self._is_in_force(one)]
         rules, everything = [*keeping, *later], [*keeping, *later, *strategy]
         for alone, together in ((keeping, ()), (later, rules), (strategy, everything)):
@@ -496,6 +499,8 @@ def _binding_message(one: Binding, found: BindingSet, config: PlanConfig, *, is_
         cool_down=duration(config.shedding.cool_down_ms),
         free=f"the {free} that nothing keeps" if free and not is_joint else "its bundles",
     )
+    if one.constraint in _KEEPING and not one.bundles:
+        about = f"bundles of other brokers, which it could exchange with, {about}"
     if one.bundles:
         about = f"{one.bundles} of its {sum(found.kept.values())} bundles {about}"
     until = ""

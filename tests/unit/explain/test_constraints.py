@@ -51,6 +51,16 @@ def test_each_constraint_of_a_blocked_broker_lifted_changes_the_plan() -> None:
     assert found.total() > 25, found
 
 
+@pytest.mark.parametrize(("seed", "name"), [(1_344, "in_flight"), (3_108, "cool_down")])
+def test_constraint_on_bundles_of_an_exchange_partner_is_named(seed: int, name: str) -> None:
+    assert check(seed)[name]
+    cycle = random_cycle(Random(seed))
+    words = [
+        word for one in bindings_in(cycle).values() for word in binding_messages(one, cycle.config)
+    ]
+    assert any(f"({name})" in word and "bundles of other brokers, which" in word for word in words)
+
+
 def test_who_would_give_is_who_gives_in_the_plan() -> None:
     for cycle in map(random_cycle, map(Random, range(60))):
         answer = giving(cycle.snapshot, cycle.state, cycle.config, NOW_MS, SCOPE)
