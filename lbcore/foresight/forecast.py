@@ -381,7 +381,17 @@ def owners_of(work: BatchContext) -> dict[str, str]:
 def land(work: BatchContext) -> None:
     """Every live broker answers what it was told, until nothing is under way."""
     for _ in range(_ROUNDS):
-        answers = _answers(work)
+        found: dict[str, list[Ack]] = defaultdict(list)
+        for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
+            record = work.ledger.record_at(row)
+            broker, outcome = _answer(record)
+            ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
+            found[broker].append(ack)
+        answers = [
+            BrokerAnswer(work.instance(broker), ack, _NOWHERE)
+            for broker in usable_brokers(work)
+            for ack in found.get(broker, ())
+        ]
         if not answers:
             return
         take_answers(work, answers)
@@ -412,21 +422,6 @@ def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) ->
         )
 
 
-def _answers(work: BatchContext) -> list[BrokerAnswer]:
-    """Return the live brokers' answers to the records in flight, by broker name."""
-    found: dict[str, list[Ack]] = defaultdict(list)
-    for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
-        record = work.ledger.record_at(row)
-        broker, outcome = _answer(record)
-        ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
-        found[broker].append(ack)
-    return [
-        BrokerAnswer(work.instance(broker), ack, _NOWHERE)
-        for broker in usable_brokers(work)
-        for ack in found.get(broker, ())
-    ]
-
-
 def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
     if record.state is State.ASSIGNING:
         return record.destination, AckOutcome.OPENED
@@ -440,7 +435,15 @@ def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) 
     See `plan.pending`.
     """
     index = {name: at for at, name in enumerate(snapshot.brokers.names)}
-    known = {**_parents(work, before), **before}
+    known = {
+        **{
+            child: before.get(after.bundle, "")
+            for _, after in work.transitions
+            if after.state is State.SPLITTING
+            for child in after.children
+        },
+        **before,
+    }
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     added = np.zeros((len(index), COLUMNS))
     gained: list[tuple[int, int]] = []
@@ -457,13 +460,3 @@ def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) 
             added[owner] += move.at_destination()
     pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
     return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])
-
-
-def _parents(work: BatchContext, before: Mapping[str, str]) -> dict[str, str]:
-    """The children of this cycle's splits → the broker that had their parent."""
-    return {
-        child: before.get(after.bundle, "")
-        for _, after in work.transitions
-        if after.state is State.SPLITTING
-        for child in after.children
-    }

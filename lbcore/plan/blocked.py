@@ -1,7 +1,7 @@
 """Hot brokers that give nothing, with the verdicts that a plan's trace has on their bundles.
 
 A bundle counts once, by the last verdict that a phase had on it, so the counts of a broker add up
-to its bundles. The search for what would free a broker is `explain.constraints`.
+to its bundles.
 """
 
 from collections import Counter

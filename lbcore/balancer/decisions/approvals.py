@@ -434,7 +434,9 @@ def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) ->
     cluster = work.config.cluster
     if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
         return ()
-    balancing = [one for one in result.decisions if not _is_wish(one)]
+    balancing = [
+        one for one in result.decisions if not (one.kind is Kind.DRAIN or one.reason == "Pinned")
+    ]
     if cluster.approval == ASK or not balancing:
         return balancing
     is_large = len(balancing) > cluster.approval_bundles
@@ -458,11 +460,6 @@ def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[D
         (100.0 * rate / total[group] for group, rate in moved.items() if total.get(group)),
         default=0.0,
     )
-
-
-def _is_wish(decision: Decision) -> bool:
-    """True if the decision follows an operator's request: a drain or a pin."""
-    return decision.kind is Kind.DRAIN or decision.reason == "Pinned"
 
 
 def _hottest_group(work: BatchContext, load: _Load, usage: Floats, touched: Sequence[str]) -> Ints:

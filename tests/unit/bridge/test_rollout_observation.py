@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
+from jobs.bridge.restarted_cluster import (
+    open_plans,
+    read_records,
+    status_complaints,
+    usage_without,
+)
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
-from lbcore.explain.rollout_observation import (
-    from_records,
-    from_status,
-    open_plans,
-    settings_of,
-    usage_without,
-)
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
 
 NOW_MS = 1_000_000_000
@@ -45,7 +44,7 @@ def status(**rows: Any) -> ClusterStatus:
 
 
 def keys(found: ClusterStatus) -> list[str]:
-    return [one.key for one in from_status(found)["complaints"]]
+    return [one.key for one in status_complaints(found)]
 
 
 def test_cluster_that_is_well_has_no_complaint() -> None:
@@ -74,7 +73,7 @@ def test_cluster_that_is_well_has_no_complaint() -> None:
     ],
 )
 def test_what_is_wrong_is_a_complaint_with_what_to_do(rows: dict[str, Any], key: str) -> None:
-    found = from_status(status(**rows))["complaints"]
+    found = list(status_complaints(status(**rows)))
     assert [one.key for one in found] == [key]
     assert found[0].next_step
 
@@ -88,7 +87,7 @@ def test_records_are_owned_moving_or_nobodys_since_it_began() -> None:
     def row(name: str, state: str, at_ms: int) -> dict[str, Any]:
         return {"bundle": name, "state": state, "destination": "b1", "at_ms": at_ms}
 
-    found = from_records(
+    found = read_records(
         [
             row("a", "Owned", 1),
             row("b", "Free", 5),
@@ -122,15 +121,7 @@ def test_plans_of_ours_that_are_open_are_known_by_their_names() -> None:
         return {"kind": "proposal", "name": name, "value": to_json(value), "is_set": True}
 
     rows = [plan("rolling-r-1", "approved"), plan("rolling-r-0", "done"), plan("else", "waits")]
-    assert open_plans(rows, "rolling-r-") == {"rolling-r-1": "approved"}
-
-
-def test_settings_are_those_told_last() -> None:
-    rows = [
-        {"setting": "a.b", "value": "1", "at_ms": 1},
-        {"setting": "a.b", "value": "2", "at_ms": 2},
-    ]
-    assert settings_of(rows) == {"a.b": "2"}
+    assert open_plans(rows, "rolling-r-") == {"rolling-r-1": False}
 
 
 def test_usage_of_the_others_is_all_of_it_shared_by_one_less() -> None:
