@@ -79,6 +79,7 @@ from jobs.adapters.spark.recovery import (
 )
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
+    SPARK_UI,
     Beginning,
     chosen_partitions,
     jvm_id,
@@ -296,8 +297,11 @@ class _Start:
         )
         upkeep, seen = _upkeep(writer, config.pipeline), VersionMark(args.state_dir)
         each = EachBatch(sink, resumption, upkeep, seen)
-        begin = partial(start_query, session.result(), config, beginning, each)
-        told = replace(self.told, executors=ExecutorWatch(session.result(), config))
+        spark = session.result()
+        if spark.sparkContext.uiWebUrl:
+            log({"event": "spark_ui", "url": spark.sparkContext.uiWebUrl})
+        begin = partial(start_query, spark, config, beginning, each)
+        told = replace(self.told, executors=ExecutorWatch(spark, config))
 
         def attempt() -> int:
             query = begin()
@@ -336,7 +340,7 @@ def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
     return spark_session(
         master=args.master,
         local_dir=args.state_dir / "spark",
-        settings={**dict(args.spark), PARTITIONS: str(partitions)},
+        settings={**SPARK_UI, **dict(args.spark), PARTITIONS: str(partitions)},
     )
 
 

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs import VERSION
-from jobs.adapters.processes.jars import LOCK_PATH, jar_paths
+from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.paths import CONF
 from jobs.adapters.processes.preflight import check_disk
 from jobs.adapters.spark.stream import STACK_SIZE
-from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError, Exit, complain, note
 from jobs.extras import DISTRIBUTION
 from jobs.parser import Parser
@@ -82,7 +81,7 @@ def make_wheel(folder: Path) -> Path:
 
 
 def make_package(output: Path) -> None:
-    """Fill `output` with python/, python.tar.gz, jars/, submit and bom.cdx.json (CycloneDX).
+    """Fill `output` with python/, python.tar.gz, jars/, requirements.lock and submit.
 
     Raises CommandError when the disk is too full or a package can't be had.
     """
@@ -98,10 +97,6 @@ def make_package(output: Path) -> None:
         archive.add(packages, arcname=".")
     for jar in jar_paths("spark"):
         shutil.copy(jar, jars)
-    locks = ((ROOT / LOCKS["run"]), LOCK_PATH)
-    packages_text, jars_text = (path.read_text(encoding="ascii") for path in locks)
-    bill = bill_of_materials(packages_text, jars_text, VERSION)
-    (output / "bom.cdx.json").write_text(bill, encoding="ascii")
     submit = output / "submit"
     submit.write_text(submit_script(output))
     submit.chmod(0o755)

@@ -1,8 +1,8 @@
 """Sets everything up that a run or the tests need; what is done already is skipped.
 
-Decides which steps are due: the virtual environment, its packages, the project itself, Java, the
-jars. `make` calls it with the system's Python, so it uses the standard library only. Each step
-leaves its note last, so an interrupted one is simply done again.
+The virtual environment, its locked packages, the project itself, the jars. `make` calls it with the
+system's Python, so it uses the standard library only. Each step leaves its note last, so an
+interrupted one is simply done again.
 
 python3 -m jobs.prepare run|dev
 """
@@ -10,7 +10,6 @@ python3 -m jobs.prepare run|dev
 import fcntl
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -21,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.adapters.processes.jars import (
-    LOCK_PATH,
     JarStore,
+    absent_jars,
     default_store,
-    fetch_locked,
-    is_complete,
+    fetch_jars,
     store_path,
 )
 from jobs.adapters.processes.preflight import (
@@ -35,7 +33,6 @@ from jobs.adapters.processes.preflight import (
     find_java,
     running_python,
 )
-from jobs.adapters.processes.processes import last_lines, run_with_progress
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 
@@ -43,10 +40,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 BUILD_LOCK = "requirements-build.lock"
 _PACKAGES_BYTES = 3_500_000_000
-_OFFLINE = re.compile(
-    r"NewConnectionError|Failed to establish|NameResolution|Temporary failure|"
-    r"timed out|ProxyError|Network is unreachable|No matching distribution",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,52 +142,27 @@ def install_project(place: Place) -> bool:
 
 def install_jars(place: Place, java: Java) -> bool:
     """Fetch and check the jars; False when they are there."""
-    lock_text = LOCK_PATH.read_text()
-    if is_complete(place.jars, lock_text):
+    if not absent_jars(place.jars):
         return False
-    note("set-up: jars of Kafka and Delta (55 MB)")
     (site_packages,) = place.venv.glob("lib/python*/site-packages")
-    fetch_locked(place.jars, java.command, site_packages)
+    fetch_jars(place.jars, java.command, site_packages)
     return True
 
 
 def _pip(place: Place, *arguments: str) -> None:
-    command = [str(place.python), "-m", "pip", "install", "--no-build-isolation", *arguments]
-    log_path = place.venv / "share" / "ballast" / "pip.log"
+    """Run pip, which says only what goes wrong. Raises CommandError with the next step."""
+    command = [str(place.python), "-m", "pip", "install", "--quiet"]
+    command += ["--no-build-isolation", *arguments]
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    code = run_with_progress(
-        command, log_path=log_path, progress_of=progress_of_pip, environment=environment
-    )
-    if code:
-        raise _explain_pip(log_path, code)
-
-
-def progress_of_pip(line: str) -> str | None:
-    """Return the text shown for a line of pip's output, None for a hidden line.
-
-    Shown are downloads, builds and the installation.
-    """
-    found = re.match(r"\s*Downloading (?:\S+/)?(\S+?)(?:\.metadata)? \((.+)\)$", line)
-    if found:
-        is_small = found.group(2).endswith(("kB", "bytes"))
-        return None if is_small else f"downloading {found.group(1)} ({found.group(2)})"
-    found = re.match(r"\s*(Building wheels? for|Installing) (collected packages|[^:]+)", line)
-    return f"{found.group(1).lower()} {found.group(2)}" if found else None
-
-
-def _explain_pip(log_path: Path, code: int) -> CommandError:
-    why = last_lines(log_path) or f"pip ended with code {code}"
-    text = log_path.read_text(errors="replace")
-    if "No space left" in text:
-        next_step = "free some space and run the same command again"
-    elif _OFFLINE.search(text):
-        next_step = (
-            "check the network (pip's own settings, such as PIP_INDEX_URL, name a mirror) and run "
-            "the same command again; it goes on where it stopped"
+    # it inherits set-up's lock, so it can't race with a later set-up
+    ended = subprocess.run(command, check=False, env=environment, close_fds=False)  # noqa: S603 (pip of this environment)
+    if ended.returncode:
+        raise CommandError(
+            "the packages could not be installed",
+            why=f"pip ended with code {ended.returncode}; it says why above",
+            next_step="mend that (the network, with a mirror in PIP_INDEX_URL, or the disk) and run"
+            " the same command again; it goes on where it stopped",
         )
-    else:
-        next_step = f"read {log_path}, then run the same command again"
-    return CommandError("the packages could not be installed", why=why, next_step=next_step)
 
 
 def _timed(name: str, step: Callable[[], bool]) -> bool:
@@ -216,7 +184,7 @@ def alone(place: Place) -> Iterator[None]:
         except BlockingIOError:
             note("set-up: another one is at work, waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        # Children hold it too: should we be killed, an orphaned pip or Ivy ends before the next.
+        # Children hold it too: should we be killed, an orphaned pip ends before the next.
         os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 (the call takes no name)
         yield
 

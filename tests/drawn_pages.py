@@ -121,6 +121,10 @@ counts, the label `broker` is `balancer`.
   standby its `ballast_job_phase` where the port is free. Counters begin at 0 with each start.
 - **The lookup service**: `/metrics` on its own port, under the rules of `lookup.open_metrics`. With
   several workers any of them answers for all, with a label `worker`.
+- **Spark**, in the job: its pages at `http://localhost:4040` and its own metrics at
+  `/metrics/prometheus` there, or at the next free port (the log's `spark_ui` line says which). They
+  ask for no password: with a local master only this machine reaches them, unless `SPARK_LOCAL_IP`
+  names another address. `--spark spark.ui.enabled=false` turns them off.
 - **An agent**: `ballast run-agent --metrics-port 9401`.
 - **The bridge**: `ballast bridge pulsar --metrics-port 9402`.
 

@@ -28,7 +28,7 @@ from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.scenario_run import OnProgress, ignore_progress, run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
@@ -181,13 +181,9 @@ def trying(
     return ManyRuns(partial(_try, past, (tuple(assignments), bare)), workers, "strategies")
 
 
-def _try(
-    past: Past, upon: tuple[Sequence[str], Config], strategy: str, on_progress: OnProgress
-) -> dict[str, Any] | None:
+def _try(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
     config = config_of(past.scenario, strategy, *upon)
-    done = note_wrong(run_scenario(past.scenario, config, on_progress))
-    if done.is_cut:
-        return None
+    done = note_wrong(run_scenario(past.scenario, config))
     floor = measure_named(done, _FLOOR)
     return {
         **_judged(strategy, done),
@@ -196,13 +192,12 @@ def _try(
     }
 
 
-def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any] | None:
-    """Return the figures of one strategy on what was recorded; None where it was given up.
+def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any]:
+    """Return the figures of one strategy on what was recorded.
 
     strategy: what the row calls it, "" = as it was set.
     """
-    done = note_wrong(run_scenario(past.scenario, config, ignore_progress))
-    return None if done.is_cut else _judged(strategy, done)
+    return _judged(strategy, note_wrong(run_scenario(past.scenario, config)))
 
 
 def recorded_row(past: Past) -> dict[str, Any]:

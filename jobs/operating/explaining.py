@@ -12,10 +12,9 @@ from typing import Any
 from jobs.adapters.delta.rows import is_one_of
 from jobs.adapters.delta.table_reader import PastRows, Row, TableReader
 from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, STAYS
-from jobs.operating.status_rows import read_rehearsal_rows
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
-from lbcore.explain.broker import blocked_rows, explain_broker
+from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import ExplainRows, Explanation, TableGap, unknown, with_unknown
@@ -60,7 +59,7 @@ class ExplainQuestion:
 
 def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> Explanation | None:
     """The answer; None when there is no such thing. config: what the job was started with."""
-    rows = _with_planning(reader, read_rows(reader, config, question), question)
+    rows = read_rows(reader, config, question)
     found = _explained(rows, question)
     if found is None:
         return unknown(rows, question.kind, question.name)
@@ -69,20 +68,6 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     condition = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
     told = reader.rows("commands", ("status", "result", "at_ms"), condition)
     return with_findings(found, told, config)
-
-
-def _with_planning(
-    reader: TableReader, rows: ExplainRows, question: ExplainQuestion
-) -> ExplainRows:
-    """The rows with what a cycle is planned again from, for hot brokers that give nothing now."""
-    names = (question.name,) if question.kind == "broker" else None
-    if (
-        question.at_ms
-        or question.kind not in ("broker", "cluster")
-        or not blocked_rows(rows, names)
-    ):
-        return rows
-    return replace(rows, planning=read_rehearsal_rows(reader))
 
 
 def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | None:

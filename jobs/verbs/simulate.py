@@ -34,7 +34,7 @@ from jobs.operating.simulations import (
 )
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.scenario_run import OnProgress, run_scenario, run_with_load_map
+from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
 from lbcore.sim.reports.comparison import compared_row, compared_strategies, render_comparison
 from lbcore.sim.reports.report import judge_all, render, to_row
 from lbcore.sim.scenario.model import Scenario
@@ -173,16 +173,14 @@ def _report_comparison(
             answer(args, rows, [str(path), *text.split("\n")])
 
 
-def _played(plot: Path | None, item: tuple[int, _Task], on_progress: OnProgress) -> _Outcome | None:
-    """Run a task and return its result; None if it was cancelled."""
+def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
+    """Run a task and return its result."""
     at, task = item
     drawn = None
     if plot is None:
-        done = run_scenario(task.scenario, task.config(), on_progress)
+        done = run_scenario(task.scenario, task.config())
     else:
-        done, drawn = _run_drawn(plot, task, on_progress)
-    if done.is_cut:
-        return None
+        done, drawn = _run_drawn(plot, task)
     judged = judge_all(note_wrong(done))
     head = {"file": str(task.one.path), "strategy": task.strategy}
     row = {**head, **to_row(done, judged)}
@@ -203,11 +201,9 @@ def _report_run(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
         came.row["is_met"] &= _is_recorded(one, came.text)
 
 
-def _run_drawn(plot: Path, task: _Task, on_progress: OnProgress) -> "tuple[Run, DrawnRun | None]":
-    """Run it and write the pictures, unless it was given up."""
-    done, load_map = run_with_load_map(task.scenario, task.config(), on_progress)
-    if done.is_cut:
-        return done, None
+def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
+    """Run it and write the pictures."""
+    done, load_map = run_with_load_map(task.scenario, task.config())
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
     stem = f"{task.one.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
     with _drawing(plot) as drawing:

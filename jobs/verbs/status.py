@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.rollout_file import STATE_FILE, rollout_message
+from jobs.bridge.rolling_steps import STATE_FILE, rollout_message
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
 from jobs.operating.connection_options import (

@@ -96,7 +96,13 @@ def _load(answer: object) -> Checked[LoadRead]:
     traffic = _numbers("traffic", answer.traffic, (len(TRAFFIC),))
     names = _listed("bundles", answer.bundles)
     stats = _numbers("stats", answer.stats, (len(names), len(BUNDLE_COLUMNS)))
-    _check_limits(usage, limit)
+    is_small = np.greater(limit, 0.0) & (limit < MIN_POSITIVE_LIMIT)
+    if not (np.abs(limit) <= MAX_NUMBER).all() or is_small.any():
+        detail = f"must give limits that are not positive, or within [{MIN_POSITIVE_LIMIT}, 1e18]"
+        raise _UnusableError(detail)
+    is_negative = np.greater(limit, 0.0) & (usage < 0.0)
+    if not (np.abs(usage) <= MAX_NUMBER).all() or is_negative.any():
+        raise _UnusableError("must give usages that are finite and, where limits are known, from 0")
     _check_all("traffic", traffic)
     whole = stats.copy()
     whole[:, _COUNTS] = np.floor(whole[:, _COUNTS])
@@ -200,17 +206,6 @@ def _check_all(field: str, values: Floats) -> None:
 
 def _are_usable(values: Floats) -> NDArray[np.bool_]:
     return np.greater_equal(values, 0.0) & np.less_equal(values, MAX_NUMBER)  # never NaN
-
-
-def _check_limits(usage: Floats, limit: Floats) -> None:
-    """A limit that is not positive is unknown, and its usage is not looked at, but is sent."""
-    is_small = np.greater(limit, 0.0) & (limit < MIN_POSITIVE_LIMIT)
-    if not (np.abs(limit) <= MAX_NUMBER).all() or is_small.any():
-        detail = f"must give limits that are not positive, or within [{MIN_POSITIVE_LIMIT}, 1e18]"
-        raise _UnusableError(detail)
-    is_negative = np.greater(limit, 0.0) & (usage < 0.0)
-    if not (np.abs(usage) <= MAX_NUMBER).all() or is_negative.any():
-        raise _UnusableError("must give usages that are finite and, where limits are known, from 0")
 
 
 def _kept(names: Sequence[Any], numbers: Floats, what: str) -> tuple[list[int], str]:

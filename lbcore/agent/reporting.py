@@ -177,7 +177,17 @@ def report_bundles(
 ) -> tuple[Reporting, Sequence[BundleLoad]]:
     """The report of the loads of its bundles, in one or more parts."""
     counted, made = envelope(reporting, Topic.BUNDLE_LOAD, identity, now_ms)
-    parts = _parts(read, made, bundles_per_part)
+    count = max(1, math.ceil(len(read.bundles) / bundles_per_part))
+    parts = [
+        BundleLoad(
+            envelope=made,
+            part=part,
+            parts=count,
+            names=read.bundles[part * bundles_per_part : (part + 1) * bundles_per_part],
+            stats=read.stats[part * bundles_per_part : (part + 1) * bundles_per_part],
+        )
+        for part in range(count)
+    ]
     return replace(counted, bundles_reported_at_ms=now_ms), parts
 
 
@@ -232,17 +242,3 @@ def are_due(
 def _load_of(read: LoadRead, config: SignalsConfig) -> ReportedLoad:
     percent = resource_percent(read.usage, read.limit)
     return reported_load(percent, read.traffic, len(read.bundles), config)
-
-
-def _parts(read: LoadRead, made: Envelope, bundles_per_part: int) -> Sequence[BundleLoad]:
-    count = max(1, math.ceil(len(read.bundles) / bundles_per_part))
-    return [
-        BundleLoad(
-            envelope=made,
-            part=part,
-            parts=count,
-            names=read.bundles[part * bundles_per_part : (part + 1) * bundles_per_part],
-            stats=read.stats[part * bundles_per_part : (part + 1) * bundles_per_part],
-        )
-        for part in range(count)
-    ]

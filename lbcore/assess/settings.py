@@ -157,17 +157,15 @@ def is_shedding(settings: Mapping[str, Settings | None]) -> bool | None:
 
 
 def _harm(rule: _Rule, told: Mapping[str, Settings]) -> Harm | None:
-    brokers = tuple(b for b, found in told.items() if rule.key in found and _hurts(rule, found))
+    brokers = tuple(
+        b for b, found in told.items() if rule.key in found and rule.hurts(found[rule.key])
+    )
     if not brokers:
         return None
     value = told[brokers[0]][rule.key]
     if rule.key == "loadBalancerLoadSheddingStrategy" and not is_shedding(told):
         return None
     return Harm(key=rule.key, value=value, reason=rule.reason, better=rule.better, brokers=brokers)
-
-
-def _hurts(rule: _Rule, found: Settings) -> bool:
-    return rule.hurts(found[rule.key])
 
 
 def _differing(told: Mapping[str, Settings]) -> list[Harm]:

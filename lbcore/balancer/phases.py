@@ -185,16 +185,12 @@ def run_phases(work: BatchContext, batch: Batch) -> None:
     """Every phase, in order; without those, and their items, that the guard leaves out."""
     for name, phase in PHASES.items():
         if isinstance(phase, ItemPhase):
-            _run_by_item(work, batch, name, phase)
+            ways = [partial(way, work) for way in (phase.on_fault, phase.otherwise) if way]
+            work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
         elif phase.is_vital and work.guard.refused is None:
             phase.do(work, batch)
         else:
             work.guard.run(name, partial(phase.do, work, batch))
-
-
-def _run_by_item(work: BatchContext, batch: Batch, name: str, phase: ItemPhase) -> None:
-    ways = [partial(way, work) for way in (phase.on_fault, phase.otherwise) if way]
-    work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
 
 
 def _take_commands(work: BatchContext, items: Sequence[Placed]) -> None:

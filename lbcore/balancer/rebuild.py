@@ -299,7 +299,14 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
         under_way = {} if row["kind"] in _BY_WORD else moving.get(command_id, {})
         had = result.pop(FROM, {})
         return Waiting(
-            command=_command(row),
+            command=Command(
+                cluster=row["cluster"],
+                command_id=row["command_id"],
+                kind=row["kind"],
+                arguments=json.loads(row["arguments"]),
+                principal=row["principal"],
+                address=row["address"],
+            ),
             deadline_ms=result.pop(DEADLINE),
             is_queued=result.pop(QUEUED),
             moving={bundle: had.get(bundle, source) for bundle, source in under_way.items()},
@@ -308,17 +315,6 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
 
     is_open = (row for row in commands if row["status"] == ACCEPTED)
     return {one.command.command_id: one for one in reading.each(COMMANDS, is_open, read)}
-
-
-def _command(row: Row) -> Command:
-    return Command(
-        cluster=row["cluster"],
-        command_id=row["command_id"],
-        kind=row["kind"],
-        arguments=json.loads(row["arguments"]),
-        principal=row["principal"],
-        address=row["address"],
-    )
 
 
 def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:

@@ -262,7 +262,11 @@ def finish_split(work: BatchContext, before: OwnershipRecord) -> None:
     counts = None if topics is None else _counts(topics, children)
     _inherit_load(work, parent, dict(zip(children, shares, strict=True)), counts)
     work.topics = work.topics.divided(parent, children)
-    _inherit_grace(work, parent, children)
+    unloaded = dict(work.plan.unloaded_ms)
+    since_ms = unloaded.pop(parent, None)
+    if since_ms is not None:
+        unloaded |= dict.fromkeys(children, since_ms)
+        work.plan = replace(work.plan, unloaded_ms=unloaded)
     _place(work, before)
 
 
@@ -322,15 +326,6 @@ def _inherit_load(
     )
     ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)
     ledger.note_moved(rows.tolist(), int(ledger.moved_ms[parents[0]]))
-
-
-def _inherit_grace(work: BatchContext, parent: str, children: Sequence[str]) -> None:
-    """A parent that was moved a moment ago rests; so do its children."""
-    unloaded = dict(work.plan.unloaded_ms)
-    since_ms = unloaded.pop(parent, None)
-    if since_ms is not None:
-        unloaded |= dict.fromkeys(children, since_ms)
-        work.plan = replace(work.plan, unloaded_ms=unloaded)
 
 
 def _place(work: BatchContext, before: OwnershipRecord) -> None:
@@ -490,7 +485,18 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     answer, so that it has been read and obeyed; nothing while the log is old. O(bundles) in a
     batch with reports.
     """
-    reports = _newest(work, updates)
+    newest: dict[str, BundleReport] = {}
+    for update in updates:
+        for report in update.bundles:
+            known = newest.get(report.broker)
+            if known is None or known.reported_ms <= report.reported_ms:
+                newest[report.broker] = report
+    present = {name: entry.incarnation for name, entry in work.brokers.items()}
+    reports = [
+        (work.ledger.instances.find(report.broker, report.incarnation), report)
+        for _, report in sorted(newest.items())
+        if present.get(report.broker) == report.incarnation
+    ]
     if not reports or work.is_catching_up or is_external(work):
         return
     foreign, missing, unknown = _disagreeing(work, reports)
@@ -506,22 +512,6 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.ledger.note_resent(due, work.clock_ms)
     for number, row in enumerate(due):
         work.add_row(RESEND, record_row(work.ledger.record_at(row), number))
-
-
-def _newest(work: BatchContext, updates: Sequence[GroupUpdate]) -> list[tuple[int, BundleReport]]:
-    """Each broker's newest report of its present start, with the start's id in the ledger."""
-    newest: dict[str, BundleReport] = {}
-    for update in updates:
-        for report in update.bundles:
-            known = newest.get(report.broker)
-            if known is None or known.reported_ms <= report.reported_ms:
-                newest[report.broker] = report
-    present = {name: entry.incarnation for name, entry in work.brokers.items()}
-    return [
-        (work.ledger.instances.find(report.broker, report.incarnation), report)
-        for _, report in sorted(newest.items())
-        if present.get(report.broker) == report.incarnation
-    ]
 
 
 def _disagreeing(
@@ -569,16 +559,11 @@ def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
     for name in sorted(unknown.keys() - children)[:_ROWS_MAX]:
         namespace = name.rpartition("/")[0]
         if namespace not in changed_ms:
-            changed_ms[namespace] = _changed_ms(work, namespace)
+            rows = work.ledger.live_rows(namespace)
+            changed_ms[namespace] = int(work.ledger.at_ms[rows].max()) if rows else 0
         if changed_ms[namespace] + work.config.agent.ack_repeat_ms < unknown[name]:
             work.add_row(TOMBSTONE, {"bundle": name})
             work.counts["reported_unknown"] += 1
-
-
-def _changed_ms(work: BatchContext, namespace: str) -> int:
-    """Return the time of the namespace's last bundle change; 0 without bundles."""
-    rows = work.ledger.live_rows(namespace)
-    return int(work.ledger.at_ms[rows].max()) if rows else 0
 
 
 def _changing(work: BatchContext) -> list[int]:

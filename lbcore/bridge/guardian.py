@@ -141,7 +141,7 @@ def judge(
     }
     lately = sum(now_ms - at_ms < _MINUTE_MS for at_ms in mended.values())
     may_ask = timeouts.mends_per_minute - lately if acts else 0
-    due = [key for key in sure if _is_mendable(key) and key not in mended][: max(0, may_ask)]
+    due = [key for key in sure if key[0] in _MENDED and key not in mended][: max(0, may_ask)]
     mended |= dict.fromkeys(due, now_ms)
     told = {
         key: replace(_finding(one), stage=_stage(key, mended, now_ms, timeouts, acts=acts))
@@ -182,10 +182,6 @@ def _watch(
 def _is_sure(one: _LastingAnomaly, now_ms: int, timeouts: GuardianTimeouts) -> bool:
     needed_ms = timeouts.of(one.anomaly.trouble)
     return now_ms - one.since_ms >= needed_ms and (one.rounds > 1 or not needed_ms)
-
-
-def _is_mendable(key: tuple[Trouble, str]) -> bool:
-    return key[0] in _MENDED
 
 
 def _finding(one: _LastingAnomaly) -> Finding:

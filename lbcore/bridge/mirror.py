@@ -169,12 +169,10 @@ def _namespaces(
         recorded = live.get(name, [])
         if any(record.bundle in busy for record in recorded):
             continue
-        if {record.bundle for record in recorded} != _bundles(name, boundaries):
+        if {record.bundle for record in recorded} != {
+            format_bundle(name, lower, upper) for lower, upper in pairwise(boundaries)
+        }:
             yield name, boundaries
-
-
-def _bundles(namespace: str, boundaries: Sequence[int]) -> set[str]:
-    return {format_bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)}
 
 
 def _owners(

@@ -81,7 +81,7 @@ class SentReports:
 def measured_modular(report: PulsarReport) -> Measured:
     """Of a load report of the modular manager."""
     load, bundles = report.load, report.bundles
-    kept = [at for at, name in enumerate(bundles.names) if _is_kept(name)]
+    kept = [at for at, name in enumerate(bundles.names) if is_mirrored(name.rpartition("/")[0])]
     names = tuple(bundles.names[at] for at in kept)
     return Measured(load=load, names=names, stats=bundles.stats[kept])
 
@@ -151,7 +151,9 @@ def report(
     seq = max(before.seq, told.seq, now_ms - 1) + 1
     envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
     is_same = before.fingerprint == measured.fingerprint
-    now = _load_of(measured, signals)
+    load = measured.load
+    percent = resource_percent(load.usage, load.limit)
+    now = reported_load(percent, load.traffic, len(measured.names), signals)
     message = replace(measured.load, envelope=envelope)
     if is_same and now_ms - before.reported_ms < signals.report_max_interval_ms:
         if before.load is None or not should_report(before.load, now, 0, signals):
@@ -160,12 +162,6 @@ def report(
     after = replace(before, seq=seq, fingerprint=measured.fingerprint, reported_ms=now_ms, load=now)
     parts = bundle_load_parts(envelope, measured.names, measured.stats, bundles_per_part)
     return after, [message, *parts]
-
-
-def _load_of(measured: Measured, signals: SignalsConfig) -> ReportedLoad:
-    load = measured.load
-    percent = resource_percent(load.usage, load.limit)
-    return reported_load(percent, load.traffic, len(measured.names), signals)
 
 
 def report_topics(
@@ -210,7 +206,3 @@ def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list
     for used, limit in limited:
         is_near |= (limit > 0) & (used >= _NEAR * limit)
     return [names[at] for at in np.flatnonzero(is_near).tolist()]
-
-
-def _is_kept(bundle: str) -> bool:
-    return is_mirrored(bundle.rpartition("/")[0])

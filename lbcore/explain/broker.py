@@ -8,8 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status, hot_messages
-from lbcore.explain.constraints import ConstraintSearch, binding_messages, plan_inputs
+from lbcore.balancer.decisions.blocked_messages import (
+    BLOCKED,
+    blocked_status,
+    hot_messages,
+    remedy_messages,
+)
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -155,15 +159,14 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
-    """Yield what keeps these brokers from giving, by planning again without it."""
-    if rows.planning is None:
-        return
-    inputs = plan_inputs(rows.config, rows.cluster, rows.planning, rows.at_ms)
-    search = ConstraintSearch(inputs, rows.at_ms)
-    for row in blocked:
-        first, *others = binding_messages(search.bindings(str(row["source"])), inputs.config)
-        yield f"{hot_messages(row, rows.at_ms)}. {first}"
-        yield from others
+    """Yield what keeps bundles on these brokers, until when, and what would allow their moves."""
+    grace_ms = rows.config.shedding.grace_period_ms
+    for row in () if rows.is_past else blocked:
+        owned = (record for record in rows.records if owner_of(record) == row["source"])
+        free_ms = sorted(one["at_ms"] + grace_ms for one in owned if has_moved(one))
+        until = next((f"{instant(at)[11:19]} UTC" for at in free_ms if at > rows.at_ms), "")
+        for words in remedy_messages(row, until):
+            yield f"{hot_messages(row, rows.at_ms)}. {words}"
 
 
 def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -208,7 +211,7 @@ def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
     span = f"in the last {duration(rows.window_ms)}"
     since_ms = rows.at_ms - rows.window_ms
     moves = [
-        (row, _bundles_of(row))
+        (row, 1 if row["bundle"] else int(json.loads(row["inputs"]).get("bundles", 0)))
         for row in rows.decisions
         if row["kind"] in _MOVING and row["at_ms"] >= since_ms and not is_refused(row)
     ]
@@ -235,11 +238,6 @@ def is_refused(decision: Row) -> bool:
     The reason is `observe_only` or the bundle's record.
     """
     return bool(json.loads(decision["inputs"]).get("refused"))
-
-
-def _bundles_of(decision: Row) -> int:
-    """Return the number of bundles of a decision: the named one, or its count."""
-    return 1 if decision["bundle"] else int(json.loads(decision["inputs"]).get("bundles", 0))
 
 
 def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:

@@ -22,8 +22,7 @@ from lbcore.model.times import duration, instant
 from lbcore.signals.shown_load import group_loads, groups_line, imbalance_of
 
 _SHOWN = 10
-_PLANNED_AGAIN = 3
-"""Blocked brokers for which cycles are planned again."""
+_BLOCKED_SHOWN = 3
 
 
 def explain_cluster(rows: ExplainRows) -> Explanation:
@@ -160,7 +159,7 @@ def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
     """Yield what the nearest broker lacks, and what keeps the hottest blocked ones from giving."""
     yield from (f"{g['broker']}: {gauge_message(g)}" for g in _nearest(cycle))
     blocked = sorted(blocked_rows(rows), key=lambda row: -json.loads(row["inputs"])["usage"])
-    yield from constraint_messages(rows, blocked[:_PLANNED_AGAIN])
+    yield from constraint_messages(rows, blocked[:_BLOCKED_SHOWN])
 
 
 def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import BROKERS, DECISIONS, OWNERSHIP_EVENTS
 from lbcore.model.times import instant
 from lbcore.signals.shown_load import ShownLoad, shown_loads
@@ -51,8 +50,7 @@ class ExplainRows:
     records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
     decisions, candidates, effects: of the last `window_ms`, and those that the question names.
     load: of load_history, of the last ten minutes. config: the cluster's, as in force at the end.
-    gaps: what the tables don't tell of that moment. is_past: whether it is not now. planning: what
-    a cycle is planned again from, None = not read.
+    gaps: what the tables don't tell of that moment. is_past: whether it is not now.
     Tables keep no order: the rows may come in any, and stand here in time's.
     """
 
@@ -71,7 +69,6 @@ class ExplainRows:
     load: Sequence[Row] = ()
     gaps: Sequence[TableGap] = ()
     is_past: bool = False
-    planning: RehearsalRows | None = None
 
     def __post_init__(self) -> None:
         """Puts the rows into one order, so that the last of some is the newest of them."""

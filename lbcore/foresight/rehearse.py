@@ -94,16 +94,12 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     outcome = work.outcomes.get(command.command_id)
     written = {effect.kind: effect.rows for effect in work.effects()}
     return Rehearsal(
-        status=outcome["status"] if outcome else _first_status(state, command.command_id),
+        status=outcome["status"] if outcome else status_of(state.commands[command.command_id]),
         reason=outcome["reason"] if outcome else "its id was carried out before",
         result=json.loads(outcome["result"]) if outcome else {},
         transitions=tuple(_transition(before, after) for before, after in work.transitions),
         rows={name: written[name] for name in written if name not in _NOT_SHOWN},
     )
-
-
-def _first_status(state: BalancerState, command_id: str) -> str:
-    return status_of(state.commands[command_id])
 
 
 def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:

@@ -10,7 +10,7 @@ balancer in each batch. Kafka's LogAppendTime is the only clock.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +95,16 @@ class Liveness:
         for partition, mine in zip(partitions.tolist(), np.split(order, starts[1:]), strict=True):
             before = clocks.get(partition)
             times = _clock_times(before, rows.timestamp_ms[mine], clock_step_max_ms)
-            clocks[partition] = _advanced(before, times, rows.timestamp_ms[mine], rows.broker[mine])
+            timestamps = rows.timestamp_ms[mine]
+            brokers = rows.broker[mine]
+            ticks = times[brokers == TICK]
+            last_tick = 0 if before is None else before.tick_ms
+            clocks[partition] = PartitionClock(
+                clock_ms=int(times[-1]),
+                timestamp_ms=int(timestamps[-1]),
+                tick_ms=int(ticks[-1]) if len(ticks) else last_tick,
+                ticked_at_ms=0 if before is None else before.ticked_at_ms,
+            )
             last = dict(zip(rows.broker[mine].tolist(), times.tolist(), strict=True))
             last.pop(TICK, None)
             for broker, clock_ms in last.items():
@@ -170,33 +179,6 @@ class Liveness:
             silent &= self.dead
         return replace(self, dead=frozenset(silent), all_silent_ms=all_silent_ms)
 
-    def to_plain(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return {
-            "clocks": {
-                str(p): [c.clock_ms, c.timestamp_ms, c.tick_ms, c.ticked_at_ms]
-                for p, c in self.clocks.items()
-            },
-            "seen": {name: [last.partition, last.clock_ms] for name, last in self.seen.items()},
-            "dead": sorted(self.dead),
-            "all_silent": self.all_silent_ms,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Liveness":
-        """The inverse of `to_plain`."""
-        return cls(
-            clocks={
-                int(p): PartitionClock(clock_ms=c, timestamp_ms=t, tick_ms=k, ticked_at_ms=a)
-                for p, (c, t, k, a) in plain["clocks"].items()
-            },
-            seen={
-                name: LastRecord(partition=p, clock_ms=c) for name, (p, c) in plain["seen"].items()
-            },
-            dead=frozenset(plain["dead"]),
-            all_silent_ms=plain.get("all_silent", NEVER),
-        )
-
 
 def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: int) -> Ints:
     """The partition's clock at each row: each step of the timestamps, cut at 0 and at the most.
@@ -207,16 +189,3 @@ def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: i
     steps = np.clip(np.diff(timestamps, prepend=first), 0, step_max_ms)
     times: Ints = np.cumsum(steps) + (0 if before is None else before.clock_ms)
     return times
-
-
-def _advanced(
-    before: PartitionClock | None, times: Ints, timestamps: Ints, brokers: Ints
-) -> PartitionClock:
-    ticks = times[brokers == TICK]
-    last_tick = 0 if before is None else before.tick_ms
-    return PartitionClock(
-        clock_ms=int(times[-1]),
-        timestamp_ms=int(timestamps[-1]),
-        tick_ms=int(ticks[-1]) if len(ticks) else last_tick,
-        ticked_at_ms=0 if before is None else before.ticked_at_ms,
-    )

@@ -9,17 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.config.tree import Config
 from lbcore.model.names import tenant_of
-from lbcore.plan.decision import (
-    Decision,
-    Kind,
-    Places,
-    Plan,
-    PlanConfig,
-    PlanState,
-    Scope,
-    Skip,
-)
+from lbcore.plan.decision import Decision, Kind, Places, Plan, PlanState, Scope, Skip
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.hourly import with_moves
 from lbcore.plan.pending import (
@@ -49,7 +41,7 @@ from lbcore.signals.usage import weighted_usage
 
 
 def opened(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
+    snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, scope: Scope
 ) -> Draft:
     """The draft before the first phase."""
     brokers = len(snapshot.brokers.names)
@@ -200,7 +192,12 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     """The strategy's moves. usage: float64[n], expected when all of the plan is carried out."""
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
-    shared, record = _cycle_numbers(draft), shedding_strategy(draft.config)
+    record = shedding_strategy(draft.config)
+    shared = {
+        name.removeprefix("shed."): value
+        for name, value in draft.numbers.items()
+        if name.startswith("shed.")
+    }
     code = {"code": record.code} if record.code else {}
     inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
@@ -262,15 +259,6 @@ def _effect(
         **found,
         "destination_usage": float(draft.usage[destination]),
         "destination_usage_expected": float(usage[destination]),
-    }
-
-
-def _cycle_numbers(draft: Draft) -> dict[str, Any]:
-    """The cycle's numbers behind every selection; each has its own besides."""
-    return {
-        name.removeprefix("shed."): value
-        for name, value in draft.numbers.items()
-        if name.startswith("shed.")
     }
 
 

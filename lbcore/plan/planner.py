@@ -8,17 +8,9 @@ Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lbcore.plan.decision import (
-    EVERYTHING,
-    ONLY_PLACES,
-    Places,
-    Plan,
-    PlanConfig,
-    PlanState,
-    Scope,
-    Skip,
-)
-from lbcore.plan.draft import Draft, Moves
+from lbcore.config.tree import Config
+from lbcore.plan.decision import EVERYTHING, ONLY_PLACES, Places, Plan, PlanState, Scope, Skip
+from lbcore.plan.draft import Moves
 from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
@@ -47,7 +39,7 @@ PLACING = (
 def plan(
     snapshot: Snapshot,
     state: PlanState,
-    config: PlanConfig,
+    config: Config,
     now_ms: int,
     scope: Scope = EVERYTHING,
 ) -> tuple[Plan | Skip, PlanState]:
@@ -56,30 +48,16 @@ def plan(
     A skip advances hits and averages too. O(brokers log brokers + bundles); equal arguments always
     give equal results.
     """
-    return finish(_drafted(snapshot, state, config, now_ms, scope))
-
-
-def giving(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
-) -> frozenset[str]:
-    """The brokers that `plan` would shed something from, in two thirds of its time."""
-    moves = _drafted(snapshot, state, config, now_ms, scope).sheddings
-    return frozenset(snapshot.brokers.names[at] for at in set(moves.source.tolist()))
-
-
-def _drafted(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
-) -> Draft:
     draft = opened(snapshot, state, config, now_ms, scope)
     for phase in PHASES:
         draft = phase(draft)
-    return draft
+    return finish(draft)
 
 
 def place(
     snapshot: Snapshot,
     state: PlanState,
-    config: PlanConfig,
+    config: Config,
     now_ms: int,
     splits: Sequence[SplitDecision] = (),
 ) -> tuple[Places, PlanState]:
@@ -96,7 +74,7 @@ def place(
 
 
 def follow(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moves: Moves
+    snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, moves: Moves
 ) -> tuple[Floats, Floats, PlanState]:
     """Return the brokers' usages before and after moves decided elsewhere.
 

@@ -70,7 +70,9 @@ class KnownTopics:
             if not is_of(topic, domain):
                 continue
             within = []
-            while topic in self.partitioned and at < last and _is_within(self.in_order[at], begin):
+            while (
+                topic in self.partitioned and at < last and self.in_order[at][0].startswith(begin)
+            ):
                 within.append(self.in_order[at][1])
                 at += 1
             if within:  # names such as those of the partitions, in between them
@@ -97,10 +99,6 @@ class KnownTopics:
     def _is_partition(self, topic: str) -> bool:
         parent = strip_partition(topic)
         return parent != topic and int(topic.rpartition("-")[2]) < self.partitioned.get(parent, 0)
-
-
-def _is_within(entry: tuple[str, str], begin: str) -> bool:
-    return entry[0].startswith(begin)
 
 
 def in_text_order(count: int) -> Iterator[int]:

@@ -184,7 +184,7 @@ class BrokerScorer:
         batch.counts[verdict] += 1
         if verdict != "accepted":
             return
-        _advance(track, message)
+        track.seqs[_topic_of(message)] = message.envelope.seq
         if isinstance(message, BrokerLoad):
             track.loads.append((message, event))
             batch.loads[broker] = track
@@ -390,7 +390,3 @@ def _judge_seq(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
     if message.envelope.seq > last:
         return "accepted"
     return "duplicate" if message.envelope.seq == last else "late"
-
-
-def _advance(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> None:
-    track.seqs[_topic_of(message)] = message.envelope.seq

@@ -112,7 +112,7 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     if strange:
         return ImportedConfig(config=Config(), refused=strange)
     config, unknown = from_pulsar_keys(keys)
-    ruled_by = "" if rules else _key_of_4_2(keys)
+    ruled_by = "" if rules else next((key for key in KEYS_SINCE_4_2 if key in keys), "")
     own_rules = RULES_4_2 if ruled_by else RULES_4_0
     config = changed(config, {"shedding.rules": rules or own_rules})
     refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
@@ -136,11 +136,6 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
         unrelated=len(set(unknown) - set(named) - set(idle)),
         ruled_by=ruled_by,
     )
-
-
-def _key_of_4_2(keys: Mapping[str, str]) -> str:
-    """The first key by which the file is of 4.2 or later, "" = none: then it is of 4.0."""
-    return next((key for key in KEYS_SINCE_4_2 if key in keys), "")
 
 
 def _of_either_5_0(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:

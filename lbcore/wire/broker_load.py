@@ -79,7 +79,7 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
             labels, "capacity", minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY, default=1.0
         ),
         is_draining=fields.flag(message, "draining", default=False),
-        offered_msg_rate=_offered(message),
+        offered_msg_rate=fields.number(message, OFFERED) if OFFERED in message else NOT_REPORTED,
     )
 
 
@@ -95,10 +95,6 @@ def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
         _listeners(message, max_chars)
     else:
         fields.text(message, field, max_chars)
-
-
-def _offered(message: Mapping[str, Any]) -> float:
-    return fields.number(message, OFFERED) if OFFERED in message else NOT_REPORTED
 
 
 def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:

@@ -116,16 +116,6 @@ def _broker_load(load: BrokerLoad) -> tuple[Topic, str, Fields]:
     pairs = zip(WIRE_NAMES, load.usage.tolist(), load.limit.tolist(), strict=True)
     resources = {name: {"usage": usage, "limit": limit} for name, usage, limit in pairs}
     traffic = dict(zip(TRAFFIC, load.traffic.tolist(), strict=True))
-    about = _about(load)
-    return (
-        Topic.BROKER_LOAD,
-        _broker_key(envelope),
-        {**_envelope(envelope), **resources, **traffic, **about},
-    )
-
-
-def _about(load: BrokerLoad) -> Fields:
-    """The optional fields that don't hold their default."""
     labels = _without_defaults(
         {"failureDomain": load.failure_domain, "capacity": load.capacity},
         {"failureDomain": "", "capacity": 1.0},
@@ -151,11 +141,16 @@ def _about(load: BrokerLoad) -> Fields:
         OFFERED: load.offered_msg_rate,
     }
     defaults = {"advertisedListeners": {}, "labels": {}, "draining": False, OFFERED: NOT_REPORTED}
-    return {
+    about = {
         **_without_defaults(counts, dict.fromkeys(counts, 0)),
         **_without_defaults(texts, dict.fromkeys(texts, "")),
         **_without_defaults(others, defaults),
     }
+    return (
+        Topic.BROKER_LOAD,
+        _broker_key(envelope),
+        {**_envelope(envelope), **resources, **traffic, **about},
+    )
 
 
 def _bundle_load(load: BundleLoad) -> tuple[Topic, str, Fields]:

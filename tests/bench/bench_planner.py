@@ -24,7 +24,6 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
-from lbcore.explain.constraints import ConstraintSearch, PlanInputs
 from lbcore.model.resources import COUNT
 from lbcore.plan.blocked import blocked_brokers, stuck
 from lbcore.plan.decision import Plan, PlanState, Scope
@@ -250,8 +249,8 @@ def assignment(view: Snapshot) -> Callable[[], int]:
     return run
 
 
-def blocked_jointly(view: Snapshot) -> tuple[Callable[[], int], Callable[[], int]]:
-    """Three hot brokers whose bundles rest twice: their verdicts counted, and explained."""
+def blocked_jointly(view: Snapshot) -> Callable[[], int]:
+    """Three hot brokers whose bundles rest twice: their verdicts counted."""
     count, brokers = len(view.bundles.names), len(view.brokers.names)
     owner = np.arange(count) % brokers
     is_hot = owner < BLOCKED
@@ -284,11 +283,7 @@ def blocked_jointly(view: Snapshot) -> tuple[Callable[[], int], Callable[[], int
     def count_verdicts() -> int:
         return len(blocked_brokers(answer.trace, verdicts, usage, mean))
 
-    def search() -> int:
-        search = ConstraintSearch(PlanInputs(snapshot=seen, state=state, config=config), now_ms)
-        return sum(len(search.bindings(broker).bindings) for broker in sorted(verdicts))
-
-    return count_verdicts, search
+    return count_verdicts
 
 
 def averages(bundles: int) -> Callable[[], int]:
@@ -321,9 +316,8 @@ def measure_all() -> list[Measured]:
         more = {"java_ms": JAVA_MS.get(name), "target_ms": target}
         lines.append(timed(f"strategy alone, {name}", view, run, **more))
     lines.append(timed("assign 10,000 unowned", view, assignment(view), target_ms=250))
-    count_verdicts, search = blocked_jointly(view)
+    count_verdicts = blocked_jointly(view)
     lines.append(timed("three blocked: verdicts counted", view, count_verdicts))
-    lines.append(timed("three blocked: explained", view, search))
     lines.append(timed("bundle averages", view, averages(BUNDLES), target_ms=20))
     return lines
 

@@ -112,7 +112,7 @@ class Stack:
         """Start a streaming job, with a state folder and a log of its own name."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.folder / f"{name}.jsonl")]
-        words += ["--spark", KEEP_BATCHES]
+        words += ["--spark", KEEP_BATCHES, "--spark", "spark.ui.port=0"]
         java_options = driver_options(self.cluster.java_options)
         words += ["--spark", f"spark.driver.extraJavaOptions={java_options}"]
         words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 from kafka import KafkaProducer
@@ -141,6 +143,11 @@ def dead_brokers(stack: Stack, name: str = "job") -> int:
     return sum(line.get("counts", {}).get("died", 0) for line in stack.batch_lines(name))
 
 
+def read_url(url: str) -> str:
+    with urlopen(url, timeout=30) as answer:  # noqa: S310 (a page of this test's own job)
+        return str(answer.read().decode())
+
+
 def send_raw(stack: Stack, topic: Topic, key: bytes | None, values: list[bytes | None]) -> None:
     producer = KafkaProducer(acks="all", **stack.address("agent").client_options("poison"))
     for value in values:
@@ -180,6 +187,14 @@ def test_poison_of_every_kind_is_kept_with_its_reason_and_stops_nothing(stack: S
     assert len(places) == len(set(places)) == len(poison) + 3
     stack.wait_for_batches(2)
     stack.wait_settled()
+
+
+def test_spark_gives_out_its_pages_and_metrics_to_this_machine_alone(stack: Stack) -> None:
+    url = str(stack.lines("job", "spark_ui")[-1]["url"])
+    assert urlsplit(url).hostname == "localhost"
+    served = read_url(f"{url}/metrics/prometheus")
+    assert "metrics_ballast_driver_spark_streaming_" in served
+    assert "Structured Streaming" in read_url(f"{url}/StreamingQuery/")
 
 
 def test_killed_broker_loses_its_bundles_to_the_others(stack: Stack) -> None:

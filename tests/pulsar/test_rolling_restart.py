@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
-from lbcore.bridge.rollout import RestartStage
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
 from tests.pulsar.pulsar_stack import BUNDLES, PULSAR, QUICK, SPARK, PulsarStack, running_pulsar
 from tests.support.processes.restarter import Restarter
@@ -143,7 +142,7 @@ def test_three_brokers_are_restarted_over_a_kill_without_a_client_noticing(
     assert rolling.stage() == ""
     words = ("--brokers", *names, "--command", restarter.command)
     rolling.start(*words)
-    wait_for("the command", lambda: rolling.stage() == RestartStage.RESTARTING.value, PATIENCE_S)
+    wait_for("the command", lambda: rolling.stage() == "restarting", PATIENCE_S)
     assert rolling.child is not None
     rolling.child.kill()
     rolling.start(*words)
@@ -166,7 +165,7 @@ def test_broker_that_does_not_come_back_stops_it_and_it_goes_on_when_it_is_there
     rolling.start(*words)
     assert rolling.wait() == 1
     assert f"{name} has not come back" in rolling.log.read_text()
-    assert rolling.stage() == RestartStage.RETURNING.value
+    assert rolling.stage() == "returning"
     cluster.pulsar.start_broker(number)
     rolling.start()
     assert rolling.wait() == 0, rolling.log.read_text()

@@ -1,12 +1,8 @@
 """Ctrl-C in a long computation: what is known by then is told, the shell learns 130."""
 
-import os
-import signal
-
 import pytest
 
 from jobs.cli import main
-from jobs.operating.many_runs import RunProgress
 
 SCENARIO = "conf/scenarios/g03-new-empty-broker.scenario"
 
@@ -24,13 +20,10 @@ def test_ctrl_c_keeps_what_is_known_and_exits_130(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def interrupt(_self: RunProgress, _done: int, _share: float) -> None:
-        if not cut:
-            cut.append(1)
-            os.kill(os.getpid(), signal.SIGINT)
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    cut: list[int] = []
-    monkeypatch.setattr(RunProgress, "update", interrupt)
+    monkeypatch.setattr("jobs.verbs.simulate.run_scenario", interrupt)
     assert main([*words, "--workers", "1"]) == 130
     out, err = capsys.readouterr()
     assert told in out

@@ -1,4 +1,4 @@
-"""The lock of the jars, and when the fetched ones count as complete."""
+"""The lock of the jars, and how they are fetched."""
 
 import hashlib
 from pathlib import Path
@@ -10,8 +10,7 @@ from jobs.adapters.processes.jars import (
     Jar,
     JarStore,
     default_store,
-    fetch_jars,
-    is_complete,
+    fetch,
     jar_paths,
     parse_lock,
     sha256_of,
@@ -22,18 +21,17 @@ _BYTES = b"not really a jar"
 _LOCK = f"# a comment\n\nbroker org.example:thing:1.0 {hashlib.sha256(_BYTES).hexdigest()}\n"
 
 
-def _ivy_that(folder: Path, action: str) -> Path:
-    """A stand-in for Java: a script that does what Ivy would, with the folder of the jars as $J."""
-    java = folder / "java"
-    java.write_text(f"#!/bin/sh\nJ={folder / 'jars'}\nmkdir -p $J/broker\n{action}\n")
-    java.chmod(0o755)
-    return java
+@pytest.fixture
+def jar() -> Jar:
+    (found,) = parse_lock(_LOCK)
+    return found
 
 
-def _fetch(folder: Path, action: str) -> JarStore:
+def _fetch(folder: Path, jar: Jar, action: str) -> JarStore:
+    """What Ivy would do is a script's, with the folder that Ivy fills as $J."""
     store = JarStore(root=folder / "jars")
-    java = str(_ivy_that(folder, action))
-    fetch_jars(store, _LOCK, java=java, ivy_jar=folder / "ivy.jar", mirror="")
+    ivy = ["/bin/sh", "-c", f"J={store.root}/fetched; mkdir -p $J/broker; {action}"]
+    fetch(store, [jar], ivy)
     return store
 
 
@@ -55,39 +53,30 @@ def test_parse_lock_malformed_line_names_its_number(line: str) -> None:
         parse_lock(f"# first\n{line}\n")
 
 
-def test_fetch_jars_right_bytes_are_complete(tmp_path: Path) -> None:
-    store = _fetch(tmp_path, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
-    assert is_complete(store, _LOCK)
+def test_fetch_right_bytes_get_their_name(tmp_path: Path, jar: Jar) -> None:
+    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
+    assert store.path_of(jar).read_bytes() == _BYTES
 
 
-def test_is_complete_after_change_of_lock_or_loss_of_file_is_false(tmp_path: Path) -> None:
-    store = _fetch(tmp_path, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
-    assert not is_complete(store, _LOCK + "# changed\n")
-    store.path_of(parse_lock(_LOCK)[0]).unlink()
-    assert not is_complete(store, _LOCK)
-
-
-def test_fetch_jars_wrong_bytes_are_removed_and_reported(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as caught:
-        _fetch(tmp_path, "printf 'evil' > $J/broker/thing-1.0.jar")
-    assert "checksum" in caught.value.what
+def test_fetch_wrong_bytes_are_refused_and_not_kept(tmp_path: Path, jar: Jar) -> None:
+    with pytest.raises(CommandError, match="checksum"):
+        _fetch(tmp_path, jar, "printf 'evil' > $J/broker/thing-1.0.jar")
     assert not (tmp_path / "jars" / "broker" / "thing-1.0.jar").exists()
-    assert not is_complete(JarStore(root=tmp_path / "jars"), _LOCK)
 
 
-def test_fetch_jars_offline_says_why_and_how_to_go_on(tmp_path: Path) -> None:
+def test_fetch_offline_says_why_and_how_to_go_on(tmp_path: Path, jar: Jar) -> None:
     with pytest.raises(CommandError) as caught:
-        _fetch(tmp_path, "echo 'Server access error: host is down'; exit 1")
+        _fetch(tmp_path, jar, "echo 'Server access error: host is down'; exit 1")
     assert "1 of the pinned jars" in caught.value.what
     assert "host is down" in caught.value.why
     assert "BALLAST_JAR_MIRROR" in caught.value.next_step
 
 
-def test_fetch_jars_mirror_is_written_for_ivy(tmp_path: Path) -> None:
-    store = JarStore(root=tmp_path / "jars")
-    java = str(_ivy_that(tmp_path, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar"))
-    mirror = "file:///a&b/maven"
-    fetch_jars(store, _LOCK, java=java, ivy_jar=tmp_path / "ivy.jar", mirror=mirror)
+def test_fetch_mirror_is_written_for_ivy(
+    tmp_path: Path, jar: Jar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BALLAST_JAR_MIRROR", "file:///a&b/maven")
+    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
     assert 'root="file:///a&amp;b/maven"' in (store.root / "ivysettings.xml").read_text()
 
 

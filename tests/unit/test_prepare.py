@@ -56,23 +56,14 @@ def test_packages_are_installed_again_after_a_change_of_the_lock(place: Place) -
     assert prepare.install_packages(place, "run")
 
 
-@pytest.mark.parametrize(
-    ("words", "next_step"),
-    [
-        ("ERROR: No matching distribution found for pyspark==4.2.0", "check the network"),
-        ("NewConnectionError: Failed to establish a new connection", "check the network"),
-        ("OSError: [Errno 28] No space left on device", "free some space"),
-        ("error: command gcc failed", "pip.log"),
-    ],
-)
-def test_packages_that_fail_say_the_next_step(place: Place, words: str, next_step: str) -> None:
-    _python_that(place, f"echo '{words}'; exit 1")
+def test_packages_that_fail_say_the_next_step_and_are_installed_again(place: Place) -> None:
+    _python_that(place, "exit 1")
     with pytest.raises(CommandError) as caught:
         prepare.install_packages(place, "run")
-    assert words in caught.value.why
-    assert next_step in caught.value.next_step
+    assert "code 1" in caught.value.why
+    assert "PIP_INDEX_URL" in caught.value.next_step
     _python_that(place, "exit 0")
-    assert prepare.install_packages(place, "run"), "a failed step must be done again"
+    assert prepare.install_packages(place, "run")
 
 
 def test_virtual_environment_of_the_user_is_kept(place: Place) -> None:
@@ -86,22 +77,6 @@ def test_virtual_environment_half_made_is_made_again(place: Place) -> None:
     assert prepare.make_venv(place)
     probe = [str(place.python), "-c", "import pip"]
     assert subprocess.run(probe, check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("  Downloading a/b/numpy-2.whl (16.4 MB)", "downloading numpy-2.whl (16.4 MB)"),
-        ("Downloading spark-4.2.tar.gz (450.1 MB)", "downloading spark-4.2.tar.gz (450.1 MB)"),
-        ("Downloading six-1.17.0.whl (11 kB)", None),
-        ("Building wheels for collected packages: a", "building wheels for collected packages"),
-        ("Installing collected packages: pytz, py4j", "installing collected packages"),
-        ("Requirement already satisfied: numpy", None),
-        ("Looking in links: /somewhere", None),
-    ],
-)
-def test_progress_of_pip_shows_downloads_and_builds(line: str, shown: str | None) -> None:
-    assert prepare.progress_of_pip(line) == shown
 
 
 def test_second_set_up_waits_for_the_orphan_of_a_killed_one(place: Place) -> None:

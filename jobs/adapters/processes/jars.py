@@ -1,18 +1,18 @@
 """The jars of Kafka and Delta: which, where, and how they get there.
 
-Decides that exactly the pinned files of conf/jars.lock are used, whatever a repository offers
-today. They are fetched by the Ivy that pyspark ships, from Maven Central or the mirror that
-BALLAST_JAR_MIRROR names, without POMs (another tool's half-filled cache or an unreachable second
-repository can't break it), and checked against their sha256. A process that needs a missing jar
-fetches it, one process at a time. Standard library only: set-up runs this before anything else is
-importable.
+Exactly the pinned files of conf/jars.lock are used, whatever a repository offers today. They are
+fetched by the Ivy that pyspark ships, from Maven Central or the mirror that BALLAST_JAR_MIRROR
+names, without POMs (another tool's half-filled cache or an unreachable second repository can't
+break it), and checked against their sha256 before they get their name. A process that needs a
+missing jar fetches it, one process at a time. Standard library only: set-up runs this before
+anything else is importable.
 """
 
 import fcntl
 import hashlib
 import os
-import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +24,13 @@ from xml.sax.saxutils import quoteattr
 
 from jobs.adapters.processes.paths import CONF
 from jobs.adapters.processes.preflight import check_disk, find_java
-from jobs.adapters.processes.processes import last_lines, run_with_progress
+from jobs.adapters.processes.processes import last_lines
 from jobs.console import CommandError, note
 
 LOCK_PATH = CONF / "jars.lock"
 FOLDERS = ("broker", "spark")
+JARS_BYTES = 300_000_000
+"""Disk space of the jars, including those that Ivy keeps."""
 _BLOCK_BYTES = 1 << 20
 
 
@@ -50,10 +52,7 @@ class Jar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarStore:
-    """Folder of the jars: root/broker/*.jar and root/spark/*.jar.
-
-    Ivy's cache is beside them.
-    """
+    """Folder of the jars: root/broker/*.jar and root/spark/*.jar."""
 
     root: Path
 
@@ -65,11 +64,6 @@ class JarStore:
     def ivy_cache(self) -> Path:
         """Ivy's own cache: of this project alone, so no other tool's leftovers are in it."""
         return self.root.parent / "ivy-cache"
-
-    @property
-    def stamp(self) -> Path:
-        """The file that is written last: the digest of the lock that was fetched and checked."""
-        return self.root / "complete"
 
 
 def default_store(environment: Mapping[str, str] | None = None) -> JarStore:
@@ -122,56 +116,86 @@ def absent_jars(store: JarStore) -> tuple[Jar, ...]:
     return tuple(jar for jar in wanted if not store.path_of(jar).exists())
 
 
-def is_complete(store: JarStore, lock_text: str) -> bool:
-    """Return True if all jars of this lock were fetched, checked and still exist."""
-    if not store.stamp.exists() or store.stamp.read_text() != _digest(lock_text):
-        return False
-    return all(store.path_of(jar).exists() for jar in parse_lock(lock_text))
+def ensure_jars(folder: str) -> tuple[Path, ...]:
+    """The jars of `broker` or `spark`; fetches those of both first where some are missing.
 
-
-def fetch_jars(store: JarStore, lock_text: str, *, java: str, ivy_jar: Path, mirror: str) -> None:
-    """Fetch every jar of the lock, check each one's sha256, and note that it was done.
-
-    Safe to interrupt and to repeat: what Ivy has in its cache is not fetched again, and the note
-    is written last. Raises CommandError when a repository, the disk or a checksum fails.
+    Raises CommandError when they can't be had.
     """
-    jars = parse_lock(lock_text)
-    store.root.mkdir(parents=True, exist_ok=True)
-    _write_ivy_files(store, jars, mirror)
-    log_path = store.root / "ivy.log"
-    code = run_with_progress(
-        _ivy_command(store, java, ivy_jar), log_path=log_path, progress_of=_Counter(len(jars))
-    )
-    wrong = [jar for jar in jars if sha256_of(store.path_of(jar)) != jar.sha256]
-    if code or wrong:
-        raise _explain(store, code, wrong)
-    store.stamp.write_text(_digest(lock_text))
+    store = default_store()
+    if absent_jars(store):
+        found = find_spec("pyspark")
+        origin = Path(found.origin) if found and found.origin else Path("pyspark/__init__.py")
+        fetch_jars(store, find_java().command, origin.parents[1])
+    return jar_paths(folder, store)
+
+
+def fetch_jars(store: JarStore, java: str, site_packages: Path) -> None:
+    """Fetch what is missing, by the Ivy of the pyspark in `site_packages`.
+
+    What another process fetches meanwhile is waited for. Safe to interrupt and to repeat. Raises
+    CommandError when a repository, the disk or a checksum fails.
+    """
+    ivy_jars = sorted(site_packages.glob("pyspark/jars/ivy-*.jar"))
+    if not ivy_jars:
+        raise CommandError(
+            "pyspark's Ivy is missing",
+            why=f"no pyspark/jars/ivy-*.jar in {site_packages}",
+            next_step="install pyspark anew (pip install --force-reinstall --no-deps pyspark),"
+            " then run the same command again",
+        )
+    with _alone(store):
+        absent = absent_jars(store)
+        check_disk(store.root, JARS_BYTES)
+        note(f"fetching {len(absent)} jars of Kafka and Delta, once: 55 MB in {store.root}")
+        began_s = time.monotonic()
+        fetch(store, absent, [java, "-jar", str(ivy_jars[-1])])
+        note(f"    done in {time.monotonic() - began_s:.0f} s")
+
+
+def fetch(store: JarStore, absent: Sequence[Jar], ivy: Sequence[str]) -> None:
+    """Have Ivy fetch them, and check each one's bytes before it gets its name."""
+    staged, log_path = JarStore(root=store.root / "fetched"), store.root / "ivy.log"
+    for folder in FOLDERS:
+        (store.root / folder).mkdir(parents=True, exist_ok=True)
+    _write_ivy_files(store, absent, os.environ.get("BALLAST_JAR_MIRROR", ""))
+    # No -sync: it empties the whole retrieve root. No -types: it drops jars packaged as bundles.
+    pattern = f"{staged.root}/[conf]/[artifact]-[revision].[ext]"
+    settings, module = str(store.root / "ivysettings.xml"), str(store.root / "ivy.xml")
+    words = ["-settings", settings, "-ivy", module, "-confs", *FOLDERS, "-retrieve", pattern]
+    with log_path.open("w") as log:
+        ended = subprocess.run([*ivy, *words], stdout=log, stderr=log, check=False)  # noqa: S603 (our own Ivy)
+    missing = 0
+    for jar in absent:
+        path = staged.path_of(jar)
+        digest = sha256_of(path)
+        if digest == jar.sha256:
+            path.replace(store.path_of(jar))
+        elif digest:
+            shutil.rmtree(store.ivy_cache / jar.group / jar.artifact, ignore_errors=True)
+            raise CommandError(
+                f"{jar.file_name} has another checksum than conf/jars.lock says",
+                why="the repository served other bytes, or the download was cut short",
+                next_step="run the same command again: the file is fetched anew",
+            )
+        missing += not digest
+    if missing:
+        raise CommandError(
+            f"{missing} of the pinned jars could not be fetched",
+            why=last_lines(log_path) or f"Ivy ended with code {ended.returncode}",
+            next_step="check the network and run the same command again, it goes on where it"
+            f" stopped; BALLAST_JAR_MIRROR may name a mirror of Maven Central; see {log_path}",
+        )
 
 
 def sha256_of(path: Path) -> str:
     """The sha256 of a file as lower-case hex; '' when the file is not there."""
+    digest = hashlib.sha256()
     if not path.exists():
         return ""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-class _Counter:
-    """Shows each jar that Ivy has downloaded, with its number."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._seen = 0
-
-    def __call__(self, line: str) -> str | None:
-        found = re.search(r"\[SUCCESSFUL \] \S+#(\S+);(\S+)!", line)
-        if found is None:
-            return None
-        self._seen += 1
-        return f"[{self._seen}/{self._total}] {found.group(1)} {found.group(2)}"
 
 
 def _parse_line(words: Sequence[str], number: int) -> Jar:
@@ -181,18 +205,6 @@ def _parse_line(words: Sequence[str], number: int) -> Jar:
         raise ValueError(f"line {number} must be {shape}, got {' '.join(words)!r}")
     group, artifact, revision = coordinate
     return Jar(folder=words[0], group=group, artifact=artifact, revision=revision, sha256=words[2])
-
-
-def _digest(lock_text: str) -> str:
-    return hashlib.sha256(lock_text.encode()).hexdigest()
-
-
-def _ivy_command(store: JarStore, java: str, ivy_jar: Path) -> list[str]:
-    # No -sync: it empties the whole retrieve root. No -types: it drops jars packaged as bundles.
-    pattern = f"{store.root}/[conf]/[artifact]-[revision].[ext]"
-    settings, module = str(store.root / "ivysettings.xml"), str(store.root / "ivy.xml")
-    files = ["-settings", settings, "-ivy", module]
-    return [java, "-jar", str(ivy_jar), *files, "-confs", *FOLDERS, "-retrieve", pattern]
 
 
 def _write_ivy_files(store: JarStore, jars: Sequence[Jar], mirror: str) -> None:
@@ -219,71 +231,6 @@ def _dependency(jar: Jar) -> str:
         f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.revision}"'
         f' conf="{jar.folder}->default" transitive="false"/>'
     )
-
-
-def _explain(store: JarStore, code: int, wrong: Sequence[Jar]) -> CommandError:
-    present = [jar for jar in wrong if store.path_of(jar).exists()]
-    for jar in present:  # a wrong file must not look like a fetched one, nor come back
-        store.path_of(jar).unlink()
-        shutil.rmtree(store.ivy_cache / jar.group / jar.artifact, ignore_errors=True)
-    log_path = store.root / "ivy.log"
-    if present:
-        return CommandError(
-            f"{present[0].file_name} has another checksum than conf/jars.lock says",
-            why="the repository served other bytes, or the download was cut short",
-            next_step="run the same command again: the file was removed and is fetched anew",
-        )
-    return CommandError(
-        f"{len(wrong)} of the pinned jars could not be fetched",
-        why=last_lines(log_path) or f"Ivy ended with code {code}",
-        next_step=(
-            "check the network and run the same command again, it goes on where it stopped; "
-            f"BALLAST_JAR_MIRROR may name a mirror of Maven Central; the log is {log_path}"
-        ),
-    )
-
-
-JARS_BYTES = 300_000_000
-"""Disk space of the jars, including those that Ivy keeps."""
-
-
-def ensure_jars(folder: str) -> tuple[Path, ...]:
-    """The jars of `broker` or `spark`; fetches those of both first where some are missing.
-
-    Raises CommandError when they can't be had.
-    """
-    place = default_store()
-    if absent_jars(place):
-        with _alone(place):
-            if absent_jars(place):  # another process may have fetched them meanwhile
-                _fetch(place)
-    return jar_paths(folder, place)
-
-
-def fetch_locked(place: JarStore, java: str, site_packages: Path) -> None:
-    """Fetch what conf/jars.lock names, by the Ivy of the pyspark in `site_packages`."""
-    check_disk(place.root, JARS_BYTES)
-    ivy_jars = sorted(site_packages.glob("pyspark/jars/ivy-*.jar"))
-    if not ivy_jars:
-        raise CommandError(
-            "pyspark's Ivy is missing",
-            why=f"no pyspark/jars/ivy-*.jar in {site_packages}",
-            next_step="install pyspark anew (pip install --force-reinstall --no-deps pyspark),"
-            " then run the same command again",
-        )
-    mirror = os.environ.get("BALLAST_JAR_MIRROR", "")
-    lock_text = LOCK_PATH.read_text()
-    fetch_jars(place, lock_text, java=java, ivy_jar=ivy_jars[-1], mirror=mirror)
-
-
-def _fetch(place: JarStore) -> None:
-    java = find_java()
-    note(f"fetching the jars of Kafka and Delta, once: 55 MB in {place.root}")
-    began_s = time.monotonic()
-    found = find_spec("pyspark")
-    origin = Path(found.origin) if found and found.origin else Path("pyspark/__init__.py")
-    fetch_locked(place, java.command, origin.parents[1])
-    note(f"    done in {time.monotonic() - began_s:.0f} s")
 
 
 @contextmanager

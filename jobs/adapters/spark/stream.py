@@ -80,12 +80,31 @@ _ALWAYS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # a field may be added to the state later
     "spark.sql.streaming.stateStore.encodingFormat": "avro",
-    "spark.sql.streaming.metricsEnabled": "false",
     # Spark 4.2.0 never closes the socket by which an operator reads its state, one a task
     # (SPARK-58932, closed in 4.2.1); by TCP that took all ports of a machine in 4.5 hours
     "spark.python.unix.domain.socket.enabled": "true",
 }
 """Spark's settings that depend on nothing here."""
+
+_SERVLET = "org.apache.spark.metrics.sink.PrometheusServlet"
+SPARK_UI: Mapping[str, str] = {
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "4040",
+    # whoever sees the page could end a batch
+    "spark.ui.killEnabled": "false",
+    # by default Spark keeps a thousand of each: 100 MB that nobody looks at
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "100",
+    "spark.metrics.conf.*.sink.prometheusServlet.class": _SERVLET,
+    "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
+    # else the application's id, another after each start
+    "spark.metrics.namespace": "ballast",
+    "spark.sql.streaming.metricsEnabled": "true",
+}
+"""Spark's pages and its Prometheus servlet, of the streaming job alone."""
 
 STATE_SCHEMA = "cluster string, name string, blob binary"
 
@@ -123,6 +142,8 @@ def spark_session(
         # Spark's own setting of this name does not reach the workers that declare the state
         is_local = master.startswith("local")
         if is_local:
+            # the pages ask for no password
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ["PYSPARK_PYTHON"] = worker_python(local_dir)
         else:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

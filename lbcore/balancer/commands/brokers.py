@@ -173,7 +173,14 @@ def _take_namespace(
         )
         if isinstance(made, Transition):
             work.apply(made)
-    _keep(work, name, entry, floor, is_deleted=not wanted)
+    is_deleted = not wanted
+    known = entry or NamespaceEntry(hash=HashFunction.CRC32.value)
+    kept = replace(known, highest_version=floor, is_deleted=is_deleted)
+    if is_deleted:
+        expire_topics(work, name)
+        drop_rules_of(work, name)
+    if kept != entry:
+        work.keep_namespace(name, kept)
     return len(gone) + len(new)
 
 
@@ -190,18 +197,6 @@ def _drop(work: BatchContext, command: Command, gone: Sequence[OwnershipRecord])
         if isinstance(answer, Transition):
             work.apply(answer)
     work.topics = work.topics.without(record.bundle for record in gone)
-
-
-def _keep(
-    work: BatchContext, name: str, entry: NamespaceEntry | None, floor: int, *, is_deleted: bool
-) -> None:
-    known = entry or NamespaceEntry(hash=HashFunction.CRC32.value)
-    kept = replace(known, highest_version=floor, is_deleted=is_deleted)
-    if is_deleted:
-        expire_topics(work, name)
-        drop_rules_of(work, name)
-    if kept != entry:
-        work.keep_namespace(name, kept)
 
 
 def _observe_policies(work: BatchContext, command: Command, arguments: ObservePolicies) -> Outcome:

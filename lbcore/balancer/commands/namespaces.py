@@ -82,7 +82,11 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
     properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
     entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
     if len(bundles) > room_for_whole(work):
-        return _begin(work, command, arguments, bundles, entry)
+        creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}
+        if arguments.boundaries:
+            creation["boundaries"] = list(bundles.boundaries)
+        begin_creation(work, bundles.namespace, entry, creation)
+        return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
     made = _made(work, command, bundles, floor)
     if isinstance(made, Outcome):
         return made
@@ -105,21 +109,6 @@ def _problem_to_create(work: BatchContext, name: str, algorithm: str, bundles: i
         listed = ", ".join(supported)
         return f"split algorithm {algorithm} is not supported; choose one of {listed}"
     return reason_not_to_add(work, tenant_of(name), {BUNDLES: bundles, NAMESPACES: 1})
-
-
-def _begin(
-    work: BatchContext,
-    command: Command,
-    arguments: CreateNamespace,
-    bundles: NamespaceBundles,
-    entry: NamespaceEntry,
-) -> Outcome:
-    """Too many bundles for one batch: `creations` makes them in slices."""
-    creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}
-    if arguments.boundaries:
-        creation["boundaries"] = list(bundles.boundaries)
-    begin_creation(work, bundles.namespace, entry, creation)
-    return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
 
 
 def _bundles(work: BatchContext, arguments: CreateNamespace) -> NamespaceBundles:

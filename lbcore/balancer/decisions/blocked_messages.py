@@ -5,7 +5,7 @@ of the kind `blocked`, which `cycle` writes.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,23 @@ _STRATEGY: Mapping[str, str] = {
     "too_few_hits": "too few reports in a row",
 }
 """The strategy's verdict on a broker → why it left the bundles that no rule stopped."""
+
+
+_LIMIT = "another value of the limit: `ballast config set`"
+_REMEDIES: Mapping[str, str] = {
+    "recently_unloaded": "`ballast config set shedding.grace_period_ms=0`",
+    "pinned": "`ballast bundle unpin`",
+    "excluded_namespace": "`ballast namespace include`",
+    "paused": "`ballast resume`",
+    "in_flight": "the end of these moves",
+    "no_other_broker": "one more broker that its policies admit",
+    "no_destination": "one more broker, or other policies: `ballast policy list`",
+    "anti_affinity": "another group: `ballast policy list`",
+    "role_cool_down": "time, or `ballast config set shedding.role_cool_down_ms=0`",
+    "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
+    "suspended_brokers": "find what else uses it, or raise ideal_load.max_ineffective_rounds",
+    "churn_budget": "the next round, or a higher ideal_load.churn_budget",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +129,19 @@ def count_messages(row: Mapping[str, Any]) -> str:
     count, _, words = first.partition(" ")
     bundles = f"{count} of its {inputs['bundles']} bundles {words}"
     return ", ".join([bundles, *others])
+
+
+def remedy_messages(row: Mapping[str, Any], until: str) -> Iterator[str]:
+    """Yield what keeps bundles, the commonest first, and what would allow their moves.
+
+    until: when the first of those that rest may move again, "" = not known.
+    """
+    inputs = json.loads(row["inputs"])
+    counts: Mapping[str, int] = inputs["counts"]
+    for name in sorted(set(counts) - FREE, key=lambda name: (-counts[name], name)):
+        words = f"{counts[name]} of its {inputs['bundles']} bundles {_BUNDLES.get(name, name)}"
+        if name == "recently_unloaded" and until:
+            words += f"; the first may move again at {until}"
+        yield f"{words}. To allow it now: {_REMEDIES.get(name, _LIMIT)}"
+    if set(counts) <= FREE and inputs["verdict"] in _REMEDIES:
+        yield f"{_STRATEGY[inputs['verdict']]}. To allow it now: {_REMEDIES[inputs['verdict']]}"

@@ -57,7 +57,25 @@ def observe_moves(work: BatchContext) -> None:
         pair = _pair(one)
         outcome = _outcome(work, bundle, one, 0 if pair in under_way else landed[pair])
         if outcome:
-            _write(work, bundle, one, outcome)
+            is_seen = outcome in (HELPED, NO_BETTER)
+            source, destination = _after(work, bundle) if is_seen else (math.nan, math.nan)
+            work.add_row(
+                DECISION_EFFECTS.name,
+                {
+                    "decision_id": one.decision_id,
+                    "bundle": bundle,
+                    "source": one.source,
+                    "destination": tuple(_brokers(work, bundle))[1],
+                    "outcome": outcome,
+                    "decided_ms": one.decided_ms,
+                    "moved_ms": one.moved_ms,
+                    "source_before": one.source_before,
+                    "source_after": source,
+                    "destination_before": one.destination_before,
+                    "destination_after": destination,
+                },
+            )
+            work.counts[f"effect:{outcome}"] += 1
             del work.pending_effects[bundle]
 
 
@@ -129,28 +147,6 @@ def _usage(work: BatchContext, broker: str) -> float:
         return math.nan
     percent = np.array([entry.percent], dtype=np.float64)
     return float(weighted_usage(percent, work.config.signals)[0])
-
-
-def _write(work: BatchContext, bundle: str, one: PendingEffect, outcome: str) -> None:
-    is_seen = outcome in (HELPED, NO_BETTER)
-    source, destination = _after(work, bundle) if is_seen else (math.nan, math.nan)
-    work.add_row(
-        DECISION_EFFECTS.name,
-        {
-            "decision_id": one.decision_id,
-            "bundle": bundle,
-            "source": one.source,
-            "destination": tuple(_brokers(work, bundle))[1],
-            "outcome": outcome,
-            "decided_ms": one.decided_ms,
-            "moved_ms": one.moved_ms,
-            "source_before": one.source_before,
-            "source_after": source,
-            "destination_before": one.destination_before,
-            "destination_after": destination,
-        },
-    )
-    work.counts[f"effect:{outcome}"] += 1
 
 
 PLAN_WAITS = "PlanWaits"

@@ -242,7 +242,13 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
     batch_ms = work.wall_ms - work.times.stepped_ms
-    is_full = _is_full(work, updates)
+    pipeline = work.config.pipeline
+    read = sum(sum(update.counts.values()) for update in updates)
+    read_bytes = sum(update.read_bytes for update in updates)
+    is_full = (
+        read >= _FULL * pipeline.max_offsets_per_trigger
+        or read_bytes >= _FULL * pipeline.max_bytes_per_trigger
+    )
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
@@ -252,17 +258,6 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
     work.is_catching_up = _is_catching_up(work, tick_ms)
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
-
-
-def _is_full(work: BatchContext, updates: Sequence[GroupUpdate]) -> bool:
-    """True if the batch is about full, so that other messages wait."""
-    pipeline = work.config.pipeline
-    read = sum(sum(update.counts.values()) for update in updates)
-    read_bytes = sum(update.read_bytes for update in updates)
-    return (
-        read >= _FULL * pipeline.max_offsets_per_trigger
-        or read_bytes >= _FULL * pipeline.max_bytes_per_trigger
-    )
 
 
 def judge_brokers(work: BatchContext) -> None:

@@ -188,7 +188,16 @@ def _advance(work: BatchContext, name: str, part: int) -> None:
     records = [work.ledger.record_at(row) for row in rows[-part:]]
     closed = list(takewhile(partial(_is_closed, work), reversed(records)))
     if len(closed) == len(rows):
-        _delete(work, name, records)
+        entry = work.namespaces[name]
+        command_id = str(entry.properties[DELETING])
+        highest = max(entry.highest_version, _delete_all(work, command_id, records))
+        count = deleted_so_far(work, command_id) + len(records)
+        left = {key: value for key, value in entry.properties.items() if key != DELETING}
+        gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
+        work.keep_namespace(name, gone)
+        expire_topics(work, name)
+        drop_rules_of(work, name)
+        finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))
     elif len(rows) > part and len(closed) > 1:
         _merge(work, name, closed)
 
@@ -255,19 +264,6 @@ def _is_closed(work: BatchContext, record: OwnershipRecord) -> bool:
     holder = holder_of(record)
     entry = work.brokers.get(holder.broker)
     return entry is None or entry.is_silent or entry.incarnation != holder.incarnation
-
-
-def _delete(work: BatchContext, name: str, records: Sequence[OwnershipRecord]) -> None:
-    entry = work.namespaces[name]
-    command_id = str(entry.properties[DELETING])
-    highest = max(entry.highest_version, _delete_all(work, command_id, records))
-    count = deleted_so_far(work, command_id) + len(records)
-    left = {key: value for key, value in entry.properties.items() if key != DELETING}
-    gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
-    work.keep_namespace(name, gone)
-    expire_topics(work, name)
-    drop_rules_of(work, name)
-    finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))
 
 
 def _delete_all(work: BatchContext, command_id: str, records: Sequence[OwnershipRecord]) -> int:

@@ -294,7 +294,12 @@ def index_candidates(
     )
     usage_limits = config.primary_usage_limits
     by_policy = isolation_verdicts(isolation, brokers, usage_limits=usage_limits)
-    verdicts = _with_open(by_policy, open_verdicts)
+    combined = np.where(open_verdicts == FilterVerdict.OK, by_policy, open_verdicts)
+    is_flapping_only = (by_policy == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
+    is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)
+    verdicts: Verdicts = np.where(is_empty & is_flapping_only, FilterVerdict.OK, combined).astype(
+        np.int8
+    )
     namespace_row = policy_rows(isolation, snapshot.bundles.namespaces)
     row = namespace_row[snapshot.bundles.namespace]
     is_shared = row == len(isolation)
@@ -339,17 +344,6 @@ def _open_verdicts(snapshot: Snapshot, inputs: FilterInput) -> Verdicts:
     if not (row == FilterVerdict.OK).any():
         row[row == FilterVerdict.FLAPPING] = FilterVerdict.OK
     return row
-
-
-def _with_open(verdicts: Verdicts, open_verdicts: Verdicts) -> Verdicts:
-    """Policies and openness together; a row whose only brokers flap keeps them."""
-    combined = np.where(open_verdicts == FilterVerdict.OK, verdicts, open_verdicts)
-    is_flapping_only = (verdicts == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
-    is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)
-    result: Verdicts = np.where(is_empty & is_flapping_only, FilterVerdict.OK, combined).astype(
-        np.int8
-    )
-    return result
 
 
 def _groups(policies: Policies, namespaces: tuple[str, ...]) -> tuple[Ints, int]:

@@ -273,7 +273,8 @@ class FilterPipeline:
         row = int(self.index.row[question.bundle])
         policy = self.index.verdicts[row]
         isolated: Ints = left[policy[left] == FilterVerdict.OK]
-        _note_each(verdicts, left, policy)
+        if verdicts is not None:
+            verdicts[left] = policy[left]
         return Narrowed(left=isolated, admitted=admitted, is_failed=latest is None)
 
     def _chosen(self, brokers: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
@@ -360,12 +361,6 @@ def _note(verdicts: Verdicts | None, before: Ints, after: Ints, verdict: FilterV
     if verdicts is not None and (len(after) < len(before) or verdict == FilterVerdict.OK):
         verdicts[before] = verdict
         verdicts[after] = FilterVerdict.OK
-
-
-def _note_each(verdicts: Verdicts | None, before: Ints, row: Verdicts) -> None:
-    """The brokers before get their verdict of a row."""
-    if verdicts is not None:
-        verdicts[before] = row[before]
 
 
 def empty_verdicts(snapshot: Snapshot) -> Verdicts:

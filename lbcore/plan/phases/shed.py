@@ -74,8 +74,26 @@ def shed(draft: Draft) -> Draft:
     if refusal:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
-    view = _view(draft, subset)
-    group = _groups(draft)
+    view = ShedView(
+        snapshot=subset.snapshot,
+        usage=draft.usage[subset.original],
+        is_due=draft.is_due[subset.original],
+        owned=owner_index(subset.snapshot),
+        keys=subset.snapshot.bundles.names,
+        now_ms=draft.now_ms,
+        usage_lags=draft.config.signals.usage_lag_ms > 0,
+        grace_ms=draft.config.shedding.grace_period_ms,
+        gave=_in_role(draft, draft.state.gave_ms),
+        took=_in_role(draft, draft.state.took_ms),
+        weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),
+        admitted=(
+            draft.candidates.row,
+            draft.candidates.verdicts[:, subset.original] == FilterVerdict.OK,
+        ),
+    )
+    grouping = shedding_strategy(draft.config).grouping
+    is_if_set = grouping == Grouping.IF_SET and draft.config.shedding.by_group
+    group = draft.group if is_if_set or grouping == Grouping.ALWAYS else np.zeros_like(draft.group)
     if observer(draft.config, draft.scope) is not None:
         state = observe_by_group(shedding_strategy(draft.config), _own_cycle(draft, view), group)
         return replace(draft, state=state).skip(PHASE, NOT_YET)
@@ -105,13 +123,6 @@ def _refusal(draft: Draft) -> str:
     return "NoBrokers" if open_brokers <= 1 else ""
 
 
-def _groups(draft: Draft) -> Ints:
-    """The group of each broker that takes part, int64[n]; 0 for all where none is judged by it."""
-    grouping = shedding_strategy(draft.config).grouping
-    is_if_set = grouping == Grouping.IF_SET and draft.config.shedding.by_group
-    return draft.group if is_if_set or grouping == Grouping.ALWAYS else np.zeros_like(draft.group)
-
-
 def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
     """Return the input of the strategy.
 
@@ -129,26 +140,6 @@ def _cycle(draft: Draft, view: ShedView) -> ShedCycle:
         config=draft.config,
         now_ms=draft.now_ms,
         everyone=draft.snapshot.brokers.names,
-    )
-
-
-def _view(draft: Draft, subset: Subset) -> ShedView:
-    return ShedView(
-        snapshot=subset.snapshot,
-        usage=draft.usage[subset.original],
-        is_due=draft.is_due[subset.original],
-        owned=owner_index(subset.snapshot),
-        keys=subset.snapshot.bundles.names,
-        now_ms=draft.now_ms,
-        usage_lags=draft.config.signals.usage_lag_ms > 0,
-        grace_ms=draft.config.shedding.grace_period_ms,
-        gave=_in_role(draft, draft.state.gave_ms),
-        took=_in_role(draft, draft.state.took_ms),
-        weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),
-        admitted=(
-            draft.candidates.row,
-            draft.candidates.verdicts[:, subset.original] == FilterVerdict.OK,
-        ),
     )
 
 
@@ -200,7 +191,18 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
         verdict=verdicts[stuck],
         number=np.full(len(stuck), np.nan),
     )
-    sources = _source_columns(draft, answer, subset)
+    texts = sorted(set(answer.verdicts.values()))
+    chosen = sorted(answer.verdicts)
+    brokers = subset.back(np.array(chosen, dtype=np.int64))
+    sources = Columns(
+        phase=PHASE,
+        subjects=draft.snapshot.brokers.names,
+        verdicts=texts,
+        subject=brokers,
+        broker=brokers,
+        verdict=np.array([texts.index(answer.verdicts[one]) for one in chosen], dtype=np.int64),
+        number=draft.usage[brokers],
+    )
     return draft.show_brokers(PHASE, columns).show(sources, *taken, left_out)
 
 
@@ -257,22 +259,6 @@ def _with_takers(draft: Draft, rows: GaugeRows) -> GaugeRows:
         if partner >= 0 and len(verdicts) and not admitted[partner]:
             refusals[at] = LABELS[int(verdicts[0, partner])]
     return replace(rows, movable=counts.sum(axis=1), takers=takers, refusals=refusals)
-
-
-def _source_columns(draft: Draft, answer: Shed, subset: Subset) -> Columns:
-    """The brokers that the strategy looked at and that give nothing, each with its usage."""
-    texts = sorted(set(answer.verdicts.values()))
-    chosen = sorted(answer.verdicts)
-    brokers = subset.back(np.array(chosen, dtype=np.int64))
-    return Columns(
-        phase=PHASE,
-        subjects=draft.snapshot.brokers.names,
-        verdicts=texts,
-        subject=brokers,
-        broker=brokers,
-        verdict=np.array([texts.index(answer.verdicts[one]) for one in chosen], dtype=np.int64),
-        number=draft.usage[brokers],
-    )
 
 
 def _selection_columns(draft: Draft, selection: Selection) -> Columns:

@@ -137,7 +137,14 @@ def _checked(answer: Any, view: ShedView) -> _Checked:
     rows = _rows(proposal, view)
     brokers = {name: at for at, name in enumerate(view.snapshot.brokers.names)}
     for move, row in zip(proposal.moves, rows, strict=True):
-        _check_move(move, row, brokers, view)
+        owner = int(view.snapshot.bundles.owner[row])
+        if owner < 0:
+            raise _WrongAnswerError(f"{move.bundle} is on no broker that takes part")
+        if move.destination and move.destination not in brokers:
+            raise _WrongAnswerError(f"there is no broker {move.destination!r} that takes part")
+        if move.destination and brokers[move.destination] == owner:
+            raise _WrongAnswerError(f"{move.bundle} is on {move.destination} already")
+        _check_numbers(move.numbers)
     return _Checked(
         proposal=replace(proposal, moves=tuple(proposal.moves)),
         rows=rows,
@@ -155,17 +162,6 @@ def _rows(proposal: Proposal, view: ShedView) -> list[int]:
     if unknown:
         raise _WrongAnswerError(f"there is no bundle {unknown[0]!r}")
     return [found[move.bundle] for move in proposal.moves]
-
-
-def _check_move(move: ProposedMove, row: int, brokers: Mapping[str, int], view: ShedView) -> None:
-    owner = int(view.snapshot.bundles.owner[row])
-    if owner < 0:
-        raise _WrongAnswerError(f"{move.bundle} is on no broker that takes part")
-    if move.destination and move.destination not in brokers:
-        raise _WrongAnswerError(f"there is no broker {move.destination!r} that takes part")
-    if move.destination and brokers[move.destination] == owner:
-        raise _WrongAnswerError(f"{move.bundle} is on {move.destination} already")
-    _check_numbers(move.numbers)
 
 
 def _check_numbers(numbers: Mapping[str, Any]) -> None:

@@ -55,7 +55,31 @@ def shed_threshold(
     judged = _judge(view, state, config, history_weight)
     if judged.average == 0:
         return Shed(selections=(), state=judged.state, reason="NoLoadData")
-    shed = _main_pass(view, judged, config)
+    threshold = config.threshold_percent / 100.0
+    floor = config.min_throughput_mib_per_s * MIB
+    is_hot = ~(judged.usage < judged.average + threshold)
+    share = judged.usage - judged.average - threshold + MARGIN
+    minimum = throughput(view.snapshot.brokers.traffic) * share
+    selections: list[Selection] = []
+    verdicts: dict[int, str] = {}
+    for broker in np.flatnonzero(is_hot & judged.is_ready).tolist():
+        if minimum[broker] < floor:
+            verdicts[broker] = "below_min_throughput"
+            continue
+        numbers = {"usage": float(judged.usage[broker]), "average": judged.average}
+        chosen = _take(view, broker, float(minimum[broker]), numbers)
+        if isinstance(chosen, str):
+            verdicts[broker] = chosen
+        else:
+            selections.append(chosen)
+    shed = Shed(
+        selections=tuple(selections),
+        state=judged.state,
+        reason="" if selections else _reason(is_hot, judged.is_ready),
+        columns={"usage": view.usage, "average_usage": judged.usage},
+        numbers={"average": judged.average, "threshold": threshold},
+        verdicts=verdicts,
+    )
     if shed.selections or not config.lower_boundary:
         return shed
     return _lower_boundary(view, shed, config, history_weight)
@@ -88,34 +112,6 @@ def _advance(view: ShedView, state: ShedState, history_weight: float) -> tuple[F
     stepped = ema_step(history, view.usage, history_weight)
     ema: Floats = np.where(is_first, view.usage, np.where(view.is_due, stepped, history))
     return ema, replace(state, ema={**state.ema, **dict(zip(names, ema.tolist(), strict=True))})
-
-
-def _main_pass(view: ShedView, judged: _Judged, config: SheddingConfig) -> Shed:
-    threshold = config.threshold_percent / 100.0
-    floor = config.min_throughput_mib_per_s * MIB
-    is_hot = ~(judged.usage < judged.average + threshold)
-    share = judged.usage - judged.average - threshold + MARGIN
-    minimum = throughput(view.snapshot.brokers.traffic) * share
-    selections: list[Selection] = []
-    verdicts: dict[int, str] = {}
-    for broker in np.flatnonzero(is_hot & judged.is_ready).tolist():
-        if minimum[broker] < floor:
-            verdicts[broker] = "below_min_throughput"
-            continue
-        numbers = {"usage": float(judged.usage[broker]), "average": judged.average}
-        chosen = _take(view, broker, float(minimum[broker]), numbers)
-        if isinstance(chosen, str):
-            verdicts[broker] = chosen
-        else:
-            selections.append(chosen)
-    return Shed(
-        selections=tuple(selections),
-        state=judged.state,
-        reason="" if selections else _reason(is_hot, judged.is_ready),
-        columns={"usage": view.usage, "average_usage": judged.usage},
-        numbers={"average": judged.average, "threshold": threshold},
-        verdicts=verdicts,
-    )
 
 
 def _take(

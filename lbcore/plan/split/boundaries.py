@@ -92,7 +92,14 @@ def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
         return SplitVerdict.NO_BOUNDARY
     boundaries = _usable(proposed, request.target)
     if is_checked:
-        boundaries = _dividing(boundaries, hashes)
+        below = np.searchsorted(np.sort(hashes), np.array(boundaries, dtype=np.int64))
+        kept: list[int] = []
+        counted = 0
+        for boundary, count in zip(boundaries, below.tolist(), strict=True):
+            if counted < count < len(hashes):
+                kept.append(boundary)
+                counted = count
+        boundaries = tuple(kept)
     if len(boundaries) >= request.max_parts or (is_checked and not boundaries):
         parts = request.max_parts if boundaries else _wanted_parts(request)
         boundaries = _usable(load_boundaries(hashes, weights, parts), request.target)
@@ -173,18 +180,6 @@ def _wanted_parts(request: CutRequest) -> int:
 
 def _usable(proposed: Boundaries, target: BundleRange) -> Boundaries:
     return tuple(sorted({cut for cut in proposed if target.lower < cut < target.upper}))
-
-
-def _dividing(boundaries: Boundaries, hashes: Ints) -> Boundaries:
-    """The boundaries without those that leave a part without any of the hashes."""
-    below = np.searchsorted(np.sort(hashes), np.array(boundaries, dtype=np.int64))
-    kept: list[int] = []
-    counted = 0
-    for boundary, count in zip(boundaries, below.tolist(), strict=True):
-        if counted < count < len(hashes):
-            kept.append(boundary)
-            counted = count
-    return tuple(kept)
 
 
 _REASON = SplitReason.FAIR_SHARE

@@ -95,7 +95,13 @@ def decide_splits(
 
 def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
     """The bundles over any limit, in the table's order; whoever owns them and whatever they do."""
-    values = _measures(bundles, config)
+    average = bundles.long if config.averages == LONG_TERM else bundles.short
+    values = (
+        bundles.topics.astype(np.float64),
+        bundles.sessions.astype(np.float64),
+        average[:, RATE_IN] + average[:, RATE_OUT],
+        average[:, THROUGHPUT_IN] + average[:, THROUGHPUT_OUT],
+    )
     limits = (
         config.max_topics,
         config.max_sessions if config.max_sessions > 0 else np.inf,
@@ -109,17 +115,6 @@ def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
         [value[found] / max(limit, 1) for value, limit in zip(values, limits, strict=True)], axis=0
     )
     return Overloaded(bundle=found, reason=reason, excess=excess)
-
-
-def _measures(bundles: BundleTable, config: Splitting) -> tuple[Floats, ...]:
-    """Topics, sessions, msg/s and bytes/s of each bundle, float64[m] each."""
-    average = bundles.long if config.averages == LONG_TERM else bundles.short
-    return (
-        bundles.topics.astype(np.float64),
-        bundles.sessions.astype(np.float64),
-        average[:, RATE_IN] + average[:, RATE_OUT],
-        average[:, THROUGHPUT_IN] + average[:, THROUGHPUT_OUT],
-    )
 
 
 def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints:

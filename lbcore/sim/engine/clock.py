@@ -21,7 +21,6 @@ class Clock:
         self.now_ms = START_MS
         self._numbers = count()
         self._coming: list[tuple[int, int, Action]] = []
-        self._is_stopped = False
 
     @property
     def scenario_ms(self) -> int:
@@ -37,14 +36,8 @@ class Clock:
         self.at(self.now_ms + delay_ms, action)
 
     def run_until(self, end_ms: int) -> None:
-        """Let everything up to a time happen, that moment included, unless it is stopped."""
+        """Let everything up to a time happen, that moment included."""
         while self._coming and self._coming[0][0] <= end_ms:
             self.now_ms, _, action = heapq.heappop(self._coming)
             action()
-            if self._is_stopped:
-                return
         self.now_ms = end_ms
-
-    def stop(self) -> None:
-        """Let nothing happen after what happens now."""
-        self._is_stopped = True

@@ -39,10 +39,7 @@ _PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Result of a run.
-
-    is_cut: the run was stopped before its end, and its scenario is as short.
-    """
+    """Result of a run."""
 
     scenario: Scenario
     config: Config
@@ -50,7 +47,6 @@ class Run:
     coverage: Coverage
     job: Job
     nodes: dict[str, Node]
-    is_cut: bool = False
 
 
 class Engine:

@@ -106,7 +106,7 @@ class Log:
     def append(self, message: Message, broker: str = "") -> None:
         """Put a message into its partition now."""
         topic = _TOPICS[type(message)]
-        key, partition = self._place(_keyed_by(message, broker))
+        key, partition = self._place(message.bundle if isinstance(message, TopicLoad) else broker)
         self._put_at(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
         if topic is Topic.BROKER_LOAD:
             self.last_heard_ms[broker] = self._clock.now_ms
@@ -160,8 +160,3 @@ def with_values_of(before: ScorerState, state: ScorerState) -> ScorerState:
         is_carried = any(isinstance(part, Carried) for part in parts.values())
         tracks[name] = replace(track, pending=pending) if is_carried else track
     return tracks
-
-
-def _keyed_by(message: Message, broker: str) -> str:
-    """The name in the message's key, as `wire.format` has it: "" = the cluster alone."""
-    return message.bundle if isinstance(message, TopicLoad) else broker

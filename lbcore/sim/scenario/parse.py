@@ -76,7 +76,14 @@ def parse_scenario(content: str) -> Scenario:
         line = Line(last, _PROSE.split(text, maxsplit=1)[0])
         if line.is_at_end():
             continue
-        _take_line(draft, line)
+        keyword = line.take(tokens.one_of(*_KEYWORDS), "a keyword")
+        before = draft.said.setdefault(keyword, line.number)
+        if keyword in _ONCE and before != line.number:
+            what = f"line {before} says {keyword!r} already"
+            raise line.error(what, f"one line `{keyword} ...`", "leave one of them out")
+        _KEYWORDS[keyword](draft, line)
+        if not line.is_at_end():
+            raise line.error(f"{line.peek()!r} is too much", "the end of the line")
     _require(draft, Line(last + 1, ""))
     scenario = Scenario(
         **draft.values,
@@ -120,17 +127,6 @@ def _divided(content: str) -> tuple[str, str, str]:
     parts = lines[:first], lines[first + 1 : second], lines[second + 1 :]
     above, recorded, compared = map("".join, parts)
     return above, recorded, compared
-
-
-def _take_line(draft: _Draft, line: Line) -> None:
-    keyword = line.take(tokens.one_of(*_KEYWORDS), "a keyword")
-    before = draft.said.setdefault(keyword, line.number)
-    if keyword in _ONCE and before != line.number:
-        what = f"line {before} says {keyword!r} already"
-        raise line.error(what, f"one line `{keyword} ...`", "leave one of them out")
-    _KEYWORDS[keyword](draft, line)
-    if not line.is_at_end():
-        raise line.error(f"{line.peek()!r} is too much", "the end of the line")
 
 
 def _require(draft: _Draft, end: Line) -> None:

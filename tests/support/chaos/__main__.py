@@ -13,7 +13,6 @@ from functools import partial
 from jobs.console import say
 from jobs.operating.many_runs import ManyRuns
 from lbcore.config.tree import Config
-from lbcore.sim.engine.scenario_run import OnProgress
 from tests.support.chaos.chaos import chaos_text
 from tests.support.chaos.rounds import ChaosRound, Held, hold_bounds, run_round
 
@@ -53,11 +52,8 @@ def report(rounds: Sequence[ChaosRound], held: Sequence[Held]) -> Iterator[str]:
         yield f"    again: python -m tests.support.chaos --seed {lost.seed} --rounds 1"
 
 
-def _round(config: Config, seed: int, tell: OnProgress) -> ChaosRound:
-    """Run a round of some seconds at most, which is not given up."""
-    done = run_round(seed, config=config)
-    tell(1.0)
-    return done
+def _round(config: Config, seed: int) -> ChaosRound:
+    return run_round(seed, config=config)
 
 
 if __name__ == "__main__":

@@ -182,8 +182,7 @@ def _said(world: AgreeingWorld, root: Path, now_ms: int) -> Said:
     records = tuple(row for row in world.newest() if row["state"] not in ("Deleted", "Init"))
     bundles: dict[str, Explanation] = {}
     for name in (str(row["bundle"]) for row in records):
-        rows = replace(about(world, name), planning=None)  # a bundle's page plans nothing again
-        known = explain_bundle(rows, name)  # reading the tables for each takes long
+        known = explain_bundle(about(world, name), name)  # reading the tables for each takes long
         assert known is not None, name
         bundles[name] = known
     one = min(bundles)

@@ -1,6 +1,5 @@
-"""Random cycles with hot brokers and constraints on them; each is lifted here again."""
+"""Random cycles with hot brokers and constraints on them."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.transfer import TransferConfig
-from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
+from lbcore.plan.decision import EVERYTHING, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
@@ -113,65 +112,3 @@ def _chosen(random: Random, count: int) -> Any:
 
 def _some(random: Random, count: int, value: int, other: int) -> Any:
     return np.where(_chosen(random, count), value, other).astype(np.int64)
-
-
-def _bundles(**columns: Any) -> Callable[[Cycle], Cycle]:
-    def without(cycle: Cycle) -> Cycle:
-        bundles = replace(cycle.snapshot.bundles, **columns)
-        return replace(cycle, snapshot=replace(cycle.snapshot, bundles=bundles))
-
-    return without
-
-
-def _at_rest(cycle: Cycle) -> Cycle:
-    count = len(cycle.snapshot.bundles.names)
-    return _bundles(can_move=np.ones(count, dtype=np.bool_))(cycle)
-
-
-def _section(section: str, **values: Any) -> Callable[[Cycle], Cycle]:
-    def without(cycle: Cycle) -> Cycle:
-        changed = replace(getattr(cycle.config, section), **values)
-        return replace(cycle, config=replace(cycle.config, **{section: changed}))
-
-    return without
-
-
-LIFTED: Mapping[str, Callable[[Cycle], Cycle]] = {
-    "grace": lambda cycle: replace(cycle, state=replace(cycle.state, unloaded_ms={})),
-    "cool_down": _section("shedding", cool_down_ms=0),
-    "pinned": _bundles(pin=None),
-    "paused_namespace": _bundles(is_paused=None),
-    "in_flight": _at_rest,
-    "excluded_namespace": _section("shedding", excluded_namespaces=()),
-    "max_moves_per_cycle": _section("shedding", max_moves_per_cycle=-1),
-    "max_moves_per_broker": _section("shedding", max_moves_per_broker=-1),
-    "max_moves_in_flight": _section("shedding", max_moves_in_flight=-1),
-    "role_cool_down": _section("shedding", role_cool_down_ms=0),
-    "isolation": lambda cycle: replace(
-        cycle, snapshot=replace(cycle.snapshot, policies=Policies())
-    ),
-    "min_unload": _section(
-        "shedding", min_unload_rate_msg_per_s=0.0, min_unload_throughput_bytes_per_s=0.0
-    ),
-    "min_throughput": _section("shedding", min_throughput_mib_per_s=0.0),
-    "unload_budget": _section("shedding", max_unload_fraction=1e9),
-    "churn_budget": _section("ideal_load", churn_budget=1e9),
-    "policies_not_shed": _section("transfer", shed_bundles_with_policies=True),
-    "shedding_delay": _section("transfer", shedding_delay_ms=0),
-    "suspended_brokers": _section("ideal_load", max_ineffective_rounds=10**9),
-    "distribute_evenly": _section("filters", distribute_evenly=False),
-    "older_version": _section("filters", prefer_later_versions=False),
-    "max_topics": _section("filters", max_topics_per_broker=10**9),
-}
-"""Constraint → the cycle without it, as this test sees it."""
-
-
-def gives(result: Plan | Skip, broker: str) -> bool:
-    """Whether balancing takes something from the broker."""
-    if isinstance(result, Skip):
-        return False
-    moves = (Kind.TRANSFER, Kind.UNLOAD)
-    return any(
-        one.source == broker and one.kind in moves and one.reason != "Pinned"
-        for one in result.decisions
-    )

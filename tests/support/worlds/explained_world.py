@@ -15,7 +15,6 @@ from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
-from tests.support.worlds.foreseen_world import tables_of
 from tests.support.worlds.ruled_world import owners, running, skewed
 from tests.support.worlds.world import CLUSTER, World
 
@@ -38,7 +37,6 @@ def rows_of(world: World, config: Config | None = None) -> ExplainRows:
         policies=_newest(world, "policies", "kind", "name"),
         pins=_newest(world, "pins", "bundle"),
         load=world.other_rows["load_history"],
-        planning=tables_of(world),
     )
 
 

@@ -1,46 +1,45 @@
-"""A cluster as a rolling restart sees it: actions are carried out a while after they are asked for.
+"""A cluster as a rolling restart sees it: commands are carried out a while after they are given.
 
 Time is a number that goes on with each look. What a fault does to it, a test says.
 """
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from lbcore.bridge.rolling import Advance, advance, halted, resumed
-from lbcore.bridge.rollout import (
-    ApproveIt,
-    CommandResult,
+from jobs.bridge.rolling_steps import (
     Complaint,
-    Deed,
-    DrainIt,
-    DrainState,
-    DropIt,
-    FillIt,
-    GiveUp,
-    ReopenIt,
+    Observation,
+    Progress,
     RestartBounds,
-    RestartIt,
     RestartStage,
-    Rollout,
-    RolloutObservation,
+    RollingRestart,
+    keep_progress,
+    read_progress,
 )
+from jobs.console import CommandError
 
 TICK_MS = 2_000
 BROKERS = ("a:1", "b:1", "c:1")
 HOMES = {f"public/load/{number}": BROKERS[number % 3] for number in range(9)}
 
 
-def new_rollout(command: str = "restart {broker}") -> Rollout:
+class KilledError(BaseException):
+    """The process of the restart is gone, as after kill -9."""
+
+
+def new_progress(command: str = "restart {broker}") -> Progress:
     """One of three brokers, that has not begun."""
-    return Rollout(
+    return Progress(
         run="r",
         cluster="local",
         pulsar_cluster="pulsar",
         by="ada",
         command=command,
         began_ms=0,
-        order=BROKERS,
-        brokers=BROKERS,
+        order=list(BROKERS),
+        brokers=list(BROKERS),
         at_once=2,
         settings={"shedding.strategy": '"avg"'},
     )
@@ -58,75 +57,82 @@ class RollingCluster:
     plans: dict[str, dict[str, str]] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     down_until_ms: dict[str, int] = field(default_factory=dict)
-    command: CommandResult | None = None
+    command: tuple[int | None, str] | None = None
     restarts: list[str] = field(default_factory=list)
     dropped_while_owning: list[str] = field(default_factory=list)
     observed: Mapping[str, object] = field(default_factory=dict)
     complaints: tuple[Complaint, ...] = ()
+    refuses: str = ""
     code: int = 0
     comes_back: bool = True
+    before_look: Callable[[Progress], None] = lambda _: None
+    looks: int = 0
 
-    def look(self, rollout: Rollout) -> RolloutObservation:
+    def look(self, progress: Progress) -> Observation:
         """What is seen a moment later."""
+        self.looks += 1
+        assert self.looks < 6_000, f"it goes on and on, at {progress.message(self.now_ms)}"
         self.now_ms += TICK_MS
         self._go_on()
-        broker = rollout.broker
-        is_up = broker in self.listed
-        found = RolloutObservation(
+        self.before_look(progress)
+        broker = progress.broker
+        left = {name: sum(at == name for at in self.owners.values()) for name in self.drains}
+        found = Observation(
             now_ms=self.now_ms,
             listed=frozenset(self.listed),
             owners=dict(self.owners),
-            drains={
-                name: DrainState(left=self._held(name), is_done=not self._held(name))
-                for name in self.drains
-            },
-            plans={name: "waits" if name in self.waiting else "approved" for name in self.plans},
-            incarnation=str(self.processes[broker]) if is_up else "",
-            held=tuple(one for one, at in self.owners.items() if at == broker)
-            if rollout.stage is RestartStage.EMPTIED
+            drains=left,
+            plans={name: name in self.waiting for name in self.plans},
+            incarnation=str(self.processes[broker]) if broker in self.listed else "",
+            held=frozenset(one for one, at in self.owners.items() if at == broker)
+            if progress.stage is RestartStage.EMPTIED
             else None,
-            command=self.command,
             complaints=self.complaints,
             others_usage=0.5,
             imbalance=1.1,
-            settings=rollout.settings,
+            settings=progress.settings,
         )
         return replace(found, **self.observed)  # type: ignore[arg-type]
 
-    def do(self, rollout: Rollout, actions: Iterable[Deed]) -> None:
-        """Carry them out."""
-        for rollout_action in actions:
-            self._do(rollout, rollout_action)
+    def drain(self, progress: Progress) -> str:
+        if not self.refuses:
+            self.drains[progress.broker] = progress.at_once
+        return self.refuses
 
-    def cut(self) -> None:
-        """Who has begun the command is gone, and nobody sees its end."""
-        self.command = None
+    def reopen(self, progress: Progress) -> str:
+        self.drains.pop(progress.broker, None)
+        return ""
 
-    def run(self, rollout: Rollout, bounds: RestartBounds, looks: int = 2_000) -> Advance:
-        """Until it is done or has stopped."""
-        for _ in range(looks):
-            taken = advance(rollout, self.look(rollout), bounds)
-            rollout = taken.rollout
-            if rollout.stage is not RestartStage.RESTARTING:
-                self.command = None
-            self.do(rollout, taken.actions)
-            if rollout.stage is RestartStage.DONE or taken.stop is not None:
-                return taken
-        raise AssertionError(f"it goes on and on, at {rollout.progress_message(self.now_ms)}")
+    def fill(self, progress: Progress, bundles: Iterable[str]) -> str:
+        if not self.refuses:
+            self.plans[progress.plan] = dict.fromkeys(bundles, progress.broker)
+        return self.refuses
 
-    def again(self, rollout: Rollout, command: str | None = None) -> Rollout:
-        """Go on after a cut or a stop, out of the file."""
-        kept = Rollout.from_json(rollout.to_json())
-        return resumed(kept, self.look(kept), command)
+    def approve(self, progress: Progress, plan: str) -> str:
+        assert progress.run
+        self.waiting.discard(plan)
+        return ""
 
-    def halt(self, rollout: Rollout, *, for_good: bool = False) -> Rollout:
-        """Cut it off as Ctrl-C does."""
-        taken = halted(rollout, self.look(rollout), for_good=for_good)
-        self.do(taken.rollout, taken.actions)
-        return taken.rollout
+    def drop(self, plan: str) -> str:
+        self.plans.pop(plan, None)
+        return ""
 
-    def _held(self, broker: str) -> int:
-        return sum(at == broker for at in self.owners.values())
+    def restart(self, progress: Progress) -> int:
+        broker = progress.broker
+        self.restarts.append(broker)
+        self.command = (self.code, "no such host" if self.code else "")
+        if self.code:
+            return 0
+        if broker in self.owners.values():
+            self.dropped_while_owning.append(broker)
+        self.listed.discard(broker)
+        self.down_until_ms[broker] = self.now_ms + 5 * TICK_MS
+        return 0
+
+    def command_end(self, progress: Progress) -> tuple[int | None, str] | None:
+        assert progress.run
+        found, self.command = self.command, None
+        return found
 
     def _go_on(self) -> None:
         """A bundle a look, of each drain and plan."""
@@ -149,29 +155,60 @@ class RollingCluster:
                 self.processes[broker] += 1
                 self.listed.add(broker)
 
-    def _do(self, rollout: Rollout, rollout_action: Deed) -> None:
-        broker = rollout.broker
-        if isinstance(rollout_action, DrainIt):
-            self.drains[broker] = rollout_action.at_once
-        elif isinstance(rollout_action, ReopenIt):
-            self.drains.pop(broker, None)
-        elif isinstance(rollout_action, FillIt):
-            self.plans[rollout.plan] = dict(rollout_action.moves)
-        elif isinstance(rollout_action, ApproveIt):
-            self.waiting.discard(rollout_action.plan)
-        elif isinstance(rollout_action, DropIt):
-            self.plans.pop(rollout_action.plan, None)
-        elif isinstance(rollout_action, RestartIt):
-            self._restart(broker)
-        else:
-            assert not isinstance(rollout_action, GiveUp) or rollout_action.why
 
-    def _restart(self, broker: str) -> None:
-        self.restarts.append(broker)
-        self.command = CommandResult(code=self.code, said="" if not self.code else "no such host")
-        if self.code:
-            return
-        if self._held(broker):
-            self.dropped_while_owning.append(broker)
-        self.listed.discard(broker)
-        self.down_until_ms[broker] = self.now_ms + 3 * TICK_MS
+class QuickRestart(RollingRestart):
+    """Without a wait between two looks."""
+
+    tick_s = 0.0
+
+
+@dataclass
+class RestartRun:
+    """The verb's process, again and again, over one progress file."""
+
+    path: Path
+    cluster: RollingCluster = field(default_factory=RollingCluster)
+    end: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self, progress: Progress | None = None) -> None:
+        keep_progress(self.path, progress or new_progress())
+
+    def progress(self) -> Progress:
+        found = read_progress(self.path)
+        assert found is not None
+        return found
+
+    def restart(self) -> QuickRestart:
+        self.end = threading.Event()
+        bounds = RestartBounds()
+        return QuickRestart(self.cluster, self.path, bounds, self.progress(), self.end)
+
+    def run(self, command: str | None = None, *, is_new: bool = False) -> CommandError | None:
+        """Until it is done, or None for the error with which it stops; may raise as its cluster."""
+        restart = self.restart()
+        if not is_new:
+            self.cluster.command = None
+            restart.resume(command)
+        try:
+            restart.run()
+        except CommandError as error:
+            return error
+        return None
+
+    def until(self, stage: RestartStage, looks: int = 1) -> None:
+        """Be killed at that look of the first broker's stage."""
+        count = 0
+
+        def kill(progress: Progress) -> None:
+            nonlocal count
+            count += progress.stage is stage
+            if count == looks:
+                raise KilledError
+
+        self.cluster.before_look = kill
+        try:
+            self.run(is_new=True)
+        except KilledError:
+            self.cluster.before_look = lambda _: None
+        else:
+            raise AssertionError(f"{stage} was not reached")

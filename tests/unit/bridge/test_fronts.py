@@ -12,7 +12,7 @@ from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, Unverified
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rollout_actions import RolloutProbe
+from jobs.bridge.restarted_cluster import PulsarCluster
 from jobs.cli import main
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, Message
@@ -167,7 +167,7 @@ def test_rolling_restart_takes_no_other_brokers_start_for_that_of_the_broker() -
     with fronted_brokers() as front:
         admin = PulsarAdmin(AdminAddress(url=front.addresses[0], timeout_s=2.0))
         admin.brokers(CLUSTER)
-        watch = RolloutProbe.__new__(RolloutProbe)
+        watch = PulsarCluster.__new__(PulsarCluster)
         watch._admin, watch._name = admin, CLUSTER  # noqa: SLF001 no tables are needed for this
         starts = [watch.incarnation(name) for name in front.names]
         assert starts == ["1700000000000", "1700000000001"]

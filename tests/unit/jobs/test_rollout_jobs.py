@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from jobs.bridge.rollout_actions import command_line, is_running
-from jobs.bridge.rollout_file import (
+from jobs.bridge.restarted_cluster import command_line, is_running
+from jobs.bridge.rolling_restart import alone_with
+from jobs.bridge.rolling_steps import (
     STATE_FILE,
-    alone_with,
-    keep_rollout,
-    read_rollout,
+    RestartStage,
+    keep_progress,
+    read_progress,
     rollout_message,
 )
 from jobs.cli import main
 from jobs.console import CommandError
-from lbcore.bridge.rollout import RestartStage
-from tests.support.worlds.rolling_cluster import new_rollout
+from tests.support.worlds.rolling_cluster import new_progress
 
-ROLLOUT = replace(new_rollout(), stage=RestartStage.FILLING, since_ms=60_000)
+PROGRESS = replace(new_progress(), stage=RestartStage.FILLING, since_ms=60_000)
 
 
 def test_file_goes_on_where_it_was_and_is_gone_when_all_is_done(tmp_path: Path) -> None:
     path = tmp_path / STATE_FILE
-    assert read_rollout(path) is None
-    keep_rollout(path, ROLLOUT)
-    assert read_rollout(path) == ROLLOUT
-    keep_rollout(path, replace(ROLLOUT, stage=RestartStage.DONE))
+    assert read_progress(path) is None
+    keep_progress(path, PROGRESS)
+    assert read_progress(path) == PROGRESS
+    keep_progress(path, replace(PROGRESS, stage=RestartStage.DONE))
     assert not path.exists()
 
 
@@ -38,16 +38,16 @@ def test_file_that_is_none_is_told_and_no_status_ends_by_it(tmp_path: Path, text
     path = tmp_path / STATE_FILE
     path.write_text(text)
     with pytest.raises(CommandError, match="can't be read"):
-        read_rollout(path)
+        read_progress(path)
     assert rollout_message(path, 0) == ""
 
 
 def test_status_says_which_broker_since_when_and_by_whom(tmp_path: Path) -> None:
     path = tmp_path / STATE_FILE
-    keep_rollout(path, ROLLOUT)
+    keep_progress(path, PROGRESS)
     words = rollout_message(path, 90_000)
     assert words == "broker 1 of 3, a:1: being filled again for 30 s (by ada, begun 1 min 30 s ago)"
-    keep_rollout(path, replace(ROLLOUT, stopped="the job is away"))
+    keep_progress(path, replace(PROGRESS, stopped="the job is away"))
     assert "stopped: the job is away" in rollout_message(path, 90_000)
 
 

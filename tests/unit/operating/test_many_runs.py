@@ -4,35 +4,31 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
 from jobs.console import CommandError
-from jobs.operating.many_runs import ManyRuns
-from lbcore.sim.engine.scenario_run import OnProgress
+from jobs.operating.many_runs import ManyRuns, progress_message
 
 HERE = os.getpid()
 
 
-def doubled(item: int, on_progress: OnProgress) -> int:
+def doubled(item: int) -> int:
     """The later ones are done first."""
     time.sleep(0.02 * (5 - item))
-    on_progress(1.0)
     return 2 * item
 
 
-def interrupting(item: int, on_progress: OnProgress) -> "int | None":
+def interrupting(item: int) -> int:
     """The third gets Ctrl-C, as everybody in front of the terminal does, and is given up."""
     if item == 2:
         os.kill(HERE, signal.SIGINT)
-        while os.getpid() != HERE or on_progress(0.5):
-            time.sleep(0.01)
-        return None
+        time.sleep(600)
     return item
 
 
-def long_interrupted(item: int, _tell: OnProgress) -> int:
+def long_interrupted(item: int) -> int:
     """The first gets Ctrl-C; most have not begun by then."""
     if item == 0:
         os.kill(HERE, signal.SIGINT)
@@ -40,7 +36,7 @@ def long_interrupted(item: int, _tell: OnProgress) -> int:
     return item
 
 
-def killed(_item: int, _tell: OnProgress) -> int:
+def killed(_item: int) -> int:
     """Nobody sees the end of it."""
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
@@ -86,20 +82,18 @@ def test_process_that_is_killed_is_told() -> None:
         list(ManyRuns(killed, 2).results([0, 1]))
 
 
-def test_progress_is_told_by_share_of_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, float]] = []
-
-    class Seen:
-        def __init__(self, _what: str, _count: int) -> None:
-            pass
-
-        def update(self, done: int, share: float) -> None:
-            told.append((done, share))
-
-        def clear(self) -> None:
-            pass
-
-    monkeypatch.setattr("jobs.operating.many_runs.RunProgress", Seen)
-    weights: Sequence[float] = [30.0, 10.0]
-    assert list(ManyRuns(doubled, 1).results([3, 4], weights)) == [6, 8]
-    assert told == [(0, 0.75), (1, 1.0)]
+@pytest.mark.parametrize(
+    ("done", "passed_s", "words"),
+    [
+        (0, 5.0, "0 of 2 runs, 0%"),
+        (1, 30.0, "1 of 2 runs, 75%, about 10 s left"),
+        (2, 30.0, "2 of 2 runs, 100%, about 0 ms left"),
+    ],
+)
+def test_what_is_left_is_in_proportion_to_what_is_done(
+    done: int, passed_s: float, words: str
+) -> None:
+    futures = [Future[int](), Future[int]()]
+    for future in futures[:done]:
+        future.set_result(1)
+    assert progress_message(futures, [30.0, 10.0], "runs", passed_s) == words
