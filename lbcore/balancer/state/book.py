@@ -191,7 +191,7 @@ class Outcome:
 class Waiting:
     """A command that was accepted and has not ended.
 
-    deadline_ms: Kafka's time after which nobody waits for it any more, 0 = never. is_queued: it is
+    deadline_ms: Kafka's time after which nobody waits for it any more. is_queued: it is
     not begun, because its bundle is busy. moving: as in Outcome, what is left of it. faults: what
     went otherwise, the first few sentences; failed: how many did.
     """
