@@ -27,6 +27,7 @@ from jobs.adapters.processes.jars import (
     store_path,
 )
 from jobs.adapters.processes.preflight import (
+    Java,
     check_disk,
     check_python,
     find_java,
@@ -89,13 +90,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepare(place: Place, purpose: str) -> None:
     """Carry out every step that is not done yet; raises CommandError at the first that can't be."""
     check_python(running_python())
-    find_java()  # without Java nothing else is worth the wait
+    java = find_java()  # without Java nothing else is worth the wait
     started_s = time.monotonic()
     steps: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("virtual environment", lambda: make_venv(place)),
         ("packages", lambda: install_packages(place, purpose)),
         ("ballast itself", lambda: install_project(place)),
-        ("jars of Kafka and Delta", lambda: install_jars(place)),
+        ("jars of Kafka and Delta", lambda: install_jars(place, java)),
     )
     done = [name for name, step in steps if _timed(name, step)]
     if done:
@@ -139,11 +140,12 @@ def install_project(place: Place) -> bool:
     return True
 
 
-def install_jars(place: Place) -> bool:
+def install_jars(place: Place, java: Java) -> bool:
     """Fetch and check the jars; False when they are there."""
     if not absent_jars(place.jars):
         return False
-    fetch_jars(place.jars)
+    (site_packages,) = place.venv.glob("lib/python*/site-packages")
+    fetch_jars(place.jars, java.command, site_packages)
     return True
 
 

@@ -1,4 +1,4 @@
-"""The lock of the jars, and when the fetched ones count as complete."""
+"""The lock of the jars, and how they are fetched."""
 
 import hashlib
 from pathlib import Path
@@ -9,11 +9,11 @@ from jobs.adapters.processes.jars import (
     LOCK_PATH,
     Jar,
     JarStore,
-    absent_jars,
     default_store,
-    fetch_jars,
+    fetch,
     jar_paths,
     parse_lock,
+    sha256_of,
 )
 from jobs.console import CommandError
 
@@ -21,13 +21,17 @@ _BYTES = b"not really a jar"
 _LOCK = f"# a comment\n\nbroker org.example:thing:1.0 {hashlib.sha256(_BYTES).hexdigest()}\n"
 
 
-def _fetch(folder: Path, content: bytes | None) -> JarStore:
-    """Fetch from a repository in a folder that has this content, None = nothing."""
-    store, served = JarStore(root=folder / "jars"), folder / "maven" / "org/example/thing/1.0"
-    if content is not None:
-        served.mkdir(parents=True, exist_ok=True)
-        (served / "thing-1.0.jar").write_bytes(content)
-    fetch_jars(store, _LOCK, (folder / "maven").as_uri())
+@pytest.fixture
+def jar() -> Jar:
+    (found,) = parse_lock(_LOCK)
+    return found
+
+
+def _fetch(folder: Path, jar: Jar, action: str) -> JarStore:
+    """What Ivy would do is a script's, with the folder that Ivy fills as $J."""
+    store = JarStore(root=folder / "jars")
+    ivy = ["/bin/sh", "-c", f"J={store.root}/fetched; mkdir -p $J/broker; {action}"]
+    fetch(store, [jar], ivy)
     return store
 
 
@@ -49,28 +53,31 @@ def test_parse_lock_malformed_line_names_its_number(line: str) -> None:
         parse_lock(f"# first\n{line}\n")
 
 
-def test_fetch_jars_right_bytes_are_complete_until_one_is_lost(tmp_path: Path) -> None:
-    store = _fetch(tmp_path, _BYTES)
-    assert not absent_jars(store, _LOCK)
-    (jar,) = parse_lock(_LOCK)
+def test_fetch_right_bytes_get_their_name(tmp_path: Path, jar: Jar) -> None:
+    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
     assert store.path_of(jar).read_bytes() == _BYTES
-    store.path_of(jar).unlink()
-    assert absent_jars(store, _LOCK) == (jar,)
 
 
-def test_fetch_jars_wrong_bytes_are_not_kept_and_reported(tmp_path: Path) -> None:
+def test_fetch_wrong_bytes_are_refused_and_not_kept(tmp_path: Path, jar: Jar) -> None:
+    with pytest.raises(CommandError, match="checksum"):
+        _fetch(tmp_path, jar, "printf 'evil' > $J/broker/thing-1.0.jar")
+    assert not (tmp_path / "jars" / "broker" / "thing-1.0.jar").exists()
+
+
+def test_fetch_offline_says_why_and_how_to_go_on(tmp_path: Path, jar: Jar) -> None:
     with pytest.raises(CommandError) as caught:
-        _fetch(tmp_path, b"evil")
-    assert "checksum" in caught.value.why
-    assert not list((tmp_path / "jars").rglob("*.jar"))
-
-
-def test_fetch_jars_offline_says_why_and_how_to_go_on(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as caught:
-        _fetch(tmp_path, None)
+        _fetch(tmp_path, jar, "echo 'Server access error: host is down'; exit 1")
     assert "1 of the pinned jars" in caught.value.what
-    assert "No such file" in caught.value.why
+    assert "host is down" in caught.value.why
     assert "BALLAST_JAR_MIRROR" in caught.value.next_step
+
+
+def test_fetch_mirror_is_written_for_ivy(
+    tmp_path: Path, jar: Jar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BALLAST_JAR_MIRROR", "file:///a&b/maven")
+    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
+    assert 'root="file:///a&amp;b/maven"' in (store.root / "ivysettings.xml").read_text()
 
 
 def test_default_store_follows_the_environment(tmp_path: Path) -> None:
@@ -88,6 +95,6 @@ def test_jar_paths_of_set_up_have_the_locked_bytes() -> None:
         jar.file_name: jar for jar in parse_lock(LOCK_PATH.read_text()) if jar.folder == "spark"
     }
     paths = jar_paths("spark")
-    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths} == {
+    assert {path.name: sha256_of(path) for path in paths} == {
         name: jar.sha256 for name, jar in jars.items()
     }
