@@ -14,8 +14,7 @@ from jobs import VERSION, balance_cluster
 from jobs.adapters.processes.settings import load_settings
 from jobs.service import lookup_http
 from lbcore.config.tree import Config
-from tests.support.processes.helm_tool import schema_of
-from tests.support.processes.rendered_chart import (
+from tests.support.processes.helm_tool import (
     CHART,
     KUBERNETES,
     RELEASE,
@@ -23,6 +22,7 @@ from tests.support.processes.rendered_chart import (
     ask_helm,
     render,
     rendered,
+    schema_of,
 )
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT

@@ -12,7 +12,7 @@ from dashboards.pages import PAGES
 from dashboards.panel import Page
 from dashboards.rules import ALERTS
 from tests.drawn_pages import ALL_METRICS
-from tests.support.values.promql import labels_in, names_in
+from tests.support.values.alert_cases import labels_in, names_in
 
 FOLDER = Path(__file__).resolve().parents[3] / "dashboards"
 # prometheus-client's own, of each process
