@@ -1,19 +1,27 @@
-"""`python -m dashboards`: write alerts.yml and the dashboards' JSON beside this file."""
+"""`python -m dashboards`: write alerts.yml and the dashboards' JSON beside this file.
 
+--runbook-url URL: where your users read docs/runbook.md; --output DIR: write there instead.
+"""
+
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from dashboards.grafana import to_json
 from dashboards.pages import PAGES
-from dashboards.rules import render_rules
-
-HERE = Path(__file__).parent
+from dashboards.rules import RUNBOOK, render_rules
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Write all files."""
-    (HERE / "alerts.yml").write_text(render_rules(), encoding="utf-8")
+    parser = argparse.ArgumentParser(prog="python -m dashboards", description=__doc__)
+    parser.add_argument("--runbook-url", default=RUNBOOK, metavar="URL")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, metavar="DIR")
+    args = parser.parse_args(argv)
+    rules = render_rules(runbook=args.runbook_url)
+    (args.output / "alerts.yml").write_text(rules, encoding="utf-8")
     for page in PAGES:
-        (HERE / f"{page.slug}.json").write_text(to_json(page), encoding="utf-8")
+        (args.output / f"{page.slug}.json").write_text(to_json(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pages as Grafana's JSON, by grafana-foundation-sdk (Grafana 10.1 and later).
+"""Pages as Grafana's JSON, by grafana-foundation-sdk (Grafana 11.2 and later).
 
 Decides sizes and looks; what is shown is `pages`'. Needs Python 3.11.
 """
@@ -19,12 +19,18 @@ from dashboards.panel import Page, Panel, PanelKind
 
 _SOURCE = dashboard_models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 _TAG = "ballast"
+_SCHEMA = 39
+"""The schema of Grafana 11; later ones bring a page of it up to date when they load it."""
 _WIDE, _NARROW, _HIGH, _LOW = 8, 6, 8, 5
 
 
 def to_json(page: Page) -> str:
     """The dashboard's file."""
-    return JSONEncoder(sort_keys=True, indent=2).encode(_dashboard(page).build()) + "\n"
+    made = _dashboard(page).build()
+    made.schema_version = _SCHEMA
+    for number, panel in enumerate(made.panels or (), start=1):
+        panel.id_val = number  # links to a panel, and its alerts, name it
+    return JSONEncoder(sort_keys=True, indent=2).encode(made) + "\n"
 
 
 def _dashboard(page: Page) -> dashboard.Dashboard:

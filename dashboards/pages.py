@@ -3,6 +3,7 @@
 Each panel says what is normal and what to do otherwise.
 """
 
+from dashboards.bridge_page import BRIDGE
 from dashboards.panel import (
     Page,
     PanelKind,
@@ -56,12 +57,12 @@ OVERVIEW = Page(
     rows=(
         PanelRow(title="Now", panels=(
             panel("Since the last batch", "s", ("1 to 3 s.", "more than 60 s: BallastJobSilent."),
-                  (f"time() - {of('ballast_batch_time_seconds')}", "{{cluster}}"), kind=PanelKind.NUMBER),
+                  (f"time() - {of('ballast_batch_timestamp_seconds')}", "{{cluster}}"), kind=PanelKind.NUMBER),
             panel("The job", "short",
                   ("at work: 1; beside it spares that are standing by.", "none: BallastJobDown; stalled: BallastJobSilent; rebuilding for minutes:"
                    " its log; set aside: BallastSettingIgnored."),
                   ("ballast_job_phase == 1", "{{phase}}"),
-                  ("sum(time() - ballast_batch_time_seconds > bool 60) > 0", "stalled"),
+                  ("sum(time() - ballast_batch_timestamp_seconds > bool 60) > 0", "stalled"),
                   ("ballast_ignored_settings > 0", "settings set aside"), kind=PanelKind.NUMBER),
             panel("Brokers", "short", ("all of them active.", "silent ones: BallastBrokerDown."),
                   (of("ballast_brokers"), "{{state}}"), kind=PanelKind.NUMBER),
@@ -242,4 +243,4 @@ OWNERSHIP = Page(
     ),
 )  # fmt: skip
 
-PAGES = (OVERVIEW, BALANCE, DECISIONS, OWNERSHIP, LOOKUP, PIPELINE, PULSAR)
+PAGES = (OVERVIEW, BALANCE, DECISIONS, OWNERSHIP, LOOKUP, PIPELINE, PULSAR, BRIDGE)

@@ -13,6 +13,7 @@ from lbcore.model.certificates import ALERTED_MS, WARNED_MS
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Wake somebody; look today; know of it."""
 RUNBOOK = "docs/runbook.md"
+"""Where the runbook is, unless a URL is named: `python -m dashboards --runbook-url`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ def _alert(name: str, severity: str, for_s: int, expr: str, summary: str) -> Ale
 _NO_BATCH = (
     "((ballast_job_info and on (instance) (ballast_job_info offset 4m))"
     ' unless on (instance) (ballast_job_phase{phase="standing by"} == 1)'
-    " unless on (instance) ballast_batch_time_seconds)"
+    " unless on (instance) ballast_batch_timestamp_seconds)"
 )
 _NO_COMMIT = (
     "((ballast_snapshot_ready and on (instance) (ballast_snapshot_ready offset 4m))"
@@ -53,7 +54,7 @@ _NO_REPORT = "(ballast_broker_up == 1 unless on (cluster, broker) ballast_report
 JOB = (
     _alert("BallastJobDown", CRITICAL, 60, "absent(ballast_job_info)",
            "No streaming job gives out metrics: nothing is balanced, no crash is repaired."),
-    _alert("BallastJobSilent", CRITICAL, 30, f"time() - ballast_batch_time_seconds > 60 or {_NO_BATCH}",
+    _alert("BallastJobSilent", CRITICAL, 30, f"time() - ballast_batch_timestamp_seconds > 60 or {_NO_BATCH}",
            "The job has written no batch of {{ $labels.cluster }} for a minute, or none since its start."),
     _alert("BallastWriterSilent", CRITICAL, 30, f"ballast_writer_silent_seconds > 60 or {_NO_COMMIT}",
            "{{ $labels.instance }} has seen no commit of the job for a minute, or none at all."),
@@ -187,7 +188,7 @@ BALANCE = (
 )  # fmt: skip
 
 _WARNED_S, _ALERTED_S = WARNED_MS // 1_000, ALERTED_MS // 1_000
-_CERTIFICATE_LEFT = "ballast_lookup_certificate_end_seconds - time()"
+_CERTIFICATE_LEFT = "ballast_lookup_certificate_expiry_timestamp_seconds - time()"
 
 CERTIFICATES = (
     _alert("BallastCertificateExpires", WARNING, 0,
@@ -244,18 +245,18 @@ GROUPS = {
 ALERTS = tuple(alert for group in GROUPS.values() for alert in group)
 
 
-def render_rules(*, for_max_s: int | None = None) -> str:
+def render_rules(*, for_max_s: int | None = None, runbook: str = RUNBOOK) -> str:
     """The rules as Prometheus reads them. for_max_s: no rule waits for longer (tests)."""
     lines = [
         "# Written by `python -m dashboards` from dashboards/rules.py; a test holds it equal.",
         "groups:",
     ]
     for name, alerts in GROUPS.items():
-        lines += [f"  - name: {name}", "    rules:", *_rules(alerts, for_max_s)]
+        lines += [f"  - name: {name}", "    rules:", *_rules(alerts, for_max_s, runbook)]
     return "\n".join(lines) + "\n"
 
 
-def _rules(alerts: Iterable[Alert], for_max_s: int | None) -> Iterator[str]:
+def _rules(alerts: Iterable[Alert], for_max_s: int | None, runbook: str) -> Iterator[str]:
     for alert in alerts:
         for_s = alert.for_s if for_max_s is None else min(alert.for_s, for_max_s)
         yield f"      - alert: {alert.name}"
@@ -264,4 +265,4 @@ def _rules(alerts: Iterable[Alert], for_max_s: int | None) -> Iterator[str]:
         yield f"        labels: {{severity: {alert.severity}}}"
         yield "        annotations:"
         yield f"          summary: {json.dumps(alert.summary)}"
-        yield f"          runbook_url: {RUNBOOK}#{alert.name.lower()}"
+        yield f"          runbook_url: {runbook}#{alert.name.lower()}"

@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Way = Callable[[Any], Any]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,19 @@ LEFT_OUT = "left out"
 _AS_IT_IS = Plain()
 _SCALARS = (str, int, float, bool)
 _ITEMS: Mapping[Any, type[Any]] = {tuple: tuple, frozenset: frozenset, Sequence: list}
+
+
+def to_plain(record: Any) -> Any:
+    """Return a record as plain values."""
+    kind: Any = type(record)
+    return applied(plain_of(kind).to, record)
+
+
+def from_plain(kind: type[Value], plain: Any) -> Value:
+    """Return the record of a kind that plain values hold; fields that they lack are defaults."""
+    hint: Any = kind
+    record: Value = applied(plain_of(hint).back, plain)
+    return record
 
 
 @cache
@@ -56,7 +70,7 @@ def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
     some = [one for one in arguments if one is not NoneType]
     if origin in {Union, UnionType} and len(some) == 1:
         return _optional(plain_of(some[0]))
-    if origin in _ITEMS and arguments[1:] in {(), (...,)}:
+    if origin in _ITEMS and not {*arguments[1:]} - {..., arguments[0]}:
         return _items(_ITEMS[origin], plain_of(arguments[0]))
     if origin is Mapping:
         return _mapping(arguments[0], plain_of(arguments[1]))

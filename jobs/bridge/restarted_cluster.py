@@ -41,6 +41,7 @@ from lbcore.explain.job_state import JobWord, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.model.tables import SETTINGS_IN_FORCE
+from lbcore.plain import from_plain
 from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
 from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker
 from lbcore.wire.kinds.command_about import CommandArguments
@@ -303,7 +304,7 @@ def read_records(rows: Iterable[Row], began_ms: int, now_ms: int) -> dict[str, A
 def open_plans(policies: Iterable[Row], prefix: str) -> dict[str, bool]:
     """Return the plans named so that may still move something, True where one waits."""
     found = {
-        str(one["name"]): PlanProposal.from_json(json.loads(one["value"])).station
+        str(one["name"]): from_plain(PlanProposal, json.loads(one["value"])).station
         for one in policies
         if one["kind"] == PROPOSAL and one["is_set"] and str(one["name"]).startswith(prefix)
     }

@@ -254,7 +254,8 @@ def _new(
     progress.brokers, progress.settings = sorted(seen.listed), seen.settings
     share = min(max(1, len(seen.owners) // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
     progress.at_once = args.at_once or share
-    note(*_plan_lines(progress, cluster.look(progress), rates))
+    seen = cluster.look(progress)  # of the first broker, which is known only now
+    note(*_plan_lines(progress, seen, rates))
     for one in complaints(progress, seen, _bounds(args)):
         note(f"  not well now: {one.why}")
     return progress

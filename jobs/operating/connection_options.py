@@ -1,12 +1,12 @@
 """Location of the tables and Kafka for a verb: from options or a local run.
 
-Precedence: the options, then the configuration, then the state folder of `make run` (`--state-dir`,
-or $BALLAST_STATE_DIR). The state folder names the configuration of its run. The job's settings are
-what it has told the tables, except those that --conf names.
+Precedence: the options, then $BALLAST_TABLES and $BALLAST_CLUSTER, then the configuration, then the
+state folder of `make run` (`--state-dir`, or $BALLAST_STATE_DIR). The state folder names the
+configuration of its run. The job's settings are what it has told the tables, except those that
+--conf names.
 """
 
 import argparse
-import difflib
 import json
 import os
 from collections.abc import Callable, Collection
@@ -25,6 +25,7 @@ from jobs.adapters.processes.settings import (
 )
 from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout
+from jobs.operating.text_format import did_you_mean
 from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.reported_settings import as_started
 from lbcore.config.tree import Config
@@ -68,11 +69,10 @@ def require_known(reader: TableReader, **asked: str) -> None:
         known = sorted(str(row[column]) for row in rows)
         if name in known:
             continue
-        near = difflib.get_close_matches(name, known, n=1)
         raise CommandError(
             f"there is no {column} {name}",
             why=f"cluster {reader.cluster} has {len(known)} {column}s, none of this name",
-            next_step=(f"did you mean {near[0]}? " if near else "") + _LISTS[column],
+            next_step=did_you_mean(name, known) + _LISTS[column],
         )
 
 
@@ -83,6 +83,7 @@ _LISTS = {
 
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
+TABLES_VARIABLE, CLUSTER_VARIABLE = "BALLAST_TABLES", "BALLAST_CLUSTER"
 _STATE_DIR = Path("var") / "local"
 STATE_DIR = Path(os.environ.get(STATE_DIR_VARIABLE) or _STATE_DIR)
 STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR})"
@@ -151,7 +152,7 @@ class ConnectionOptions:
 def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = True) -> None:
     """Options that say where the cluster is."""
     group = parser.add_argument_group("where (without options: the run of `make run`)")
-    group.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"default {CLUSTER}")
+    add_cluster_option(group)
     group.add_argument(
         "--state-dir",
         type=Path,
@@ -159,16 +160,29 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
         metavar="DIR",
         help=STATE_DIR_HELP,
     )
-    group.add_argument(
-        "--tables",
-        type=table_place,
-        metavar="DIR",
-        help="folder of the Delta tables, or s3://bucket/prefix",
-    )
+    add_tables_option(group)
     if with_kafka:
         group.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
     group.add_argument(
         "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
+    )
+
+
+def add_cluster_option(to: argparse._ActionsContainer) -> None:
+    """Add the option for the cluster's name."""
+    known = os.environ.get(CLUSTER_VARIABLE) or CLUSTER
+    about = f"default ${CLUSTER_VARIABLE}, or {CLUSTER}"
+    to.add_argument("--cluster", default=known, metavar="NAME", help=about)
+
+
+def add_tables_option(to: argparse._ActionsContainer) -> None:
+    """Add the option for the place of the tables."""
+    to.add_argument(
+        "--tables",
+        type=table_place,
+        default=os.environ.get(TABLES_VARIABLE),
+        metavar="DIR",
+        help=f"folder of the Delta tables, or s3://bucket/prefix (${TABLES_VARIABLE})",
     )
 
 

@@ -11,6 +11,7 @@ from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook
 from jobs.operating.simulations import STRATEGIES, settings_with
 from jobs.operating.status_rows import read_rehearsal_rows
+from jobs.operating.text_format import did_you_mean
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.foresight.forecast import Impossible, WhatIf, foresee
@@ -58,6 +59,7 @@ def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
         raise MisuseError(
             f"there is no strategy {strategy!r} to plan with",
             why=f"there are {', '.join([*STRATEGIES, *sorted(config.own)])}",
-            next_step="take one of them, or set settings with --set",
+            next_step=did_you_mean(strategy, [*STRATEGIES, *config.own])
+            + "take one of them, or set settings with --set",
         )
     return STRATEGIES[strategy]

@@ -17,6 +17,7 @@ from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, PlanStatus, Prop
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State
+from lbcore.plain import from_plain
 from lbcore.plan.decision import Kind
 from lbcore.wire.arguments import MAX_MOVES
 
@@ -28,7 +29,7 @@ _READ = ("at_ms", "kind", "reason", "bundle", "source", "destination", "inputs")
 def proposals_of(reader: TableReader) -> dict[str, PlanProposal]:
     """Name → plan, of those that wait, go on, or ended within a day; the oldest first."""
     rows = reader.rows("policies", condition=f"is_set AND kind = '{PROPOSAL}'")
-    found = {row["name"]: PlanProposal.from_json(json.loads(row["value"])) for row in rows}
+    found = {row["name"]: from_plain(PlanProposal, json.loads(row["value"])) for row in rows}
     return dict(sorted(found.items(), key=lambda item: (item[1].since_ms, item[0])))
 
 

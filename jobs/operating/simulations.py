@@ -14,6 +14,7 @@ from jobs.adapters.processes.paths import shipped
 from jobs.adapters.processes.settings import require_loaded, with_own
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, cause_message, note
+from jobs.operating.text_format import did_you_mean
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
@@ -161,8 +162,8 @@ def _settings_of(strategy: str, config: Config) -> tuple[str, ...]:
             f"there is no strategy {strategy!r} to simulate",
             why=f"there are {', '.join(STRATEGIES)}, each also as {PULSAR_PREFIX}NAME; and "
             f"{', '.join(RECOMMENDED)}; and of your own: {', '.join(config.own) or 'none'}",
-            next_step="take one of them, name yours as package.module:NAME, or set settings with"
-            " --set",
+            next_step=did_you_mean(strategy, [*STRATEGIES, *RECOMMENDED, *config.own])
+            + "take one of them, name yours as package.module:NAME, or set settings with --set",
         )
     return STRATEGIES[name]
 

@@ -2,10 +2,11 @@
 
 import argparse
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
 from jobs.console import printable
+from lbcore.model.nearest import nearest
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONGEST_MS = 36_500 * _UNITS_MS["d"]
@@ -44,6 +45,12 @@ def parse_instant_ms(text: str, now_ms: int) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=timezone.utc)
     return round(instant.timestamp() * 1_000)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question with the known word most like this one and a blank behind, or ""."""
+    near = nearest(word, tuple(known))
+    return f"did you mean {near}? " if near else ""
 
 
 def format_instant(at_ms: int) -> str:

@@ -61,7 +61,7 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         "ballast_lookup_duration_seconds",
         "From a lookup's arrival to its answer, waiting included.", BUCKETS_S,
     ),
-    gauge("ballast_lookup_certificate_end_seconds",
+    gauge("ballast_lookup_certificate_expiry_timestamp_seconds",
           "When the service's certificate ends, in seconds since 1970; without TLS there is none."),
     gauge("ballast_lookup_waiting", "Lookups that wait for their bundle's owner."),
     gauge("ballast_snapshot_ready", "1 when lookups are answered."),
@@ -155,7 +155,7 @@ class LookupMetrics(Collector):
         yield _gauge("ballast_lookup_waiting", self.waiting)
         ends_ms = ends_in_file(self.certificate_file)
         if ends_ms:
-            yield _gauge("ballast_lookup_certificate_end_seconds", ends_ms // 1_000)
+            yield _gauge("ballast_lookup_certificate_expiry_timestamp_seconds", ends_ms // 1_000)
         yield from self._of_view()
         counts = self._follower.counts
         yield _counter("ballast_snapshot_refused", "reason", counts.refused)

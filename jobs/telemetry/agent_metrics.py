@@ -17,7 +17,8 @@ _WHO = ("cluster", "broker")
 AGENT_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_WHO),
     gauge("ballast_agent_lease_seconds", "Until the lease runs out; absent without one.", *_WHO),
-    gauge("ballast_agent_confirmed_seconds", "When Kafka last confirmed a message.", *_WHO),
+    gauge("ballast_agent_confirmed_timestamp_seconds", "When Kafka last confirmed a message.",
+          *_WHO),
     counter("ballast_agent_messages_total", "Messages by topic and what became of them.", *_WHO,
             "topic", "result", result=("delivered", "not_delivered")),
     counter("ballast_agent_callbacks_total", "Callbacks of the service that ended.", *_WHO,
@@ -69,7 +70,7 @@ class AgentMetrics:
         result = "delivered" if is_delivered else "not_delivered"
         self._store.add("ballast_agent_messages_total", *self._who, topic, result)
         if is_delivered:
-            self._store.set("ballast_agent_confirmed_seconds", at_s, *self._who)
+            self._store.set("ballast_agent_confirmed_timestamp_seconds", at_s, *self._who)
 
     def count_callback(self, callback: Callback, *, is_done: bool) -> None:
         """A callback has ended."""

@@ -1,11 +1,12 @@
-"""Gives a process's metrics out over HTTP, on a port of their own.
+"""Gives a process's metrics out over HTTP, on a port of their own: /metrics, and /ready.
 
-Source: prometheus-client's own server.
+/ready answers probes without a look at the metrics, which are thousands of lines.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import Metric
@@ -67,6 +68,7 @@ class MetricsPort(Collector):
                 next_step="choose another --metrics-port (0 takes any free one), or end what uses "
                 "it",
             ) from error
+        server.set_app(_with_ready(server.get_app()))
         if self._args.metrics_port_file is not None:
             atomic_write(self._args.metrics_port_file, f"{server.server_port}\n", is_durable=False)
 
@@ -75,6 +77,17 @@ class MetricsPort(Collector):
             server.server_close()
 
         return stop
+
+
+def _with_ready(metrics: Any) -> Callable[..., Iterable[bytes]]:
+    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") != "/ready":
+            found: Iterable[bytes] = metrics(environ, start)
+            return found
+        start("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"ready\n"]
+
+    return answer
 
 
 def give_out(

@@ -37,7 +37,7 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     on = {alarm.partition(":")[0] for alarm in report["alarms"]}
     for alarm in ALARMS:
         store.set("ballast_alarm", int(alarm in on), cluster, alarm)
-    store.set("ballast_batch_time_seconds", report["now_ms"] / _S, cluster)
+    store.set("ballast_batch_timestamp_seconds", report["now_ms"] / _S, cluster)
     ahead_ms = {DRIVER: 0, KAFKA: 0, **report.get(CLOCKS, {})}
     ahead_s = {(clock,): ms / _S for clock, ms in ahead_ms.items()}
     store.replace("ballast_clock_ahead_seconds", ahead_s, cluster)

@@ -163,7 +163,8 @@ _RHYTHM: tuple[DeclaredMetric, ...] = (
             " be read, so that the state was rebuilt from the tables; since the job's start."),
     gauge("ballast_writer_epoch", "Epoch that the job has claimed."),
     counter("ballast_batches_total", "Micro-batches that were written.", "cluster"),
-    gauge("ballast_batch_time_seconds", "Time of the last batch, seconds since 1970.", "cluster"),
+    gauge("ballast_batch_timestamp_seconds", "Time of the last batch, seconds since 1970.",
+          "cluster"),
     histogram(
         "ballast_batch_duration_seconds", "A batch's time, by part.", S_BUCKETS, "part",
     ),

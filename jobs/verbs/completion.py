@@ -1,7 +1,11 @@
-"""Write what lets a shell complete the verbs, options and choices of `ballast`, or its man page.
+"""Write what lets a shell complete the words of `ballast`, or its man page.
+
+Names of brokers, bundles, strategies and settings come from `ballast completion --names brokers`,
+which reads the tables of $BALLAST_TABLES and $BALLAST_CLUSTER, or those of the local run.
 
 bash: ballast completion bash > /etc/bash_completion.d/ballast
 zsh:  ballast completion zsh > "${fpath[1]}/_ballast"
+fish: ballast completion fish > ~/.config/fish/completions/ballast.fish
 man:  ballast completion man > /usr/local/share/man/man1/ballast.1
 """
 
@@ -13,25 +17,84 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from jobs import VERSION
-from jobs.console import Exit, add_json_option, answer
+from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
+from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from jobs.parser import Parser
 from jobs.verbs import VERBS
+from lbcore.config.tree import SETTINGS
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "tcsh", "fish")
 MAN = "man"
+NAMES = ("brokers", "bundles", "strategies", "settings")
+_NAMED_BY = {
+    "broker": "brokers",
+    "brokers": "brokers",
+    "destination": "brokers",
+    "bundle": "bundles",
+    "bundles": "bundles",
+    "strategy": "strategies",
+    "compare": "strategies",
+    "set": "settings",
+    "keys": "settings",
+    "values": "settings",
+}
+"""Argument → what its words name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """For which shell."""
-    parser.add_argument("shell", choices=(*SHELLS, MAN), help="for which shell; man: the man page")
+    parser.add_argument(
+        "shell", nargs="?", choices=(*SHELLS, MAN), help="for which shell; man: the man page"
+    )
+    parser.add_argument("--names", choices=NAMES, help="write the names that there are instead")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the script or the page; both are made from what the verbs declare."""
+    if args.names:
+        names = names_of(args.names)
+        answer(args, names, names)
+        return Exit.DONE
+    if args.shell is None:
+        raise MisuseError(
+            "shell is missing",
+            why="each shell has a script of its own",
+            next_step=f"name one of {', '.join((*SHELLS, MAN))}, or --names",
+        )
     whole = _whole_parser()
+    _complete_names(whole)
     script = _man_page(whole) if args.shell == MAN else shtab.complete(whole, args.shell)
     answer(args, {"shell": args.shell, "script": script}, script.rstrip("\n").split("\n"))
     return Exit.DONE
+
+
+def names_of(what: str) -> list[str]:
+    """Return the names of one of NAMES in order; none where there are no tables."""
+    if what == "strategies":
+        return sorted({*STRATEGIES, *RECOMMENDED})
+    if what == "settings":
+        return sorted(SETTINGS)
+    parser = Parser()
+    add_stack_arguments(parser)
+    table, column = ("brokers", "broker") if what == "brokers" else ("bundle_ownership", "bundle")
+    try:
+        rows = connection_options(parser.parse_args([])).reader().rows(table, (column,))
+    except CommandError:
+        return []
+    return sorted(str(row[column]) for row in rows)
+
+
+def _complete_names(parser: argparse.ArgumentParser) -> None:
+    """Have the shell ask for names where an argument takes them, in the verbs' parsers, too."""
+    for action in parser._actions:  # noqa: SLF001 argparse has no other list
+        what = _NAMED_BY.get(action.dest.removeprefix("argument_"))
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 nor another name
+            for inner in action.choices.values():
+                _complete_names(inner)
+        elif what and not action.choices and action.nargs != 0:
+            command = f"ballast completion --names {what} 2>/dev/null"
+            action.complete = shtab.cmd(command)  # type: ignore[attr-defined]
 
 
 def _man_page(whole: Parser) -> str:

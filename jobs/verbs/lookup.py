@@ -8,12 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, MisuseError, answer
-from jobs.local.layout import CLUSTER, Layout
+from jobs.local.layout import Layout
 from jobs.lookup_client import LookupClient, LookupResult
-from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.connection_options import (
+    STATE_DIR,
+    STATE_DIR_HELP,
+    add_cluster_option,
+    add_tables_option,
+)
 from lbcore.model.names import InvalidNameError
 from lbcore.route.snapshot import LookupOutcome
 
@@ -24,13 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
-    parser.add_argument(
-        "--tables",
-        type=table_place,
-        metavar="DIR",
-        help="folder of the Delta tables, or s3://bucket/prefix",
-    )
-    parser.add_argument("--cluster", default=CLUSTER, help="cluster to look in")
+    add_tables_option(parser)
+    add_cluster_option(parser)
     parser.add_argument("--listener", default="", help="advertised listener whose URLs are wanted")
     parser.add_argument("--timeout-ms", type=int, default=30_000, help="for loading the tables")
 

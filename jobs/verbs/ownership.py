@@ -45,6 +45,12 @@ def run(args: argparse.Namespace) -> int:
     now_ms = wall_ms()
     if args.diff:
         before, after = (_records(reader, word, args.namespace, now_ms) for word in args.diff)
+        if before.at_ms > after.at_ms:
+            raise MisuseError(
+                f"{args.diff[0]} is later than {args.diff[1]}",
+                why="the changes are those from an earlier moment to a later one",
+                next_step=f"swap them: --diff {args.diff[1]} {args.diff[0]}",
+            )
         if not before.rows and not after.rows:
             require_known(reader, namespace=args.namespace)
         if not any(_is_asked_for(row, args.broker) for row in (*before.rows, *after.rows)):

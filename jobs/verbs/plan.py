@@ -27,6 +27,7 @@ from jobs.operating.simulations import STRATEGIES
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
+from lbcore.plain import to_plain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,9 +100,9 @@ def _look(args: argparse.Namespace) -> int:
     found, now_ms = proposals_of(connection_options(args).reader()), wall_ms()
     if args.action == "show":
         one = known(found, args.plan)
-        answer(args, one.to_json(), show_lines(args.plan, one, now_ms))
+        answer(args, to_plain(one), show_lines(args.plan, one, now_ms))
         return Exit.DONE
-    value = {name: one.to_json() for name, one in found.items()}
+    value = {name: to_plain(one) for name, one in found.items()}
     none = "no plan waits: under cluster.approval=ask each cycle's moves would"
     answer(args, value, list_lines(found, now_ms) if found else none)
     return Exit.DONE

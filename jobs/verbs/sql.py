@@ -14,7 +14,7 @@ from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.text_format import text_table
+from jobs.operating.text_format import did_you_mean, text_table
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
@@ -87,7 +87,7 @@ def _text(query: str) -> str:
     raise MisuseError(
         f"there is no ready query {query!r}",
         why=f"there are {', '.join(_BY_NAME)}",
-        next_step="take one of them, or write a SELECT",
+        next_step=f"{did_you_mean(query, _BY_NAME)}take one of them, or write a SELECT",
     )
 
 

@@ -5,6 +5,7 @@ import textwrap
 from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
+from jobs.operating.text_format import did_you_mean
 from lbcore.config.catalogue import Entry
 from lbcore.plan.registry import (
     PLACE,
@@ -36,11 +37,11 @@ def run(args: argparse.Namespace) -> int:
     ]
     rules = _split_rules() if _has_splits(args) else []
     if not (found or rules):
-        known = ", ".join(sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES}))
+        known = sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES})
         raise MisuseError(
             f"there is no strategy {args.name!r}",
             why="it is neither a short name nor the name of a Pulsar class",
-            next_step=f"take one of {known}",
+            next_step=f"{did_you_mean(args.name, known)}take one of {', '.join(known)}",
         )
     value = [*(_to_row(*one) for one in found), *rules]
     text = "\n\n".join([*(_to_text(*one) for one in found), *(_rule_text(one) for one in rules)])

@@ -17,11 +17,11 @@ from lbcore.balancer.report import bare_report, make_report, write_brokers
 from lbcore.balancer.state.batch_context import (
     BalancerState,
     BatchContext,
+    PendingEffect,
     Times,
-    effects_from_plain,
-    effects_to_plain,
 )
 from lbcore.balancer.state.book import (
+    Waiting,
     pack_book,
     pack_brokers,
     pack_plan,
@@ -29,8 +29,6 @@ from lbcore.balancer.state.book import (
     unpack_book,
     unpack_brokers,
     unpack_plan,
-    waiting_from_plain,
-    waiting_to_plain,
 )
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
@@ -42,6 +40,7 @@ from lbcore.config.tree import Config
 from lbcore.fault_isolation import Guard, summarize_faults
 from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.ownership.liveness import Liveness
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, Placed
 
@@ -109,16 +108,16 @@ class ClusterBalancer:
             "clock": packing.pack(plain, {}),
             **pack_book(state.namespaces, state.commands, state.settings, state.packed),
             **pack_brokers(state.brokers, state.packed),
-            "liveness": packing.pack(state.liveness.to_plain(), {}),
+            "liveness": packing.pack(to_plain(state.liveness), {}),
             **pack_plan(state.plan, state.packed),
             "rules": remembered(
                 state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
             ),
             "records": state.records.pack(),
-            "waiting": packing.pack(
-                {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
+            "waiting": packing.pack({"commands": [*map(to_plain, state.waiting.values())]}, {}),
+            "pending_effects": packing.pack(
+                {bundle: to_plain(one) for bundle, one in state.pending_effects.items()}, {}
             ),
-            "pending_effects": packing.pack(effects_to_plain(state.pending_effects), {}),
             "told": packing.pack({"settings": state.told}, {}),
             "unread": packing.pack({"faults": list(state.unread)}, {}),
             **state.ledger.pack(),
@@ -132,10 +131,11 @@ class ClusterBalancer:
         if not OLDEST_SCHEMA <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         namespaces, commands, settings = unpack_book(chunks)
-        waiting = map(waiting_from_plain, _plain("waiting", chunks)["commands"])
+        waiting = [from_plain(Waiting, one) for one in _plain("waiting", chunks)["commands"]]
+        pending_effects = _plain("pending_effects", chunks).items()
         return BalancerState(
             ledger=Ledger.unpack(chunks),
-            liveness=Liveness.from_plain(_plain("liveness", chunks)),
+            liveness=from_plain(Liveness, _plain("liveness", chunks)),
             plan=unpack_plan(chunks),
             brokers=unpack_brokers(chunks),
             namespaces=namespaces,
@@ -146,7 +146,7 @@ class ClusterBalancer:
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
-            pending_effects=effects_from_plain(_plain("pending_effects", chunks)),
+            pending_effects={name: from_plain(PendingEffect, one) for name, one in pending_effects},
             unread=tuple(_plain("unread", chunks)["faults"]),
             told=_plain("told", chunks)["settings"],
         )

@@ -7,13 +7,12 @@ planning remembers.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
-from lbcore import packing
 from lbcore.balancer.decisions.blocked_messages import is_believed
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.balancer.state.batch_context import BatchContext
@@ -26,16 +25,12 @@ from lbcore.model.tables import BROKERS, LOAD_HISTORY, PLANNING_MEMORY, SETTINGS
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.plan.decision import Hot, PlanState
+from lbcore.plain import applied, from_plain, plain_of
+from lbcore.plan.decision import PlanState
 from lbcore.plan.groups import members_by_group
-from lbcore.plan.hourly import hourly_from_json
-from lbcore.plan.pending import UnreportedLoad
-from lbcore.plan.place.request import PlacementState
 from lbcore.plan.registry import shedding_strategy
-from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.split.decision import SplitState
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.signals.shown_load import usage_of, usages_of
 from lbcore.signals.usage import max_usage_reported
@@ -67,17 +62,7 @@ _MEMORY_PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """Part → fields of `PlanState`. A part is written when one of them changes."""
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "strategy": str,
-    "shed": lambda plain: ShedState(**plain),
-    "transfer": TransferState.from_json,
-    "own": dict,
-    "placement": PlacementState.from_json,
-    "split": SplitState.from_row,
-    "unseen": lambda plain: {name: UnreportedLoad.from_row(one) for name, one in plain.items()},
-    "hot": lambda plain: {name: Hot(**one) for name, one in plain.items()},
-    "hourly": hourly_from_json,
-}
+_HINTS = get_type_hints(PlanState)
 
 
 def write_memory(work: BatchContext, before: PlanState) -> None:
@@ -88,7 +73,11 @@ def write_memory(work: BatchContext, before: PlanState) -> None:
         if any(
             _without_counters(work.plan, name) != _without_counters(before, name) for name in names
         ):
-            memory = {name: _plain(_without_counters(work.plan, name)) for name in names}
+            plain = {name: plain_of(_HINTS[name]).to for name in names}
+            memory = {
+                name: applied(way, _without_counters(work.plan, name))
+                for name, way in plain.items()
+            }
             row = {"part": part, "strategy": work.plan.strategy, "memory": to_json(memory)}
             work.add_row(PLANNING_MEMORY.name, row)
 
@@ -101,26 +90,14 @@ def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
     found: dict[str, Any] = {}
     for row in rows:
         plain = json.loads(row["memory"])
-        found |= {name: _READERS[name](plain[name]) for name in _MEMORY_PARTS[row["part"]]}
-    return replace(PlanState(), **found)
+        found |= {name: plain[name] for name in _MEMORY_PARTS[row["part"]]}
+    return from_plain(PlanState, found)
 
 
 def _without_counters(plan: PlanState, name: str) -> Any:
     """A field, without what only counts cycles: it would be written in each of them."""
     value = getattr(plan, name)
     return replace(value, counter={}) if isinstance(value, TransferState) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ShedState):
-        return packing.fields_of(value)
-    if isinstance(value, TransferState | PlacementState):
-        return value.to_json()
-    if isinstance(value, SplitState):
-        return value.to_row()
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    return value.to_row() if isinstance(value, UnreportedLoad | Hot) else value
 
 
 _WHOLE_MAX = 100_000

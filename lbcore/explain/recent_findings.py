@@ -18,6 +18,7 @@ from lbcore.balancer.phases import KIND as FAULT
 from lbcore.balancer.state.rules import ISOLATION, PROPOSAL, PlanProposal, PlanStatus
 from lbcore.explain.explanation import Row
 from lbcore.model.times import duration, instant
+from lbcore.plain import from_plain
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.shed.custom import FAULTS
 
@@ -234,7 +235,7 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
     for row in sorted(policies, key=lambda row: str(row["name"])):
         if row["kind"] != PROPOSAL or not row["is_set"]:
             continue
-        plan = PlanProposal.from_json(json.loads(row["value"]))
+        plan = from_plain(PlanProposal, json.loads(row["value"]))
         if plan.station is PlanStatus.WAITS:
             hottest = f"{100 * plan.before['max']:.0f} -> {100 * plan.after['max']:.0f} %"
             yield (

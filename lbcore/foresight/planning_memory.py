@@ -13,7 +13,7 @@ from lbcore.balancer.decisions.placement import next_on_grid_ms
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
-from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.plan.decision import PlanState
 from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
 from lbcore.plan.strategy import SCORE_WEIGHTS
 from lbcore.validation.dynamic import in_force
@@ -40,7 +40,7 @@ def with_recalled_plan(
 
 
 def recalled_plan(
-    plan: PlanState, decisions: Iterable[Row], config: PlanConfig, now_ms: int
+    plan: PlanState, decisions: Iterable[Row], config: Config, now_ms: int
 ) -> PlanState:
     """The plan's memory with graces and roles as rows of decisions tell, in any order.
 

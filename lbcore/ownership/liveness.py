@@ -10,7 +10,7 @@ balancer in each batch. Kafka's LogAppendTime is the only clock.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,33 +178,6 @@ class Liveness:
         if elapsed_ms - all_silent_ms <= heard_ms:
             silent &= self.dead
         return replace(self, dead=frozenset(silent), all_silent_ms=all_silent_ms)
-
-    def to_plain(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return {
-            "clocks": {
-                str(p): [c.clock_ms, c.timestamp_ms, c.tick_ms, c.ticked_at_ms]
-                for p, c in self.clocks.items()
-            },
-            "seen": {name: [last.partition, last.clock_ms] for name, last in self.seen.items()},
-            "dead": sorted(self.dead),
-            "all_silent": self.all_silent_ms,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Liveness":
-        """The inverse of `to_plain`."""
-        return cls(
-            clocks={
-                int(p): PartitionClock(clock_ms=c, timestamp_ms=t, tick_ms=k, ticked_at_ms=a)
-                for p, (c, t, k, a) in plain["clocks"].items()
-            },
-            seen={
-                name: LastRecord(partition=p, clock_ms=c) for name, (p, c) in plain["seen"].items()
-            },
-            dead=frozenset(plain["dead"]),
-            all_silent_ms=plain.get("all_silent", NEVER),
-        )
 
 
 def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: int) -> Ints:

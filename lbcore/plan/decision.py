@@ -6,30 +6,18 @@ rows. Reasons are Pulsar's labels where it has one.
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from lbcore import packing
-from lbcore.config.custom_strategy import CustomStrategy
-from lbcore.config.filters import FilterConfig
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.config.pipeline import Pipeline
-from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
-from lbcore.config.signals import SignalsConfig
-from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
-from lbcore.plan.hourly import Hourly, hourly_from_json
+from lbcore.plan.hourly import Hourly
 from lbcore.plan.pending import PendingMove, UnreportedLoad
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 from lbcore.plan.trace import Trace
-
-STATE_SCHEMA = 1
 
 Value = TypeVar("Value")
 
@@ -41,55 +29,6 @@ class Kind(str, Enum):
     UNLOAD = "unload"
     SPLIT = "split"
     DRAIN = "drain"
-
-
-class PlanConfig(Protocol):
-    """The sections of the configuration that a plan reads."""
-
-    @property
-    def own(self) -> Mapping[str, CustomStrategy]:
-        """Strategies that are not Ballast's."""
-        ...
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """The rhythm of the cycles."""
-        ...
-
-    @property
-    def signals(self) -> SignalsConfig:
-        """Weights and averages."""
-        ...
-
-    @property
-    def shedding(self) -> SheddingConfig:
-        """Shedding section: the strategy and its limits."""
-        ...
-
-    @property
-    def transfer(self) -> TransferConfig:
-        """The transfer shedder's own settings."""
-        ...
-
-    @property
-    def ideal_load(self) -> IdealLoadConfig:
-        """Ballast's own strategy's settings."""
-        ...
-
-    @property
-    def placement(self) -> PlacementConfig:
-        """Placement section: the destinations of bundles."""
-        ...
-
-    @property
-    def filters(self) -> FilterConfig:
-        """Filter section: the brokers that may take a bundle."""
-        ...
-
-    @property
-    def splitting(self) -> Splitting:
-        """Splitting section: the conditions for splitting a bundle."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +128,6 @@ class Hot:
     since_ms: int
     told_ms: int = 0
     reason: str = ""
-
-    def to_row(self) -> dict[str, Any]:
-        """Plain data."""
-        return packing.fields_of(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,66 +238,6 @@ class PlanState:
             },
         )
 
-    def to_row(self) -> dict[str, Any]:
-        """The state as a JSON object with sorted keys."""
-        hot = {"hot": {name: self.hot[name].to_row() for name in sorted(self.hot)}}
-        return {
-            **(hot if self.hot else {}),
-            **({"own": dict(self.own)} if self.own else {}),
-            **({"hourly": _sorted(self.hourly)} if self.hourly else {}),
-            **({"groups": _sorted(self.groups)} if self.groups else {}),
-            "schema": STATE_SCHEMA,
-            "strategy": self.strategy,
-            "shed": {name: _sorted(value) for name, value in packing.fields_of(self.shed).items()},
-            "transfer": self.transfer.to_json(),
-            "split": {name: _sorted(value) for name, value in self.split.to_row().items()},
-            "placement": self.placement.to_json(),
-            "judged": _pairs_to_row(self.judged),
-            "split_judged": _pairs_to_row(self.split_judged),
-            "moves": {name: self.moves[name].to_row() for name in sorted(self.moves)},
-            "unseen": {name: self.unseen[name].to_row() for name in sorted(self.unseen)},
-            "unloaded_ms": _sorted(self.unloaded_ms),
-            "gave_ms": _sorted(self.gave_ms),
-            "took_ms": _sorted(self.took_ms),
-        }
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "PlanState":
-        """The state of a JSON object that `to_row` made; raises ValueError for another schema."""
-        if row["schema"] != STATE_SCHEMA:
-            raise ValueError(f"PlanState must have schema {STATE_SCHEMA}, got {row['schema']}")
-        shed = [one.name for one in fields(ShedState)]  # older states have more
-        return cls(
-            strategy=row["strategy"],
-            shed=ShedState(**{name: row["shed"][name] for name in shed if name in row["shed"]}),
-            transfer=TransferState.from_json(row["transfer"]),
-            split=SplitState.from_row(row["split"]),
-            placement=PlacementState.from_json(row["placement"]),
-            judged=_pairs_from_row(row["judged"]),
-            split_judged=_pairs_from_row(row["split_judged"]),
-            moves={name: PendingMove.from_row(plain) for name, plain in row["moves"].items()},
-            unseen={name: UnreportedLoad.from_row(plain) for name, plain in row["unseen"].items()},
-            unloaded_ms=dict(row["unloaded_ms"]),
-            gave_ms=dict(row.get("gave_ms", {})),
-            took_ms=dict(row.get("took_ms", {})),
-            hot={name: Hot(**plain) for name, plain in row.get("hot", {}).items()},
-            own=row.get("own", {}),
-            hourly=hourly_from_json(row.get("hourly", {})),
-            groups=row.get("groups", {}),
-        )
-
 
 def _other_than(gone: Collection[str], known: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in known.items() if name not in gone}
-
-
-def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in sorted(values)}
-
-
-def _pairs_to_row(pairs: Mapping[str, tuple[int, int]]) -> dict[str, list[int]]:
-    return {name: list(pairs[name]) for name in sorted(pairs)}
-
-
-def _pairs_from_row(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    return {name: (first, second) for name, (first, second) in row.items()}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lbcore.plan.decision import PlanConfig, PlanState, Scope
+from lbcore.config.tree import Config
+from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.shed.common import Selection, TooBig
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
@@ -63,7 +64,7 @@ class Draft:
     reported: Snapshot
     snapshot: Snapshot
     state: PlanState
-    config: PlanConfig
+    config: Config
     now_ms: int
     scope: Scope
     strategy: str

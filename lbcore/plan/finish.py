@@ -9,17 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.config.tree import Config
 from lbcore.model.names import tenant_of
-from lbcore.plan.decision import (
-    Decision,
-    Kind,
-    Places,
-    Plan,
-    PlanConfig,
-    PlanState,
-    Scope,
-    Skip,
-)
+from lbcore.plan.decision import Decision, Kind, Places, Plan, PlanState, Scope, Skip
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.hourly import with_moves
 from lbcore.plan.pending import (
@@ -49,7 +41,7 @@ from lbcore.signals.usage import weighted_usage
 
 
 def opened(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
+    snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, scope: Scope
 ) -> Draft:
     """The draft before the first phase."""
     brokers = len(snapshot.brokers.names)

@@ -34,11 +34,3 @@ def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
         if kept:
             found[tenant] = tuple(kept)
     return found
-
-
-def hourly_from_json(plain: Mapping[str, Iterable[Iterable[int]]]) -> Hourly:
-    """Return the hourly moves from JSON, which turned tuples into lists."""
-    return {
-        tenant: tuple((int(at_ms), int(count)) for at_ms, count in entries)
-        for tenant, entries in plain.items()
-    }

@@ -13,15 +13,14 @@ Usages may be older than the report that brings them (`signals.usage_lag_ms`): u
 a move, no report is a reason to doubt it. Traffic has no such lag.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from lbcore import packing
-from lbcore.model.resources import COUNT, complete
+from lbcore.model.resources import COUNT
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -46,12 +45,6 @@ FORGOTTEN = 1e-6
 bytes/s in and out, the smoothed throughput. Those up to the score depend on the broker's size."""
 
 
-def _line(kept: Sequence[float]) -> Line:
-    """A line as it was kept, perhaps by code that knew fewer resources: those count 0."""
-    others = COLUMNS - COUNT
-    return (*complete(kept[:-others]), *kept[-others:])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMove:
     """One bundle on its way.
@@ -66,15 +59,6 @@ class PendingMove:
     load: Line
     destination_scale: float = 1.0
     ema_points: float = 0.0
-
-    def to_row(self) -> dict[str, Any]:
-        """The move as a JSON object."""
-        return packing.fields_of(self)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "PendingMove":
-        """The inverse of `to_row`."""
-        return cls(**{**row, "load": _line(row["load"])})
 
     def at_destination(self) -> Line:
         """The load on the destination's scale."""
@@ -94,16 +78,6 @@ class UnreportedLoad:
     shown: Line
     load: Line
     busy_ms: int
-
-    def to_row(self) -> list[Any]:
-        """The unseen load as a JSON array."""
-        return [self.report_ms, list(self.shown), list(self.load), self.busy_ms]
-
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> "UnreportedLoad":
-        """The inverse of `to_row`."""
-        report_ms, shown, load, busy_ms = row
-        return cls(report_ms=report_ms, shown=_line(shown), load=_line(load), busy_ms=busy_ms)
 
 
 class MoveOutcome(Enum):

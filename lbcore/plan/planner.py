@@ -8,16 +8,8 @@ Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lbcore.plan.decision import (
-    EVERYTHING,
-    ONLY_PLACES,
-    Places,
-    Plan,
-    PlanConfig,
-    PlanState,
-    Scope,
-    Skip,
-)
+from lbcore.config.tree import Config
+from lbcore.plan.decision import EVERYTHING, ONLY_PLACES, Places, Plan, PlanState, Scope, Skip
 from lbcore.plan.draft import Moves
 from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
@@ -47,7 +39,7 @@ PLACING = (
 def plan(
     snapshot: Snapshot,
     state: PlanState,
-    config: PlanConfig,
+    config: Config,
     now_ms: int,
     scope: Scope = EVERYTHING,
 ) -> tuple[Plan | Skip, PlanState]:
@@ -65,7 +57,7 @@ def plan(
 def place(
     snapshot: Snapshot,
     state: PlanState,
-    config: PlanConfig,
+    config: Config,
     now_ms: int,
     splits: Sequence[SplitDecision] = (),
 ) -> tuple[Places, PlanState]:
@@ -82,7 +74,7 @@ def place(
 
 
 def follow(
-    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moves: Moves
+    snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, moves: Moves
 ) -> tuple[Floats, Floats, PlanState]:
     """Return the brokers' usages before and after moves decided elsewhere.
 

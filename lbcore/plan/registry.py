@@ -12,7 +12,8 @@ from lbcore.config.strategies import (
     SHEDDING,
     short_name,
 )
-from lbcore.plan.decision import PlanConfig, PlanState, Scope
+from lbcore.config.tree import Config
+from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.place.registry import PLACERS, PlacementStrategy
 from lbcore.plan.shed.custom import custom_shedding
 from lbcore.plan.shed.registry import SHEDDERS
@@ -45,7 +46,7 @@ def placement_name(name: str) -> str:
     return short_name(name, PLACEMENT)
 
 
-def find_shedding(config: PlanConfig) -> Shedding | None:
+def find_shedding(config: Config) -> Shedding | None:
     """The shedding strategy that is set, Ballast's or one of your own; None = there is none."""
     name = shedding_name(config.shedding.strategy)
     if name in config.own:
@@ -53,7 +54,7 @@ def find_shedding(config: PlanConfig) -> Shedding | None:
     return SHEDDING_STRATEGIES.get(name)
 
 
-def resting_ms(config: PlanConfig) -> int:
+def resting_ms(config: Config) -> int:
     """Return the time in which a bundle that was shed is not shed again, ms.
 
     The grace period. Under a strategy with `prices_moves` only until reports show the move: two
@@ -66,7 +67,7 @@ def resting_ms(config: PlanConfig) -> int:
     return min(grace_ms, _REPORTS * signals.longest_silence_ms + signals.usage_lag_ms)
 
 
-def observer(config: PlanConfig, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:
+def observer(config: Config, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:
     """Return the strategy's function for a cycle that may not shed.
 
     None: the strategy has none, or the cycle may shed.
@@ -75,7 +76,7 @@ def observer(config: PlanConfig, scope: Scope) -> Callable[[ShedCycle], PlanStat
     return shedding_strategy(config).observe if is_between else None
 
 
-def shedding_strategy(config: PlanConfig) -> Shedding:
+def shedding_strategy(config: Config) -> Shedding:
     """The shedding strategy that is set; raises ValueError for a name that there isn't."""
     found = find_shedding(config)
     if found is None:
@@ -87,7 +88,7 @@ def shedding_strategy(config: PlanConfig) -> Shedding:
     return found
 
 
-def shedding_names(config: PlanConfig) -> list[str]:
+def shedding_names(config: Config) -> list[str]:
     """Every shedding strategy that there is: Ballast's, then your own."""
     return [*SHEDDING_STRATEGIES, *sorted(config.own)]
 

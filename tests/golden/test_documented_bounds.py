@@ -15,7 +15,7 @@ import pytest
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
-from lbcore.plan.decision import PlanConfig
+from lbcore.config.tree import Config
 from lbcore.sim.load.noise import RandomStream
 from tests.support.values.clusters import Sections
 from tests.support.worlds.closed_loop import Loop, loop_of
@@ -26,7 +26,7 @@ MINUTES = 40
 PAIR_GAP, PEAK = 15.0, 20.0
 
 
-def documents() -> PlanConfig:
+def documents() -> Config:
     """AvgShedder as Pulsar's page recommends it; equal counts, which overrule it, aside."""
     keys = {
         "loadBalancerLoadSheddingStrategy": "AvgShedder",
@@ -38,7 +38,7 @@ def documents() -> PlanConfig:
     return config
 
 
-def defaults() -> PlanConfig:
+def defaults() -> Config:
     """Ballast's own settings under avg."""
     return Sections(
         shedding=SheddingConfig(strategy="avg"), placement=PlacementConfig(strategy="avg")
@@ -54,7 +54,7 @@ def minute(loop: Loop, number: int) -> int:
     return loop.cycle(number * 60_000)
 
 
-def with_one_added(config: PlanConfig, size: int, level: int) -> Loop:
+def with_one_added(config: Config, size: int, level: int) -> Loop:
     """Brokers at a level, in bundles of half a point, and one that is new."""
     return loop_of(config, {"new": [], **{f"b{at:02d}": [0.5] * (2 * level) for at in range(size)}})
 
@@ -71,7 +71,7 @@ def rounds_until_quiet(loop: Loop) -> int:
 
 @BOTH
 def test_added_broker_takes_at_most_five_rounds_and_three_typically(
-    make: Callable[[], PlanConfig],
+    make: Callable[[], Config],
 ) -> None:
     rounds = []
     for size in SIZES:
@@ -85,7 +85,7 @@ def test_added_broker_takes_at_most_five_rounds_and_three_typically(
 
 @BOTH
 @pytest.mark.parametrize("size", SIZES[:2])
-def test_restarted_broker_is_not_left_idle(make: Callable[[], PlanConfig], size: int) -> None:
+def test_restarted_broker_is_not_left_idle(make: Callable[[], Config], size: int) -> None:
     for level in LEVELS:
         loop = with_one_added(make(), size, level)
         rounds_until_quiet(loop)
@@ -95,7 +95,7 @@ def test_restarted_broker_is_not_left_idle(make: Callable[[], PlanConfig], size:
 @BOTH
 @pytest.mark.parametrize("seed", range(5))
 def test_any_start_ends_with_pairs_within_fifteen_points(
-    make: Callable[[], PlanConfig], seed: int
+    make: Callable[[], Config], seed: int
 ) -> None:
     dice = RandomStream(seed)
     loads = {f"b{at}": [0.5] * dice.between(0, 160) for at in range(dice.between(2, 9))}
@@ -106,7 +106,7 @@ def test_any_start_ends_with_pairs_within_fifteen_points(
 
 @BOTH
 @pytest.mark.parametrize("seed", range(5))
-def test_jitter_of_twenty_points_moves_nothing(make: Callable[[], PlanConfig], seed: int) -> None:
+def test_jitter_of_twenty_points_moves_nothing(make: Callable[[], Config], seed: int) -> None:
     """Peaks of some minutes at one broker after the other; the longest lasts seven."""
     dice = RandomStream(seed)
     loop = loop_of(make(), {f"b{at}": [1.0] * 40 for at in range(6)})
@@ -121,7 +121,7 @@ def test_jitter_of_twenty_points_moves_nothing(make: Callable[[], PlanConfig], s
 
 @BOTH
 @pytest.mark.parametrize("seed", range(5))
-def test_receiver_never_ends_above_its_source(make: Callable[[], PlanConfig], seed: int) -> None:
+def test_receiver_never_ends_above_its_source(make: Callable[[], Config], seed: int) -> None:
     """Every bundle has a load of its own: Pulsar 4.0.8 mixes up the destinations of equal ones."""
     dice, number = RandomStream(seed), count()
     loads = {

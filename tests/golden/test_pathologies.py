@@ -14,7 +14,8 @@ from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
-from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.config.tree import Config
+from lbcore.plan.decision import PlanState
 from lbcore.plan.planner import place
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import ShedState
@@ -25,7 +26,7 @@ from tests.support.values.clusters import Sections, cluster_of, shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of, run_minutes
 
 
-def pulsar(strategy: str, **keys: Any) -> PlanConfig:
+def pulsar(strategy: str, **keys: Any) -> Config:
     """Pulsar 4.0.8's behaviour: every cycle counts, moves under way are not counted."""
     given = {"loadBalancerLoadSheddingStrategy": strategy, **keys}
     config, _ = from_pulsar_keys(given)
@@ -44,7 +45,7 @@ def spread(loop: Loop) -> float:
     return max(points) - min(points)
 
 
-def two_brokers(config: PlanConfig) -> Loop:
+def two_brokers(config: Config) -> Loop:
     """True load 90 and 10, in bundles of one point."""
     return loop_of(config, {"hot": [1.0] * 90, "cold": [1.0] * 10})
 
@@ -75,7 +76,7 @@ def test_adjusted_load_stops_at_the_balance(golden: Golden, strategy: str) -> No
     assert spread(loop) <= 20
 
 
-def storm(config: PlanConfig) -> Loop:
+def storm(config: Config) -> Loop:
     """Decide at 60 s; the report of 65 s still shows the load before; decide at 120 s."""
     loop = two_brokers(config)
     before = loop.true_points()
@@ -135,7 +136,7 @@ def test_alternating_hottest_fires_on_the_third_hit_of_the_coldest(
     assert fired == [[], [], [f"b{hottest[2] + 1}"]]
 
 
-def all_at_ninety(config: PlanConfig) -> Loop:
+def all_at_ninety(config: Config) -> Loop:
     """Four brokers, all at 90."""
     return loop_of(config, {f"b{at}": [3.0] * 30 for at in range(4)})
 
@@ -233,7 +234,7 @@ def with_unowned(cluster: Snapshot, name: str) -> Snapshot:
     return replace(cluster, bundles=added)
 
 
-def placed_at(config: PlanConfig, points: list[int]) -> set[str]:
+def placed_at(config: Config, points: list[int]) -> set[str]:
     """Where a hundred single unowned bundles would go, each by itself."""
     base = cluster_of({f"b{at}": [1_000.0] * point for at, point in enumerate(points)})
     found = set()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.strategies import PLACEMENT
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
@@ -169,8 +170,8 @@ def test_placement_of_random_bundles_equals_the_slow_model(
             seed=seed,
         )
         assert placement.brokers.tolist() == model.run()
-        assert placement.state.to_json() == remembered(memory)
-        state = PlacementState.from_json(placement.state.to_json())
+        assert to_plain(placement.state) == remembered(memory)
+        state = from_plain(PlacementState, to_plain(placement.state))
 
 
 @given(requests())

@@ -181,7 +181,7 @@ def test_split_phase_agrees_with_the_slow_model_cycle_after_cycle(
             view, slow_state, config, topics_from(seed), blocked
         )
         assert [(each.name, each.boundaries) for each in decisions] == expected
-        assert fast_state.to_row() == slow_state.to_row()
+        assert fast_state == slow_state
         names = [view.bundles.names[at] for at in trace.bundle.tolist()]
         seen = [VERDICTS[code] for code in trace.verdict.tolist()]
         assert dict(zip(names, seen, strict=True)) == verdicts

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbcore.config.transfer import TransferConfig
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TopBundle, TransferState, TransferView
 from tests.support.models.transfer_model import Record, Shedder, Store
@@ -188,7 +189,7 @@ def test_transfers_of_random_clusters_equal_the_slow_model(
         assert is_same(state.load_std, model.deviation)
         assert (state.hits, dict(state.counter)) == (model.hits, model.counter)
         assert dict(state.unloaded_brokers) == model.unloaded
-        state = TransferState.from_json(state.to_json())
+        state = from_plain(TransferState, to_plain(state))
 
 
 @given(stores(), CONFIGS)

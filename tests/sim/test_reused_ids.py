@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.tasks.waiting import identity_of, is_same, remember, status_of
+from lbcore.balancer.tasks.waiting import identity_of, is_same, status_of
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Command
 from tests.support.worlds.checked_world import CheckedWorld
@@ -115,9 +115,3 @@ def test_identity_does_not_depend_on_the_order_of_arguments() -> None:
     others = [("k2", {"a": 1}, "p"), ("k", {"a": 2}, "p"), ("k", {"a": 1}, "q"), ("k", {}, "p")]
     assert len({identity_of(*other) for other in others}) == len(others)
     assert identity_of("k", {"a": "\ud800"}, "p")
-
-
-def test_status_of_a_state_of_before_is_any_commands() -> None:
-    command = Command(cluster=CLUSTER, command_id=ID, **FIRST)
-    assert is_same("done", command)
-    assert status_of("done") == status_of(remember("done", "0" * 16)) == "done"

@@ -13,6 +13,7 @@ import yaml
 from jobs import VERSION, balance_cluster
 from jobs.adapters.processes.settings import load_settings
 from jobs.service import lookup_http
+from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from tests.support.processes.helm_tool import (
     CHART,
@@ -163,7 +164,6 @@ def test_own_settings_win_over_the_charts_and_pods_are_renewed_with_them(tmp_pat
 
 @cases
 def test_probe_asks_for_what_is_answered_on_a_port_that_is_there(values: Sequence[str]) -> None:
-    source = Path(lookup_http.__file__).read_text()
     asked = 0
     for component, pod in pods(values).items():
         (container,) = pod["spec"]["containers"]
@@ -172,8 +172,8 @@ def test_probe_asks_for_what_is_answered_on_a_port_that_is_there(values: Sequenc
         asked += len(probes)
         assert {one["port"] for one in probes} == set(ports)
         for one in probes:
-            assert f'b"{one["path"]}"' in source
-            assert component == "lookup" or one["path"] == "/metrics"
+            answering = lookup_http if component == "lookup" else exposition
+            assert f'"{one["path"]}"' in Path(answering.__file__).read_text()
             assert one.get("scheme", "HTTP") == scheme(values, component)
     assert asked >= 5
 
@@ -305,6 +305,17 @@ def test_dashboards_and_alerts_are_those_of_the_project() -> None:
     }
     (rules,) = of_kind(EVERYTHING, "PrometheusRule").values()
     assert rules["spec"] == yaml.safe_load((folder / "alerts.yml").read_text())
+
+
+def test_runbook_of_the_alerts_is_where_a_value_says() -> None:
+    values = 'monitoring={"rules":true,"runbookUrl":"https://wiki.example/ballast"}'
+    (found,) = of_kind((*EVERYTHING, values), "PrometheusRule").values()
+    urls = {
+        rule["annotations"]["runbook_url"].partition("#")[0]
+        for group in found["spec"]["groups"]
+        for rule in group["rules"]
+    }
+    assert urls == {"https://wiki.example/ballast"}
 
 
 @pytest.mark.parametrize(

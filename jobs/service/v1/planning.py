@@ -33,6 +33,7 @@ from jobs.service.v1.reading import ReadRefusedError, in_background
 from lbcore.balancer.state.rules import PlanProposal
 from lbcore.config.tree import Config
 from lbcore.foresight.forecast import ADDED_MAX, WhatIf
+from lbcore.plain import to_plain
 
 STEPS_MAX = 1_000
 """Of one plan that is shown; the others are counted."""
@@ -70,7 +71,7 @@ def _read_plans(reader: TableReader) -> dict[str, Any]:
 
 
 def _plan_summary(name: str, one: PlanProposal) -> dict[str, Any]:
-    told = {**one.to_json(), "plan": name, "step_count": len(one.steps)}
+    told = {**to_plain(one), "plan": name, "step_count": len(one.steps)}
     del told["steps"]
     return {**told, "done": one.done, "skipped": one.skipped}
 
@@ -79,7 +80,7 @@ def _read_plan(name: str, reader: TableReader) -> dict[str, Any]:
     one = proposals_of(reader).get(name)
     if one is None:
         raise ReadRefusedError(404, f"There is no plan {name}, or none of the last day")
-    return {**_plan_summary(name, one), "steps": one.to_json()["steps"][:STEPS_MAX]}
+    return {**_plan_summary(name, one), "steps": to_plain(one)["steps"][:STEPS_MAX]}
 
 
 def _read_undo_moves(plan: str, since_ms: int, drain: str, reader: TableReader) -> dict[str, Any]:

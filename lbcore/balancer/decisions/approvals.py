@@ -286,13 +286,8 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     if not proposal.left:
         if not under_way:
             station = PlanStatus.DONE if proposal.done else PlanStatus.STOPPED
-            _end(
-                work,
-                name,
-                proposal,
-                station,
-                proposal.why if proposal.done else _why_none(proposal),
-            )
+            why = proposal.why if proposal.done else _why_none(proposal)
+            _end(work, name, proposal, station, why)
         return
     room = work.config.shedding.max_drains_in_flight - under_way
     if room <= 0 or not _is_load_known(work):

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore import packing
 from lbcore.balancer.state.book import (
     BrokerEntry,
     Memo,
@@ -65,16 +64,6 @@ class PendingEffect:
     destination_before: float
     moved_ms: int = 0
     moved_tick_ms: int = 0
-
-
-def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
-    """Return pending effects in the form that a packed state keeps."""
-    return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
-
-
-def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
-    """The inverse of `effects_to_plain`."""
-    return {bundle: PendingEffect(**one) for bundle, one in plain.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

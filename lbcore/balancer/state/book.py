@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from lbcore import packing
 from lbcore.balancer.state.effects import to_json
-from lbcore.model.resources import COUNT, complete
+from lbcore.model.resources import COUNT
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import BrokerReport
 from lbcore.wire.messages import NOT_REPORTED, Command
@@ -143,19 +144,6 @@ class NamespaceEntry:
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
-def broker_from_plain(plain: Mapping[str, Any]) -> BrokerEntry:
-    """The inverse of `packing.fields_of`, also of entries that had fewer resources."""
-    names = ("percent", "traffic", "starts_ms")
-    tuples = {name: tuple(plain[name]) for name in names if name in plain}
-    entry = BrokerEntry(**{**plain, **tuples})
-    return entry if len(entry.percent) == COUNT else replace(entry, percent=complete(entry.percent))
-
-
-def namespace_from_plain(plain: Mapping[str, Any]) -> NamespaceEntry:
-    """The inverse of `packing.fields_of`."""
-    return NamespaceEntry(**plain)
-
-
 def namespace_row(name: str, entry: NamespaceEntry) -> dict[str, Any]:
     """A namespace as a row of the `namespaces` table."""
     return {
@@ -203,7 +191,7 @@ class Outcome:
 class Waiting:
     """A command that was accepted and has not ended.
 
-    deadline_ms: Kafka's time after which nobody waits for it any more, 0 = never. is_queued: it is
+    deadline_ms: Kafka's time after which nobody waits for it any more. is_queued: it is
     not begun, because its bundle is busy. moving: as in Outcome, what is left of it. faults: what
     went otherwise, the first few sentences; failed: how many did.
     """
@@ -220,18 +208,6 @@ class Waiting:
 def refuse(reason: str) -> Outcome:
     """The outcome of a command that is not possible: what is wrong, and what to do next."""
     return Outcome(status=REFUSED, reason=reason)
-
-
-def waiting_to_plain(waiting: Waiting) -> dict[str, Any]:
-    """The waiting as JSON-able values."""
-    command = packing.fields_of(waiting.command)
-    return {**packing.fields_of(waiting), "command": command, "moving": dict(waiting.moving)}
-
-
-def waiting_from_plain(plain: Mapping[str, Any]) -> Waiting:
-    """The inverse of `waiting_to_plain`."""
-    faults = tuple(plain["faults"])
-    return Waiting(**{**plain, "command": Command(**plain["command"]), "faults": faults})
 
 
 Made = TypeVar("Made")
@@ -396,7 +372,7 @@ def pack_book(
     latest = list(commands.items())  # their order is part of the state
 
     def made() -> bytes:
-        entries = {name: packing.fields_of(entry) for name, entry in namespaces.items()}
+        entries = {name: to_plain(entry) for name, entry in namespaces.items()}
         plain = {"namespaces": entries, "commands": latest, "settings": dict(settings)}
         return packing.pack(plain, {})
 
@@ -409,7 +385,7 @@ def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
     _, arrays = packing.unpack(chunks[_LOADS])
     loads = zip(*(arrays[field].tolist() for field in _LOAD_FIELDS), strict=True)
     return {
-        name: broker_from_plain({**fixed[name], **dict(zip(_LOAD_FIELDS, load, strict=True))})
+        name: from_plain(BrokerEntry, {**fixed[name], **dict(zip(_LOAD_FIELDS, load, strict=True))})
         for name, load in zip(sorted(fixed), loads, strict=True)
     }
 
@@ -419,7 +395,7 @@ def unpack_book(
 ) -> tuple[dict[str, NamespaceEntry], dict[str, str], Mapping[str, Any]]:
     """Namespaces, commands and settings as packed. Raises MalformedBlobError."""
     plain, _ = packing.unpack(chunks[_BOOK])
-    namespaces = {name: namespace_from_plain(p) for name, p in plain["namespaces"].items()}
+    namespaces = {n: from_plain(NamespaceEntry, p) for n, p in plain["namespaces"].items()}
     return namespaces, dict(plain["commands"]), plain["settings"]
 
 
@@ -432,7 +408,7 @@ def pack_plan(plan: PlanState, memo: Memo) -> Mapping[str, bytes]:
     """Its chunks by name; those of the same plan as in the memo are not made again. O(moved)."""
 
     def made() -> Mapping[str, bytes]:
-        rest = packing.pack(replace(plan, unloaded_ms={}).to_row(), {})
+        rest = packing.pack(to_plain(replace(plan, unloaded_ms={})), {})
         return {_PLAN: rest, **_pack_moved(plan.unloaded_ms, memo)}
 
     return remembered(memo, _PLAN, plan, made)
@@ -447,7 +423,7 @@ def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:
         times = part["unloaded_ms"].tolist()
         names = packing.split_names(part["unloaded"], len(times))
         moved |= dict(zip(names, times, strict=True))
-    return PlanState.from_row({**row, "unloaded_ms": dict(sorted(moved.items()))})
+    return from_plain(PlanState, {**row, "unloaded_ms": dict(sorted(moved.items()))})
 
 
 def _pack_moved(unloaded_ms: Mapping[str, int], memo: Memo) -> Mapping[str, bytes]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from lbcore import packing
 from lbcore.balancer.state.effects import to_json
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 
@@ -134,26 +134,6 @@ class PlanProposal:
         )
         return replace(self, steps=steps)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "station": self.station.value,
-            "steps": [
-                {name: getattr(step, name) for name in step.__dataclass_fields__}
-                for step in self.steps
-            ],
-        }
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "PlanProposal":
-        """The inverse of `to_json`."""
-        steps = tuple(ProposedStep(**step) for step in plain["steps"])
-        return PlanProposal(**{**plain, "steps": steps, "station": PlanStatus(plain["station"])})
-
-
-_PLAIN = ("since_ms", "until_ms", "why", "by", "answered_by", "before", "after")
-
 
 ISOLATION = "isolation"
 ANTI_AFFINITY = "anti_affinity"
@@ -250,8 +230,8 @@ class ClusterRules:
     def facts(self) -> dict[Key, dict[str, Any]]:
         """Every rule as JSON-able values, by kind and name."""
         return {
-            (kind, name): fact(rule)
-            for field_name, (kind, fact) in _FACTS.items()
+            (kind, name): _fact(of, rule)
+            for field_name, (kind, of) in _FACTS.items()
             for name, rule in _by_name(getattr(self, field_name)).items()
         }
 
@@ -266,28 +246,15 @@ class ClusterRules:
         of: dict[str, dict[str, Mapping[str, Any]]] = {}
         for kind, name in sorted(facts):
             of.setdefault(kind, {})[name] = facts[kind, name]
-        brakes = [
-            Brake(**{**brake, "lost": tuple(brake["lost"])}) for brake in of.get(BRAKE, {}).values()
-        ]
-        return ClusterRules(
-            pins={name: Pin(**pin) for name, pin in of.get(PIN, {}).items()},
-            drains={name: Drain(**drain) for name, drain in of.get(DRAIN, {}).items()},
-            paused={name: Paused(**paused) for name, paused in of.get(PAUSED, {}).items()},
-            isolation={
-                name: IsolationPolicy.from_json(name, policy)
-                for name, policy in of.get(ISOLATION, {}).items()
-            },
-            anti_affinity={
-                name: value["group"] for name, value in of.get(ANTI_AFFINITY, {}).items()
-            },
-            excluded=tuple(of.get(EXCLUDED, {})),
-            brake=brakes[0] if brakes else None,
-            config_changes=config_changes,
-            set_aside={name: value["why"] for name, value in of.get(SET_ASIDE, {}).items()},
-            proposals={
-                name: PlanProposal.from_json(value) for name, value in of.get(PROPOSAL, {}).items()
-            },
-        )
+        found: dict[str, Any] = {"config_changes": config_changes}
+        for field_name, (kind, rule) in _FACTS.items():
+            values = of.get(kind, {})
+            if isinstance(rule, type):
+                found[field_name] = {name: from_plain(rule, one) for name, one in values.items()}
+            else:
+                found[field_name] = {name: rule[1](name, one) for name, one in values.items()}
+        brake = found.pop("brake").get(WHOLE_CLUSTER)
+        return ClusterRules(**{**found, "excluded": tuple(found["excluded"])}, brake=brake)
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -318,13 +285,18 @@ def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict
 
 
 def _differing(name: str, old: Any, new: Any) -> dict[Key, tuple[dict[str, Any], bool]]:
-    kind, fact = _FACTS[name]
+    kind, of = _FACTS[name]
     before, after = _by_name(old), _by_name(new)
     names = [one for one in before.keys() | after.keys() if before.get(one) != after.get(one)]
     return {
-        (kind, one): (fact(after[one] if one in after else before[one]), one in after)
+        (kind, one): (_fact(of, after[one] if one in after else before[one]), one in after)
         for one in names
     }
+
+
+def _fact(of: "type | _Ways", rule: Any) -> dict[str, Any]:
+    fact: dict[str, Any] = to_plain(rule) if isinstance(of, type) else of[0](rule)
+    return fact
 
 
 def _sorted(rules: Mapping[str, Any]) -> dict[str, Any]:
@@ -340,18 +312,19 @@ def _by_name(rules: Any) -> Mapping[str, Any]:
     return dict.fromkeys(rules or (), True)
 
 
-_FACTS: Mapping[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
-    "pins": (PIN, packing.fields_of),
-    "drains": (DRAIN, packing.fields_of),
-    "paused": (PAUSED, packing.fields_of),
-    "isolation": (ISOLATION, lambda policy: policy.to_json()),
-    "anti_affinity": (ANTI_AFFINITY, lambda group: {"group": group}),
-    "excluded": (EXCLUDED, lambda _: {}),
-    "proposals": (PROPOSAL, lambda proposal: proposal.to_json()),
-    "set_aside": (SET_ASIDE, lambda why: {"why": why}),
-    "brake": (BRAKE, lambda brake: {**packing.fields_of(brake), "lost": list(brake.lost)}),
+_Ways = tuple[Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]
+_FACTS: Mapping[str, tuple[str, type | _Ways]] = {
+    "pins": (PIN, Pin),
+    "drains": (DRAIN, Drain),
+    "paused": (PAUSED, Paused),
+    "isolation": (ISOLATION, (IsolationPolicy.to_json, IsolationPolicy.from_json)),
+    "anti_affinity": (ANTI_AFFINITY, (lambda group: {"group": group}, lambda _, of: of["group"])),
+    "excluded": (EXCLUDED, (lambda _: {}, lambda *_: True)),
+    "proposals": (PROPOSAL, PlanProposal),
+    "set_aside": (SET_ASIDE, (lambda why: {"why": why}, lambda _, of: of["why"])),
+    "brake": (BRAKE, Brake),
 }
-"""Field of `ClusterRules` → the kind of its rules, and a rule as JSON-able values."""
+"""Field of `ClusterRules` → the kind of its rules, and their type, or ways to JSON and back."""
 
 KIND_OF_FIELD = {name: kind for name, (kind, _) in _FACTS.items()}
 

@@ -44,14 +44,13 @@ def remember(status: str, asked: str) -> str:
 
 
 def status_of(remembered: str) -> str:
-    """The outcome's status; states of before have nothing else."""
+    """Return the status in the state's entry for a command."""
     return remembered.partition(" ")[0]
 
 
 def is_same(remembered: str, command: Command) -> bool:
-    """True if the command may be the remembered one; always for older states' entries."""
-    asked = remembered.partition(" ")[2]
-    return not asked or asked == identity(command)
+    """Return True if the command is the remembered one."""
+    return remembered.partition(" ")[2] == identity(command)
 
 
 MAX_WAITING = 1_000
@@ -162,10 +161,7 @@ def _settle(work: BatchContext, command_id: str, ended: Mapping[str, str]) -> No
             end_wait(work, command_id)
             return
     waiting = work.waiting[command_id]
-    if not waiting.deadline_ms:  # of a state from before each wait had an end
-        waiting = replace(waiting, deadline_ms=work.now_ms + WAIT_MAX_MS)
-        work.waiting[command_id] = waiting
-    if 0 < waiting.deadline_ms < work.now_ms:
+    if waiting.deadline_ms < work.now_ms:
         finish_command(work, command_id, _timed_out(waiting))
 
 

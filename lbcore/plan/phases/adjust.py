@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.config.tree import Config
+from lbcore.plan.decision import PlanState
 from lbcore.plan.draft import Draft
 from lbcore.plan.pending import (
     EmaShifts,
@@ -195,7 +196,7 @@ def newly_reported(
     return np.array(due, dtype=np.bool_), kept
 
 
-def _hit_period_ms(config: PlanConfig) -> int:
+def _hit_period_ms(config: Config) -> int:
     """hit_period_ms in whole cycles, less half of one: no cycle is on time to the millisecond."""
     cycle_ms = config.pipeline.decision_interval_ms
     cycles = -(-config.pipeline.hit_period_ms // cycle_ms)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.plan.decision import PlanConfig
+from lbcore.config.tree import Config
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.filter.verdict import FilterVerdict
@@ -366,7 +366,7 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
     )
 
 
-def place_settings(config: PlanConfig) -> PlaceSettings:
+def place_settings(config: Config) -> PlaceSettings:
     """Return the settings that placement reads from the configuration.
 
     A strategy may even out load instead of counts; then `distribute_evenly` is off.

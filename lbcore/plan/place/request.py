@@ -5,7 +5,6 @@ The plan's assign phase makes requests and keeps the state; `place` answers.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -67,23 +66,6 @@ class PlacementState:
     smoothed_usage: Mapping[str, float] = field(default_factory=dict)
     round_robin: RoundRobinState = field(default_factory=RoundRobinState)
     excluded_round_robin: RoundRobinState = field(default_factory=RoundRobinState)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with sorted keys."""
-        return {
-            "smoothed_usage": dict(sorted(self.smoothed_usage.items())),
-            "round_robin": self.round_robin.to_json(),
-            "excluded_round_robin": self.excluded_round_robin.to_json(),
-        }
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "PlacementState":
-        """The inverse of `to_json`."""
-        return PlacementState(
-            smoothed_usage=dict(plain["smoothed_usage"]),
-            round_robin=RoundRobinState.from_json(plain["round_robin"]),
-            excluded_round_robin=RoundRobinState.from_json(plain["excluded_round_robin"]),
-        )
 
     def without_brokers(self, active: frozenset[str]) -> "PlacementState":
         """After a change of the active brokers: departed ones' averages are forgotten.

@@ -9,9 +9,8 @@ it is isn't a candidate any more; so a reordered set of equal size keeps the old
 broker waits until a departed one is hit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,15 +28,6 @@ class RoundRobinState:
 
     count: int = 0
     order: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"count": self.count, "order": list(self.order)}
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "RoundRobinState":
-        """The inverse of `to_json`."""
-        return RoundRobinState(count=plain["count"], order=tuple(plain["order"]))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
-from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.config.tree import Config
+from lbcore.plan.decision import PlanState
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.strategy import Strategy
@@ -25,7 +26,7 @@ class ShedCycle:
 
     view: ShedView
     state: PlanState
-    config: PlanConfig
+    config: Config
     now_ms: int
     everyone: Collection[str] = ()
 
@@ -56,20 +57,20 @@ class Grouping(Enum):
 
 
 Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
-Rule: TypeAlias = Callable[[ShedView, ShedState, PlanConfig], Shed]
+Rule: TypeAlias = Callable[[ShedView, ShedState, Config], Shed]
 
 
-def placement_decides(_config: PlanConfig) -> Destinations:
+def placement_decides(_config: Config) -> Destinations:
     """Of strategies that only say what leaves."""
     return Destinations.OPEN
 
 
-def acts_at_once(_config: PlanConfig) -> tuple[int, int]:
+def acts_at_once(_config: Config) -> tuple[int, int]:
     """Of strategies that count nothing: one observation suffices."""
     return 1, 1
 
 
-def multi_hits(config: PlanConfig) -> tuple[int, int]:
+def multi_hits(config: Config) -> tuple[int, int]:
     """Hits of the counters with two thresholds; without `multi_hit`, one observation suffices."""
     shedding = config.shedding
     if not shedding.multi_hit:
@@ -98,8 +99,8 @@ class Shedding(Strategy):
     run: Run
     gauge: Callable[[ShedCycle, Shed], Gauge]
     observe: Callable[[ShedCycle], PlanState] | None = None
-    hits_needed: Callable[[PlanConfig], tuple[int, int]] = acts_at_once
-    destinations: Callable[[PlanConfig], Destinations] = placement_decides
+    hits_needed: Callable[[Config], tuple[int, int]] = acts_at_once
+    destinations: Callable[[Config], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
     prices_moves: bool = False
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE

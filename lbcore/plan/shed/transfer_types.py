@@ -7,7 +7,7 @@ Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from lbcore.plan.snapshot import Floats, Ints
 
@@ -121,21 +121,6 @@ class TransferState:
     load_avg: float = 0.0
     load_std: float = 0.0
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with sorted keys."""
-        return {
-            "hits": self.hits,
-            "counter": dict(sorted(self.counter.items())),
-            "load_avg": self.load_avg,
-            "load_std": self.load_std,
-            "unloaded_brokers": dict(sorted(self.unloaded_brokers.items())),
-        }
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "TransferState":
-        """The inverse of `to_json`."""
-        return TransferState(**plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ SplitVerdict is ours.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,23 +104,6 @@ class SplitState:
     hits: Mapping[str, int] = field(default_factory=dict)
     unsplittable: Mapping[str, int] = field(default_factory=dict)
     pending: Mapping[str, int] = field(default_factory=dict)
-
-    def to_row(self) -> dict[str, Any]:
-        """The state as a JSON object."""
-        return {
-            "hits": dict(self.hits),
-            "unsplittable": dict(self.unsplittable),
-            "pending": dict(self.pending),
-        }
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "SplitState":
-        """The state of a JSON object that `to_row` made; absent fields are empty."""
-        return cls(
-            hits=dict(row.get("hits", {})),
-            unsplittable=dict(row.get("unsplittable", {})),
-            pending=dict(row.get("pending", {})),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ class CreateRecord(CommandArguments):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateRecord(CommandArguments):
+class UpdateRecord(CreateRecord):
     """Replace what is kept of a tenant, or give a partitioned topic more partitions."""
 
     about: ClassVar[CommandAbout] = CommandAbout(
@@ -79,11 +79,6 @@ class UpdateRecord(CommandArguments):
         sample={"record_type": TOPIC, "name": "persistent://acme/orders/paid", "value": 8},
         after=("create_record",),
         check=_check,
-    )
-    record_type: str = argument(read.one_of(*RECORD_TYPES), _TYPE_DOC)
-    name: str = argument(read.nonempty, _NAME_DOC)
-    value: Any = argument(  # noqa: RUF009 the call makes a field
-        getitem, _VALUE_DOC, None
     )
 
 

@@ -58,7 +58,7 @@ def _state(task: Path) -> str:
 
 
 COMPILER = shutil.which("cc")
-_SOURCE = Path(__file__).with_suffix(".c")
+_SOURCE = Path(__file__).with_name("turned_clock.c")
 _NS = 1_000_000_000
 
 

@@ -16,7 +16,7 @@ _REFUSED = 'ballast_requests_refused_total{instance="l",reason="bad_signature"}'
 _LOOKUPS = 'ballast_lookup_requests_total{instance="l",result="%s"}'
 _EFFECTS = 'ballast_decision_effects_total{cluster="c",outcome="%s"}'
 _REPAIRS = 'ballast_decisions_total{cluster="c",kind="repair",reason="%s"}'
-_CERTIFICATE = 'ballast_lookup_certificate_end_seconds{instance="l"}'
+_CERTIFICATE = 'ballast_lookup_certificate_expiry_timestamp_seconds{instance="l"}'
 _FREE = 'ballast_oldest_record_seconds{cluster="c",state="Free"}'
 _BROKER = '{cluster="c",broker="b1"}'
 
@@ -78,8 +78,8 @@ CASES: Mapping[str, Case] = {
     "BallastPulsarQuarantined": _constant('ballast_bridge_quarantined{cluster="c"}', 1, 0),
     "BallastJobDown": Case(fires={"up": "1x120"}, quiet={'ballast_job_info{version="1"}': "1x120"}),
     "BallastJobSilent": Case(
-        fires={'ballast_batch_time_seconds{cluster="c"}': "100x120"},
-        quiet={'ballast_batch_time_seconds{cluster="c"}': "0+15x120"},
+        fires={'ballast_batch_timestamp_seconds{cluster="c"}': "100x120"},
+        quiet={'ballast_batch_timestamp_seconds{cluster="c"}': "0+15x120"},
     ),
     "BallastWriterSilent": _constant('ballast_writer_silent_seconds{instance="l"}', 90, 12),
     "BallastWriterSilent, never written": Case(

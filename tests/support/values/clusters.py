@@ -6,15 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.custom_strategy import CustomStrategy
-from lbcore.config.filters import FilterConfig
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.config.pipeline import Pipeline
-from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
-from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.plan.shed.common import ShedView, owner_index
 from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Floats, Snapshot
@@ -73,17 +66,9 @@ FULL_RATE = 100_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sections:
-    """The sections that a plan reads, as the configuration tree has them."""
+class Sections(Config):
+    """A configuration for plans: without splits, where nothing else is said."""
 
-    own: Mapping[str, CustomStrategy] = field(default_factory=dict)
-    pipeline: Pipeline = field(default_factory=Pipeline)
-    signals: SignalsConfig = field(default_factory=SignalsConfig)
-    shedding: SheddingConfig = field(default_factory=SheddingConfig)
-    transfer: TransferConfig = field(default_factory=TransferConfig)
-    ideal_load: IdealLoadConfig = field(default_factory=IdealLoadConfig)
-    filters: FilterConfig = field(default_factory=FilterConfig)
-    placement: PlacementConfig = field(default_factory=PlacementConfig)
     splitting: Splitting = field(default_factory=lambda: Splitting(enabled=False))
 
 

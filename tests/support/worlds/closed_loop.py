@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
-from lbcore.plan.decision import Kind, Plan, PlanConfig, PlanState, Scope
+from lbcore.plan.decision import Kind, Plan, PlanState, Scope
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
@@ -34,7 +35,7 @@ class Loop:
     owner: dict[str, str]
     points: dict[str, float]
     foreign: dict[str, float]
-    config: PlanConfig
+    config: Config
     state: PlanState = field(default_factory=PlanState)
     seen: dict[str, float] = field(default_factory=dict)
     seen_ms: int = 0
@@ -120,7 +121,7 @@ class Loop:
 
 
 def loop_of(
-    config: PlanConfig,
+    config: Config,
     bundles: Mapping[str, Sequence[float]],
     foreign: Mapping[str, float] | None = None,
 ) -> Loop:

@@ -1,21 +1,35 @@
 """What a rolling restart takes from a cluster's status: complaints, records, plans, settings."""
 
+import argparse
 import json
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.command_client import CommandClient
+from jobs.bridge.admin_address import AdminAddress
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import (
+    PulsarCluster,
     open_plans,
     read_records,
     status_complaints,
     usage_without,
 )
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
+from tests.support.admin.fake_pulsar import CLUSTER
+from tests.support.admin.fronts import fronted_brokers
+from tests.support.worlds.checked_world import running
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.rolling_cluster import new_progress
 
 NOW_MS = 1_000_000_000
 CONFIG = replace(Config(), cluster=ClusterConfig(authority=EXTERNAL))
@@ -76,6 +90,29 @@ def test_what_is_wrong_is_a_complaint_with_what_to_do(rows: dict[str, Any], key:
     found = list(status_complaints(status(**rows)))
     assert [one.key for one in found] == [key]
     assert found[0].next_step
+
+
+def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    write_tables(running(3, 12), tables, time.time_ns() // 1_000_000)
+    parser = argparse.ArgumentParser()
+    add_stack_arguments(parser)
+    where = connection_options(parser.parse_args(["--tables", str(tables)]))
+    with fronted_brokers() as front:
+        admin = PulsarAdmin(AdminAddress(url=front.addresses[0], timeout_s=2.0))
+        client = CommandClient(KafkaAddress(bootstrap="127.0.0.1:1"), tables, "local")
+        cluster = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
+        draft = replace(new_progress(), order=[front.names[0]], brokers=list(front.names))
+        seen = cluster.look(draft)
+        assert seen.listed == set(front.names)
+        assert seen.incarnation == "1700000000000"
+        assert len(seen.owners) == 12
+        assert seen.settings == {} or "shedding.strategy" in seen.settings
+        assert seen.plans == {}
+        assert seen.held is None
+        front.fake.answers.clear()
+        keys = [one.key for one in cluster.look(draft).complaints]
+        assert "pulsar" in keys
 
 
 def test_certificate_that_ends_one_day_and_narrow_topics_are_no_complaint() -> None:

@@ -11,6 +11,8 @@ import pytest
 from dashboards.pages import PAGES
 from dashboards.panel import Page
 from dashboards.rules import ALERTS
+from jobs.telemetry.agent_metrics import AGENT_METRICS
+from jobs.telemetry.bridge_metrics import BRIDGE_METRICS
 from tests.drawn_pages import ALL_METRICS
 from tests.support.values.alert_cases import labels_in, names_in
 
@@ -51,6 +53,24 @@ def test_panel_has_unit_and_says_what_is_normal_and_what_to_do(page: Page) -> No
         assert one["fieldConfig"]["defaults"]["unit"]
         assert re.fullmatch(r"Normal: .+\.\n\nOtherwise: .+[.?]", one["description"]), one["title"]
         assert one["targets"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_each_panel_and_row_has_an_id_of_its_own(page: Page) -> None:
+    found = [one["id"] for one in loaded(page)["panels"]]
+    assert found == list(range(1, len(found) + 1))
+
+
+def test_each_metric_of_bridge_and_agents_has_a_panel() -> None:
+    shown = {
+        name
+        for page in PAGES
+        for one in page.panels
+        for q in one.queries
+        for name in names_in(q.expr)
+    }
+    declared = {name for one in (*BRIDGE_METRICS, *AGENT_METRICS) for name in one.series}
+    assert declared - shown == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

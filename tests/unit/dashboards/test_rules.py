@@ -20,6 +20,11 @@ def test_file_is_its_declarations() -> None:
     assert FILE.read_text() == render_rules(), "run `make draw`"
 
 
+def test_runbook_is_where_it_is_said_to_be() -> None:
+    text = render_rules(runbook="https://wiki.example/runbook")
+    assert text.count("runbook_url: https://wiki.example/runbook#ballast") == len(ALERTS)
+
+
 def test_query_of_a_rule_names_declared_metrics_and_labels() -> None:
     series = {name: metric for metric in ALL_METRICS.values() for name in metric.series}
     for alert in ALERTS:

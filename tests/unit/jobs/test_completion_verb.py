@@ -1,14 +1,19 @@
 """The script that completes words, tried in a real bash, and the man page, in a real groff."""
 
+import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from jobs.cli import main
 from jobs.verbs import VERBS
-from jobs.verbs.completion import SHELLS
+from jobs.verbs.completion import NAMES, SHELLS
+from tests.support.worlds.checked_world import running
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.world import CLUSTER
 
 COMPLETED = """\
 source "$1"; COMP_WORDS=(ballast {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -33,6 +38,49 @@ def test_bash_completes_verbs_options_and_choices(
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     assert set(ended.stdout.split()) == found
+
+
+def test_names_are_those_of_the_tables_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tables(running(3, 12), tmp_path, time.time_ns() // 1_000_000)
+    monkeypatch.setenv("BALLAST_TABLES", str(tmp_path))
+    monkeypatch.setenv("BALLAST_CLUSTER", CLUSTER)
+    counts = {}
+    for what in NAMES:
+        assert main(["completion", "--names", what]) == 0
+        counts[what] = len(capsys.readouterr().out.split())
+    assert (counts["brokers"], counts["bundles"]) == (3, 12)
+    assert counts["strategies"] > 5
+    assert counts["settings"] > 100
+    monkeypatch.setenv("BALLAST_TABLES", str(tmp_path / "nowhere"))
+    assert main(["completion", "--names", "brokers"]) == 0
+    assert capsys.readouterr().out.strip() == ""
+
+
+def test_bash_asks_for_the_names_of_what_an_argument_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "ballast.bash"
+    script.write_text(capsys.readouterr().out, encoding="utf-8")
+    stub = tmp_path / "ballast"
+    stub.write_text('#!/bin/sh\necho "$3-a $3-b"\n')
+    stub.chmod(0o755)
+    for words, what in (
+        ("ownership --broker ", "brokers"),
+        ("simulate x --strategy ", "strategies"),
+        ("config set ", "settings"),
+        ("bundle unload ", "bundles"),
+    ):
+        ended = subprocess.run(
+            [bash, "-c", COMPLETED.format(words=f"{words}''"), "bash", str(script)],
+            check=True, capture_output=True, text=True,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        assert set(ended.stdout.split()) >= {f"{what}-a", f"{what}-b"}, words
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -192,6 +192,36 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_moments_that_are_swapped_are_told(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--tables", str(tables), "--cluster", "local"]
+    assert main(["ownership", "--diff", "0s", "1m", *where]) == Exit.MISUSE
+    said = capsys.readouterr().err
+    assert "0s is later than 1m" in said
+    assert "swap them: --diff 1m 0s" in said
+
+
+def test_query_that_is_nearly_a_ready_one_is_named(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql", "most-movd", "--tables", str(tables)]) == Exit.MISUSE
+    assert "did you mean most-moved? " in capsys.readouterr().err
+
+
+def test_environment_says_where_tables_are_and_which_cluster(
+    tables: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BALLAST_TABLES", str(tables))
+    monkeypatch.setenv("BALLAST_CLUSTER", "local")
+    assert main(["ownership", "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["bundles"]
+    monkeypatch.setenv("BALLAST_CLUSTER", "another")
+    assert main(["ownership", "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["bundles"] == []
+    assert main(["lookup", "persistent://t/n/x", "--tables", "NOWHERE"]) == Exit.FAILED
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

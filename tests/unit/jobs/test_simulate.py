@@ -66,6 +66,8 @@ def test_output_that_was_recorded_must_come_again(
     ("options", "told"),
     [
         (["--strategy", "best"], "there is no strategy 'best'"),
+        (["--strategy", "extensibel"], "did you mean extensible? "),
+        (["--set", "sheding.strategy=avg"], "did you mean shedding.strategy?"),
         (["--set", "no.such=1"], "can't be used"),
         (["--rewrite", "--seed", "2"], "nothing can be recorded"),
     ],

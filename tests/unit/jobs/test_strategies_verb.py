@@ -28,3 +28,8 @@ def test_strategies_verb_of_a_pulsar_class_shows_its_settings(
 def test_strategies_verb_unknown_name_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["strategies", "nope"]) == 2
     assert "there is no strategy 'nope'" in capsys.readouterr().err
+
+
+def test_strategies_verb_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["strategies", "threshhold"]) == 2
+    assert "did you mean threshold? " in capsys.readouterr().err

@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
-from lbcore import packing
 from lbcore.balancer.state.book import (
     BrokerEntry,
     Memo,
@@ -40,16 +37,6 @@ NAMESPACES = {"t/n": NamespaceEntry(hash="crc32", highest_version=4, properties=
 def test_brokers_unpacked_are_those_that_were_packed() -> None:
     assert unpack_brokers(pack_brokers(BROKERS, {})) == BROKERS
     assert unpack_brokers(pack_brokers({}, {})) == {}
-
-
-def test_brokers_packed_before_a_resource_was_known_have_zero_of_it() -> None:
-    packed = dict(pack_brokers(BROKERS, {}))
-    plain, arrays = packing.unpack(packed["brokers.loads"])
-    fewer = {**arrays, "percent": np.ascontiguousarray(arrays["percent"][:, :-1])}
-    packed["brokers.loads"] = packing.pack(plain, fewer)
-    assert unpack_brokers(packed)["broker-2"] == replace(
-        LOADED, percent=complete(LOADED.percent[:-1])
-    )
 
 
 def test_report_changes_the_loads_alone() -> None:

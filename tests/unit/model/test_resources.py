@@ -83,10 +83,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("more")
     for name in ("lbcore", "jobs", "dashboards"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests.support.values.clusters", "tests.support.values.clusters"):
-        path = Path(str(find_spec(name).origin)).relative_to(ROOT)
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, root / path)
+    path = Path(str(find_spec("tests.support.values.clusters").origin)).relative_to(ROOT)
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / path, root / path)
     (root / "state_of_before.json").write_text(json.dumps(packed_today()))
     declared = root / "lbcore" / "model" / "resources.py"
     text = declared.read_text()

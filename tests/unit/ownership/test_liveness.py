@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore.ownership.liveness import TICK, Liveness, Rows
+from lbcore.plain import from_plain, to_plain
 
 STEP_MAX_MS = 2_000
 TIMEOUT_MS = 15_000
@@ -148,5 +149,5 @@ def test_no_rows_change_nothing() -> None:
 def test_plain_form_of_any_state_reads_back_equal(liveness: Liveness) -> None:
     written = [(3, 0, 0, "a"), *ticks(3, 1, 1_000, 20), (1, 21, 20_500, "b")]
     for state in (liveness, liveness.observe(rows(*written), STEP_MAX_MS).judge(TIMEOUT_MS)):
-        plain = json.loads(json.dumps(state.to_plain()))
-        assert Liveness.from_plain(plain) == state
+        plain = json.loads(json.dumps(to_plain(state)))
+        assert from_plain(Liveness, plain) == state

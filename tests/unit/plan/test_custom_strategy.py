@@ -12,6 +12,7 @@ from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
@@ -92,7 +93,7 @@ def test_own_strategy_without_moves_is_a_skip_that_remembers() -> None:
     found, state = planned(proposing(state={"hits": 2}))
     assert isinstance(found, Skip)
     assert (found.reason, found.strategy) == ("NoOverloadedBroker", "mine")
-    assert PlanState.from_row(state.to_row()).own == {"hits": 2}
+    assert from_plain(PlanState, to_plain(state)).own == {"hits": 2}
 
 
 def test_own_strategy_is_given_what_it_returned_the_last_time() -> None:

@@ -148,4 +148,4 @@ def test_trace_changes_no_decision() -> None:
     assert isinstance(plain, Plan)
     assert isinstance(traced_, Plan)
     assert plain.decisions == traced_.decisions
-    assert state.to_row() == same.to_row()
+    assert state == same

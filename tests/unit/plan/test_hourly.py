@@ -1,6 +1,7 @@
 """Moves of the last hour: what counts, and what is forgotten when."""
 
 from lbcore.model.times import HOUR_MS
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState
 from lbcore.plan.hourly import moves_within_hour, with_moves
 
@@ -22,4 +23,4 @@ def test_what_is_older_goes_with_the_next_move_and_not_before() -> None:
 def test_state_brings_them_back_from_its_row() -> None:
     hourly = with_moves(with_moves({}, ["acme", "beta"], 0), ["acme"], 10)
     state = PlanState(hourly=hourly)
-    assert PlanState.from_row(state.to_row()) == state
+    assert from_plain(PlanState, to_plain(state)) == state

@@ -8,10 +8,10 @@ import pytest
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import AVG
 from lbcore.model.resources import COUNT, complete
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.pending import (
     COLUMNS,
-    PendingMove,
     UnreportedLoad,
     load_share,
     placed_load,
@@ -106,15 +106,4 @@ def test_moves_are_remembered_in_name_order() -> None:
     _, state = plan(cluster, PlanState(), config, 10_000)
     assert len(state.moves) > 1
     assert list(state.moves) == sorted(state.moves)
-    assert list(PlanState.from_row(state.to_row()).moves) == list(state.moves)
-
-
-def test_lines_kept_before_a_resource_was_known_read_as_zero_of_it() -> None:
-    whole = tuple(float(at + 1) for at in range(COLUMNS))
-    fewer, read = (*whole[: COUNT - 1], *whole[COUNT:]), (*whole[: COUNT - 1], 0.0, *whole[COUNT:])
-    move = PendingMove(source="a", destination="b", decided_ms=1, load=fewer)
-    unseen = UnreportedLoad(report_ms=1, shown=fewer, load=fewer, busy_ms=1)
-    assert PendingMove.from_row(move.to_row()).load == read
-    again = UnreportedLoad.from_row(unseen.to_row())
-    assert (again.shown, again.load) == (read, read)
-    assert PendingMove.from_row(replace(move, load=whole).to_row()).load == whole
+    assert list(from_plain(PlanState, to_plain(state)).moves) == list(state.moves)

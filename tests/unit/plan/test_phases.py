@@ -10,6 +10,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.finish import opened
@@ -333,13 +334,7 @@ def test_plan_of_an_empty_cluster_skips() -> None:
         answer, state = plan(cluster_of({}), PlanState(), config, NOW_MS)
         assert isinstance(answer, Skip)
         assert answer.reason == "NoBrokers"
-        assert PlanState.from_row(state.to_row()) == state
-
-
-def test_plan_state_of_another_schema_is_refused() -> None:
-    row = {**PlanState().to_row(), "schema": 99}
-    with pytest.raises(ValueError, match="schema"):
-        PlanState.from_row(row)
+        assert from_plain(PlanState, to_plain(state)) == state
 
 
 def test_transfer_swaps_back_only_bundles_that_may_move() -> None:

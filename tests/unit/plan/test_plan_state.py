@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from lbcore.plain import to_plain
 from lbcore.plan.decision import Hot, PlanState
 from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.shed.transfer_types import TransferState
@@ -75,7 +76,7 @@ def numbers(plain: Any) -> Iterator[float]:
 def test_what_a_wrong_clock_told_of_the_future_is_of_now_in_every_field() -> None:
     named = {one.name for one in fields(PlanState) if one.name.endswith(("_ms", "judged"))}
     assert all(getattr(IN_FUTURE, name) for name in (*named, "moves", "unseen", "hot", "hourly"))
-    row = IN_FUTURE.brought_back(NOW_MS).to_row()
+    row = to_plain(IN_FUTURE.brought_back(NOW_MS))
     assert max(numbers(row)) == NOW_MS
     assert row["unloaded_ms"]["n/1"] == 7
-    assert row == IN_FUTURE.brought_back(NOW_MS).brought_back(FUTURE_MS).to_row()
+    assert row == to_plain(IN_FUTURE.brought_back(NOW_MS).brought_back(FUTURE_MS))

@@ -7,6 +7,7 @@ import numpy as np
 
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.shedding import SheddingConfig
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.snapshot import Snapshot
@@ -42,7 +43,7 @@ def run(cluster: Snapshot, cycles: int, config: Sections = AVG) -> list[Plan | S
     for cycle in range(1, cycles + 1):
         seen = reported_at(cluster, cycle * CYCLE_MS - 5)
         answer, state = plan(seen, state, config, cycle * CYCLE_MS)
-        state = PlanState.from_row(json.loads(json.dumps(state.to_row())))
+        state = from_plain(PlanState, json.loads(json.dumps(to_plain(state))))
         answers.append(answer)
         cluster = at_work(cluster, answer)
     return answers

@@ -9,6 +9,7 @@ import pytest
 
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import parse_range
+from lbcore.plain import from_plain, to_plain
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import SplitAlgorithm, TopicLoads
 from lbcore.plan.split.decide import decide_splits
@@ -56,7 +57,7 @@ def run(
         names[at]: verdicts[code]
         for at, code in zip(trace.bundle.tolist(), trace.verdict.tolist(), strict=True)
     }
-    return decisions, SplitState.from_row(json.loads(json.dumps(after.to_row()))), seen
+    return decisions, from_plain(SplitState, json.loads(json.dumps(to_plain(after)))), seen
 
 
 def test_hot_bundle_is_split_with_everything_that_explains_it() -> None:

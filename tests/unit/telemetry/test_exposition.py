@@ -2,10 +2,13 @@
 
 import argparse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from jobs.console import CommandError
 from jobs.telemetry.exposition import MetricsPort, add_arguments
@@ -68,6 +71,28 @@ def test_standby_says_that_it_stands_by_and_nothing_of_a_job_at_work(tmp_path: P
     assert "ballast_job_info" not in text  # its absence is what BallastJobDown goes by
     shown.show(JobMetrics().registry)
     assert "ballast_job_info" in asked(int((tmp_path / "port").read_text()))
+    shown.stop()
+
+
+def test_probe_is_answered_without_a_look_at_the_metrics(tmp_path: Path) -> None:
+    class Counted(Collector):
+        looks = 0
+
+        def collect(self) -> Iterator[Metric]:
+            self.looks += 1
+            yield from ()
+
+    counted, registry = Counted(), CollectorRegistry()
+    registry.register(counted)
+    shown = MetricsPort(HOST, told(0, tmp_path / "port"))
+    shown.show(registry)
+    port = int((tmp_path / "port").read_text())
+    before = counted.looks
+    with urllib.request.urlopen(f"http://{HOST}:{port}/ready", timeout=60) as answer:
+        assert answer.read() == b"ready\n"
+    assert counted.looks == before
+    asked(port)
+    assert counted.looks > before
     shown.stop()
 
 

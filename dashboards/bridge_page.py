@@ -1,0 +1,58 @@
+"""The dashboard of what runs beside Pulsar's brokers: the bridge, and agents."""
+
+from dashboards.panel import Page, PanelKind, PanelRow, growth, of, panel, rate
+
+BRIDGE = Page(
+    slug="bridge",
+    title="Ballast: bridge and agents",
+    rows=(
+        PanelRow(title="The bridge", panels=(
+            panel("Acts", "short", ("1 where it was started with --act.", "0: its log says `observing`, and why."),
+                  (of("ballast_bridge_acting"), "acting"), kind=PanelKind.NUMBER),
+            panel("Findings", "short", ("none.", "the section of that trouble in the runbook, BallastPulsarUnserved first."),
+                  (of("ballast_bridge_findings") + " > 0", "{{trouble}}"),
+                  (of("ballast_bridge_quarantined") + " > 0", "quarantined"), kind=PanelKind.NUMBER),
+            panel("Brokers of Pulsar", "short", ("none silent.", "BallastPulsarUnresponsive."),
+                  (of("ballast_bridge_brokers"), "listed"), (of("ballast_bridge_silent_brokers"), "silent")),
+            panel("Bundles", "short", ("as many as Pulsar has.", "they fall: brokers do not answer, see Findings."),
+                  (of("ballast_bridge_bundles"), "owned")),
+            panel("Looks a minute", "short", ("12, none failed.", "failed: Pulsar can't be asked, see the bridge's log."),
+                  (growth("ballast_bridge_polls_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+            panel("What can't be read of Pulsar", "short", ("0.", "BallastPulsarUnread names it."),
+                  (of("ballast_bridge_unread"), "{{reason}}"), kind=PanelKind.STACKED),
+            panel("Loads that can't be read", "short", ("none.", "BallastPulsarMisreporting, or the broker is away."),
+                  (growth("ballast_bridge_load_errors_total", "broker"), "{{broker}}"),
+                  (growth("ballast_bridge_unreported_total", "field"), "{{field}} not reported")),
+        )),
+        PanelRow(title="What the bridge does", panels=(
+            panel("Differences", "short", ("small hills while bundles move.", "a plateau: `ballast status` lists the bundles."),
+                  (of("ballast_bridge_differences"), "to our records"),
+                  (of("ballast_bridge_pending_actions"), "being worked on")),
+            panel("Asked of Pulsar a minute", "short", ("below 60.", "at 60: --max-per-minute holds moves back."),
+                  (growth("ballast_bridge_requests_total", "action"), "{{action}}"),
+                  (growth("ballast_bridge_failed_requests_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+            panel("Answers a minute", "short", ("done, nearly all.", "refused: table `ownership_events` has the reason."),
+                  (growth("ballast_bridge_answers_total", "outcome"), "{{outcome}}"), kind=PanelKind.STACKED),
+            panel("Messages to Kafka", "cps", ("delivered.", "not_delivered: Kafka does not take them."),
+                  (rate("ballast_bridge_messages_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+        )),
+        PanelRow(title="Agents", panels=(
+            panel("Bundles open", "short", ("as the table has them.", "0 at an active broker: BallastLeaseLost, or its callbacks hang."),
+                  (of("ballast_agent_open_bundles"), "{{broker}}")),
+            panel("Until leases run out", "s", ("near the lease; absent without one.", "0: BallastLeaseLost."),
+                  (of("ballast_agent_lease_seconds"), "{{broker}}")),
+            panel("Since Kafka confirmed a message", "s", ("below two heartbeats.", "it grows: the broker is cut off from Kafka."),
+                  (f"time() - {of('ballast_agent_confirmed_timestamp_seconds')}", "{{broker}}")),
+            panel("Messages of agents", "cps", ("delivered.", "not_delivered: Kafka does not take them."),
+                  (rate("ballast_agent_messages_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+            panel("Callbacks a minute", "short", ("done.", "failed or overdue: BallastCallbacksFail."),
+                  (growth("ballast_agent_callbacks_total", "callback, result"), "{{callback}} {{result}}"), kind=PanelKind.STACKED),
+            panel("Callbacks that hang", "short", ("0.", "BallastCallbacksHang."),
+                  (of("ballast_agent_hanging_callbacks") + " > 0", "{{broker}} {{callback}}")),
+            panel("Loads that agents can't read", "short", ("none.", "BallastLoadUnreadable."),
+                  (growth("ballast_agent_load_errors_total", "broker"), "{{broker}}")),
+            panel("Records that name a broker", "cps", ("as bundles move.", "none while bundles move: the agent does not read its topic."),
+                  (rate("pulsar_sunit_state_chn_subscribe_ops_total", "event"), "{{event}}"), kind=PanelKind.STACKED),
+        )),
+    ),
+)  # fmt: skip
