@@ -134,7 +134,11 @@ vCPU as 12.5 points. The published thrash is the CPU's, summed over stores."""
 _HEAD_TRACES = """\
 [Traces](traces.md) of PlanetLab and Bitbrains. *by report*: moves and minutes of a plan that sees
 the report of a minute before and moves at no cost. *possible*: bounds that no plan beats
-([definition](traces.md#what-was-possible))."""
+([definition](traces.md#what-was-possible)).
+
+Five PlanetLab days (3, 9 and 22 March, 9 and 12 April 2011), 3 hours each, 128 bundles on 10
+brokers, in sum: `ballast` made 52 moves and had 44 minutes above 1.2, a plan by report 44 and
+40, `avg` 43 and 246."""
 
 
 def recorded(conf: Path = ROOT / "conf") -> list[Compared]:

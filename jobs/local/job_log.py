@@ -109,6 +109,10 @@ class JobLog:
         """Bundles that there are: what is kept of deleted ones does not count."""
         return sum(count for state, count in self.bundles.items() if state != "Deleted")
 
+    def groups(self) -> dict[str, str]:
+        """Broker → the first broker of its isolation group; empty where all are one."""
+        return {name: one["group"] for name, one in self.brokers.items() if "group" in one}
+
     def times(self) -> tuple[int, int]:
         """Of the newest batch, and of the newest with a cycle; 0 = there was none."""
         return self.now_ms, self.cycled_ms

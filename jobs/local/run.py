@@ -158,7 +158,7 @@ class LocalRun:
             job=self._judged().message() if job.now_ms else "",
             troubles=tuple(self._troubles()),
             brokers=broker_rows(self._fleet.brokers, job),
-            imbalance=imbalance_of(sample),
+            imbalance=imbalance_of(sample, job.groups()),
             bundles_open=self._served(sample),
             bundles=self._bundles(),
             in_flight=job.in_flight,

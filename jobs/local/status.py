@@ -13,7 +13,7 @@ from jobs import VERSION
 from jobs.local.fleet_watch import FleetBroker
 from jobs.local.job_log import JobLog, ShownMove
 from jobs.local.prober import ProbeCounts, ProbeReport
-from lbcore.signals.imbalance import imbalance
+from lbcore.plan.groups import worst_imbalance
 from lbcore.sim.summary import (
     Balance,
     BundleOpened,
@@ -140,9 +140,12 @@ def bundles_served(sample: LoadSample | None, fleet: Sequence[FleetBroker], job:
     return (sample.bundles_open if sample else 0) + others
 
 
-def imbalance_of(sample: LoadSample | None) -> float | None:
-    """Largest over mean of the live brokers' true load; None before there is any."""
-    return imbalance(sample.broker_loads.values()) if sample else None
+def imbalance_of(sample: LoadSample | None, groups: Mapping[str, str]) -> float | None:
+    """Largest over mean of the live brokers' true load, of the worst isolation group.
+
+    groups: of `JobLog.groups`. None before there is any load.
+    """
+    return worst_imbalance(sample.broker_loads, groups, {})[0] if sample else None
 
 
 def recent_percentile(durations_ms: Sequence[int], percent: float) -> float | None:
@@ -219,11 +222,12 @@ def _spread(durations_ms: Sequence[int]) -> dict[str, float | None]:
 def _imbalance(facts: RunFacts) -> dict[str, Any]:
     """Over the 30 s after all bundles were first opened, and over the last 30 s."""
     opened_ms = first_all_open_ms(facts.samples, facts.bundles)
-    last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms)
+    groups = facts.job.groups()
+    last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms, groups)
     found: dict[str, Any] = {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _of(last)}
     if opened_ms is not None:
         found["all_open_after_ms"] = opened_ms - facts.started_ms
-        found["first_30_s"] = _of(balance(facts.samples, opened_ms, opened_ms + WINDOW_MS))
+        found["first_30_s"] = _of(balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups))
     return found
 
 

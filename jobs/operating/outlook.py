@@ -132,7 +132,9 @@ def _balance_lines(found: Foresight) -> Iterator[str]:
         pairs = zip(_shown(was), _shown(will), strict=True)
         rows.append((f"{name}{drained}", *map(" → ".join, pairs)))
     yield from text_table(rows)
-    yield f"imbalance {_imbalance(found.before)} → {_imbalance(found.after)}"
+    groups = {one.group for one in found.after.brokers if one.group}
+    of = " of the worst broker group" if len(groups) > 1 else ""
+    yield f"imbalance{of} {_imbalance(found.before)} → {_imbalance(found.after)}"
 
 
 def _shown(broker: ForeseenBroker | None) -> tuple[str, str, str]:

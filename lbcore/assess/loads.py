@@ -6,7 +6,7 @@ Decides what each number means; nothing about how it is shown. The floor is a pr
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,9 @@ class Loads:
     """Broker by time; None where a broker said nothing.
 
     percent: the highest usage of a resource but memory; msg_rates: msg/s in and out.
-    imbalance, floor: most over mean, and the least that it can be by moving; 1.0 = even.
+    imbalance, floor: most over mean, and the least that it can be by moving; 1.0 = even. Each is
+    that of the isolation group where it is highest. groups: broker → the first broker of its
+    group, by its newest row; empty where all brokers are one.
     """
 
     times_ms: tuple[int, ...]
@@ -44,6 +46,14 @@ class Loads:
     bundles: Mapping[str, int]
     imbalance: tuple[float | None, ...]
     floor: tuple[float | None, ...]
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+    def group_of(self, broker: str) -> tuple[str, ...]:
+        """The brokers among which this one's load can be evened out, in name order."""
+        if not self.groups:
+            return self.brokers
+        group = self.groups.get(broker)
+        return tuple(name for name in self.brokers if group and self.groups.get(name) == group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +75,13 @@ def loads_of(rows: Sequence[Row]) -> Loads:
     at = {(str(row["broker"]), int(row["minute_ms"])): row for row in rows}
     values, floors = [], []
     for time in times:
-        there = [at[name, time] for name in brokers if (name, time) in at]
-        rates = [_rate(row) for row in there]
-        values.append(imbalance(rates))
-        floors.append(least_imbalance(*_packing(there)) if values[-1] is not None else None)
+        parts = _by_group([at[name, time] for name in brokers if (name, time) in at])
+        uneven = [imbalance(map(_rate, part)) for part in parts]
+        known = [part for part, value in zip(parts, uneven, strict=True) if value is not None]
+        values.append(max((value for value in uneven if value is not None), default=None))
+        floors.append(max((least_imbalance(*_packing(part)) for part in known), default=None))
     last = _newest(rows)
+    groups = {name: group for name in brokers if (group := last[name].get("broker_group"))}
     return Loads(
         times_ms=tuple(times),
         brokers=tuple(brokers),
@@ -78,7 +90,18 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         bundles={name: len(last[name]["bundles"]) for name in brokers},
         imbalance=tuple(values),
         floor=tuple(floors),
+        groups=groups,
     )
+
+
+def _by_group(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each isolation group; those of no group only where there are no others."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.get("broker_group") or "", []).append(row)
+    if len(found) > 1:
+        found.pop("", None)
+    return [found[group] for group in sorted(found)]
 
 
 def hottest_bundles(rows: Sequence[Row], count: int = HOTTEST) -> list[HotBundle]:

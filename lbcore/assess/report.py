@@ -25,6 +25,7 @@ from lbcore.assess.settings import Harm, harms_of, is_shedding
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.mirror import Look
 from lbcore.foresight.forecast import Foresight, Impossible, WhatIf, foresee
+from lbcore.model.names import parse_bundle
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 
 HOTTEST_TOPICS = 15
@@ -138,14 +139,25 @@ def make_report(
 def _risks(
     seen: ClusterObservation, loads: Loads, bundles: Sequence[HotBundle], brokers: Sequence[str]
 ) -> tuple[Risk, ...]:
+    room = {name: len(loads.group_of(name)) or len(brokers) for name in brokers}
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
         *unread_risks(seen.parts),
         *stuck(seen.sightings),
         *unrelievable(loads, bundles, seen.hot_topics),
-        *crowded_partitions(seen.topics, len(brokers)),
-        *few_bundles(seen.look.namespaces, len(brokers)),
+        *crowded_partitions(seen.topics, room),
+        *few_bundles(seen.look.namespaces, _room_of_namespaces(seen, room)),
     )
+
+
+def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> dict[str, int]:
+    """Namespace → how many brokers may take its bundles, by those that own some; else all."""
+    found: dict[str, int] = {}
+    for broker, owned in seen.look.owned.items():
+        for bundle in owned or ():
+            namespace = parse_bundle(bundle)[0]
+            found[namespace] = max(room[broker], found.get(namespace, 0))
+    return {name: found.get(name, len(room)) for name in seen.look.namespaces}
 
 
 def _churn(observer: Observer, seen: ClusterObservation) -> list[Risk]:

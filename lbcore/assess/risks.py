@@ -51,12 +51,16 @@ class Risk:
 def unrelievable(
     loads: Loads, bundles: Sequence[HotBundle], topics: Sequence[HotTopic]
 ) -> list[Risk]:
-    """Bundles above the mean broker's load: alone on a broker, they still make it the hottest."""
-    rates = [series[-1] or 0.0 for series in loads.msg_rates.values() if series]
-    mean = sum(rates) / len(rates) if rates else 0.0
+    """Bundles above the mean broker's load: alone on a broker, they still make it the hottest.
+
+    The mean is that of the isolation group of the bundle's broker.
+    """
+    rates = {name: series[-1] or 0.0 for name, series in loads.msg_rates.items() if series}
     found = []
-    for hot in bundles if mean > 0.0 and len(rates) > 1 else ():
-        if hot.msg_rate <= mean:
+    for hot in bundles:
+        members = [name for name in loads.group_of(hot.broker) if name in rates]
+        mean = sum(rates[name] for name in members) / len(members) if members else 0.0
+        if len(members) <= 1 or not 0.0 < mean < hot.msg_rate:
             continue
         inside = [one for one in topics if one.bundle == hot.bundle]
         first = max(inside, key=lambda one: (one.msg_rate, one.topic), default=None)
@@ -81,10 +85,10 @@ def _divide_advice(topic: str) -> str:
     return f"give its hot topic{name} partitions: a split can't divide one topic"
 
 
-def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
+def crowded_partitions(owners: Mapping[str, str], room: Mapping[str, int]) -> list[Risk]:
     """Partitioned topics on too few of the brokers. O(topics).
 
-    owners: loaded topic → its broker.
+    owners: loaded topic → its broker. room: broker → how many brokers its isolation group has.
     """
     by_topic: dict[str, list[str]] = {}
     for topic, broker in sorted(owners.items()):
@@ -93,7 +97,7 @@ def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
             by_topic.setdefault(base, []).append(broker)
     found = []
     for topic, hosts in sorted(by_topic.items()):
-        used = len(set(hosts))
+        used, brokers = len(set(hosts)), max(room.get(host, len(room)) for host in hosts)
         if are_on_too_few(used, len(hosts), brokers):
             text = f"its {len(hosts)} {parts_word(topic)} are on {used} of {brokers} brokers"
             next_step = "split the bundles that they share, or give the namespace more bundles"
@@ -103,13 +107,16 @@ def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
     return found[:_LISTED]
 
 
-def few_bundles(namespaces: Mapping[str, tuple[int, ...]], brokers: int) -> list[Risk]:
-    """Namespaces that can't use all brokers. namespaces: name → boundaries."""
+def few_bundles(namespaces: Mapping[str, tuple[int, ...]], room: Mapping[str, int]) -> list[Risk]:
+    """Namespaces that can't use all brokers that may take their bundles.
+
+    namespaces: name → boundaries. room: namespace → how many brokers may take its bundles.
+    """
     found = []
     for name, edges in sorted(namespaces.items()):
-        count = len(edges) - 1
+        count, brokers = len(edges) - 1, room.get(name, 0)
         if 0 < count < brokers:
-            text = f"it has {count} bundles and the cluster {brokers} brokers: some get none of it"
+            text = f"it has {count} bundles for {brokers} brokers: some get none of it"
             next_step = "no matter while it carries little; split its bundles before it grows"
             found.append(Risk(kind="few_bundles", subject=name, text=text, next_step=next_step))
     return found[:_LISTED]

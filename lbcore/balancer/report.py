@@ -378,6 +378,7 @@ def make_report(work: BatchContext) -> dict[str, Any]:
         "brokers": {
             name: {
                 **_load(entry, usages.get(name)),
+                **_group(work, name),
                 "bundles": owned.get(name, 0),
                 "state": entry.state(is_drained=name in work.rules.drains),
             }
@@ -393,6 +394,11 @@ def make_report(work: BatchContext) -> dict[str, Any]:
         **_silence(work),
         GAUGES: make_gauges(work),
     }
+
+
+def _group(work: BatchContext, broker: str) -> dict[str, str]:
+    group = work.plan.groups.get(broker)
+    return {"group": group} if group else {}
 
 
 def _silence(work: BatchContext) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class ClusterConfig:
         minimum=0.0,
         maximum=100.0,
         dynamic=True,
-        doc="ask_above: a cycle that moves more than this share of all messages waits.",
+        doc="ask_above: a cycle that moves more than this share of the messages of an isolation"
+        " group (all, without policies) waits.",
     )
     approval_wait_ms: int = setting(
         3_600_000,

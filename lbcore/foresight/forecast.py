@@ -35,10 +35,10 @@ from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.groups import worst_imbalance
 from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
 from lbcore.plan.registry import placement_name, shedding_name
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.signals.usage import weighted_usage
 from lbcore.validation.check import require_suitable
 from lbcore.validation.dynamic import in_force
@@ -65,21 +65,26 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeseenBroker:
-    """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens."""
+    """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens.
+
+    group: the first broker of its isolation group; "" where all brokers are one, or it drains.
+    """
 
     broker: str
     is_draining: bool
     msg_rate: float
     usage: float
     bundles: int
+    group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadMoment:
     """Load at one moment.
 
-    imbalance, floor_adjusted: of the message rates of live brokers; of `after` without those that
-    are empty because they are drained: they are to be stopped. None = no load.
+    imbalance, floor_adjusted: of the message rates of live brokers, of the worst isolation group;
+    of `after` without those that are empty because they are drained: they are to be stopped.
+    None = no load.
     """
 
     brokers: tuple[ForeseenBroker, ...]
@@ -138,7 +143,7 @@ def foresee(
 
     config: of the cluster, as the job was started. Raises ConfigError for settings that don't suit.
     """
-    state = state_of(cluster, rows, now_ms)
+    state = _with_groups(state_of(cluster, rows, now_ms), rows)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
     config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
     before = _balance(BatchContext.on(replace(state, settings={}), config, "", now_ms))
@@ -165,6 +170,14 @@ def foresee(
         unreported_moves=unseen,
         unknown=unknowns(config, state.plan, max(-1, now_ms - newest_ms)),
     )
+
+
+def _with_groups(state: BalancerState, rows: RehearsalRows) -> BalancerState:
+    """The state with the isolation groups of the last cycle, as `load_history` has them."""
+    newest = sorted(rows.load, key=lambda row: int(row["minute_ms"]))
+    groups = {str(row["broker"]): row.get("broker_group") or "" for row in newest}
+    named = {name: group for name, group in sorted(groups.items()) if group}
+    return replace(state, plan=replace(state.plan, groups=state.plan.groups or named))
 
 
 def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
@@ -325,7 +338,7 @@ def _balance(work: BatchContext) -> LoadMoment:
         return LoadMoment(brokers=(), imbalance=None, floor_adjusted=None)
     snapshot, _ = make_snapshot(work, names)
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    owner = snapshot.bundles.owner
+    owner, groups = snapshot.bundles.owner, work.plan.groups
     bundles = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
     rates = snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
     brokers = tuple(
@@ -335,17 +348,19 @@ def _balance(work: BatchContext) -> LoadMoment:
             msg_rate=float(rates[at]),
             usage=float(usage[at]),
             bundles=int(bundles[at]),
+            group=groups.get(name, ""),
         )
         for at, name in enumerate(names)
     )
     bundle_rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
-    hottest = float(bundle_rates[owner >= 0].max(initial=0.0))
-    loads = [one.msg_rate for one in brokers if one.bundles or not one.is_draining]
-    return LoadMoment(
-        brokers=brokers,
-        imbalance=imbalance(loads),
-        floor_adjusted=floor_adjusted_imbalance(loads, hottest),
-    )
+    heaviest = np.zeros(len(names))
+    np.maximum.at(heaviest, owner[owner >= 0], bundle_rates[owner >= 0])
+    hottest: dict[str, float] = {}
+    for one, rate in zip(brokers, heaviest.tolist(), strict=True):
+        hottest[one.group] = max(rate, hottest.get(one.group, 0.0))
+    loads = {one.broker: one.msg_rate for one in brokers if one.bundles or not one.is_draining}
+    uneven, floor_adjusted = worst_imbalance(loads, groups, hottest)
+    return LoadMoment(brokers=brokers, imbalance=uneven, floor_adjusted=floor_adjusted)
 
 
 _NOWHERE = Position(topic="", partition=0, offset=0, timestamp_ms=0)

@@ -21,6 +21,9 @@ FREE = frozenset({"ok", TAKEN, CandidateVerdict.NOT_NEEDED.value})
 """Verdicts on a bundle that no rule and no limit stopped."""
 NO_DESTINATION = "no_destination"
 
+NO_GAIN = "no_gain"
+"""Verdict on a broker that is as near to the ideal load as bundles and prices allow."""
+
 _NEVER_STUCK = frozenset({"", "below_threshold"})
 _CURRENT_OWNER = "current_owner"
 
@@ -105,12 +108,15 @@ def blocked_brokers(
     """The hottest of these brokers, those above their mean, at most BROKERS_MAX. O(bundles).
 
     verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and of their groups.
+    A broker that no rule stops and no move improves counts from the highest threshold on:
+    below that, the cluster is balanced as far as whole bundles allow.
     """
     index = {name: at for at, name in enumerate(trace.brokers)}
     rows = [index[name] for name in verdicts if usage[index[name]] >= mean[index[name]]]
     rows = sorted(rows, key=lambda at: (-float(usage[at]), trace.brokers[at]))[:BROKERS_MAX]
     counts = _counts(trace, rows) if rows else {}
-    return tuple(
+    highest = _beyond_highest(trace)
+    found = (
         BlockedBroker(
             broker=trace.brokers[at],
             verdict=verdicts[trace.brokers[at]],
@@ -120,6 +126,22 @@ def blocked_brokers(
             counts=counts[at],
         )
         for at in rows
+    )
+    return tuple(one for one in found if one.reason != NO_GAIN or one.broker in highest)
+
+
+def _beyond_highest(trace: Trace) -> frozenset[str]:
+    """The brokers whose number is beyond the highest threshold of their strategy."""
+    return frozenset(
+        name
+        for part in trace.parts
+        if isinstance(part, GaugeRows) and part.gauge.levels
+        for name, is_beyond in zip(
+            trace.brokers,
+            part.gauge.number >= np.max([one.threshold for one in part.gauge.levels], axis=0),
+            strict=True,
+        )
+        if is_beyond
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
 
 def broker_groups(row: Ints, admits: Bools) -> Ints:
@@ -57,6 +58,28 @@ def group_means(
         mean = float(np.cumsum(values[members])[-1]) / len(members)
         found |= {names[at]: mean for at in members.tolist()}
     return found
+
+
+def worst_imbalance(
+    loads: Mapping[str, float], groups: Mapping[str, str], hottest: Mapping[str, float]
+) -> tuple[float | None, float | None]:
+    """The imbalance and the floor-adjusted one, each of the group where it is highest.
+
+    loads: broker → load, in name order. hottest: group → load of its heaviest bundle. None = no
+    load. O(brokers).
+    """
+    plain: list[float | None] = []
+    adjusted: list[float | None] = []
+    values = list(loads.values())
+    for group, members in members_by_group(list(loads), groups).items():
+        part = [values[at] for at in members.tolist()]
+        plain.append(imbalance(part))
+        adjusted.append(floor_adjusted_imbalance(part, min(hottest.get(group, 0.0), max(part))))
+    return _highest(plain), _highest(adjusted)
+
+
+def _highest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:

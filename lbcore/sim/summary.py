@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lbcore.model.names import FULL_UPPER, parse_bundle
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.plan.groups import worst_imbalance
 
 HOUR_MS = 3_600_000
 _TREND_EXPONENT = 0.8
@@ -49,15 +49,28 @@ class Balance:
     floor_adjusted: float | None
 
 
-def balance(samples: Iterable[LoadSample], from_ms: int, to_ms: int) -> Balance:
-    """The mean imbalance over the samples with from_ms <= at_ms < to_ms."""
+def balance(
+    samples: Iterable[LoadSample],
+    from_ms: int,
+    to_ms: int,
+    groups: Mapping[str, str] | None = None,
+) -> Balance:
+    """The mean imbalance over the samples with from_ms <= at_ms < to_ms, of the worst group.
+
+    groups: broker → the first one of its isolation group; without them all brokers are one.
+    """
     chosen = [sample for sample in samples if from_ms <= sample.at_ms < to_ms]
-    plain = [imbalance(sample.broker_loads.values()) for sample in chosen]
-    adjusted = [
-        floor_adjusted_imbalance(sample.broker_loads.values(), sample.hottest_bundle)
+    groups = groups or {}
+    known = {"", *groups.values()}
+    found = [
+        worst_imbalance(sample.broker_loads, groups, dict.fromkeys(known, sample.hottest_bundle))
         for sample in chosen
     ]
-    return Balance(samples=len(chosen), imbalance=_mean(plain), floor_adjusted=_mean(adjusted))
+    return Balance(
+        samples=len(chosen),
+        imbalance=_mean(plain for plain, _ in found),
+        floor_adjusted=_mean(adjusted for _, adjusted in found),
+    )
 
 
 def first_all_open_ms(samples: Iterable[LoadSample], bundles: int) -> int | None:

@@ -37,10 +37,11 @@ from lbcore.plan.draft import NOBODY, Moves
 from lbcore.plan.filter.index import CandidateIndex, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.groups import members_by_group
 from lbcore.plan.pending import move_of
 from lbcore.plan.planner import follow
 from lbcore.plan.registry import resting_ms
-from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Ints, Snapshot
 from lbcore.signals.usage import weighted_usage
 from lbcore.wire.messages import Command
 
@@ -163,6 +164,7 @@ def offer(
     for step in steps:
         load.take(step, only_if_it_helps=False)
     touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
+    members = _hottest_group(work, load, before, touched)
     name = name or _new_name(work)
     proposal = PlanProposal(
         station=PlanStatus.WAITS,
@@ -171,8 +173,8 @@ def offer(
         steps=tuple(steps),
         why=why,
         by=(command.principal or "somebody") if command else "",
-        before=_shown(load, before, touched),
-        after=_shown(load, load.usage, touched),
+        before=_shown(load, before, touched, members),
+        after=_shown(load, load.usage, touched, members),
     )
     _keep(work, name, proposal, "Proposed", command)
     return name, proposal
@@ -432,17 +434,45 @@ def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) ->
     ]
     if cluster.approval == ASK or not balancing:
         return balancing
-    rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum()
-    moved = sum(float(one.inputs.get("msg_rate", 0.0)) for one in balancing)
     is_large = len(balancing) > cluster.approval_bundles
-    is_heavy = 100.0 * moved > cluster.approval_percent * rates
+    is_heavy = _moved_percent(work, snapshot, balancing) > cluster.approval_percent
     return balancing if cluster.approval == ASK_ABOVE and (is_large or is_heavy) else ()
 
 
-def _shown(load: _Load, usage: Floats, touched: Sequence[str]) -> dict[str, float]:
+def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
+    """The share of an isolation group's messages that decisions move, of the group with most."""
+    names, groups = snapshot.brokers.names, work.plan.groups
+    moved: dict[str, float] = {}
+    for one in decisions:
+        group, rate = groups.get(one.source, ""), float(one.inputs.get("msg_rate", 0.0))
+        moved[group] = moved.get(group, 0.0) + rate
+    rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    owner = snapshot.bundles.owner
+    served = np.bincount(owner + 1, weights=rates, minlength=len(names) + 1)[1:]
+    members = members_by_group(names, groups)
+    total = {group: float(served[at].sum()) for group, at in members.items()}
+    return max(
+        (100.0 * rate / total[group] for group, rate in moved.items() if total.get(group)),
+        default=0.0,
+    )
+
+
+def _hottest_group(work: BatchContext, load: _Load, usage: Floats, touched: Sequence[str]) -> Ints:
+    """The brokers of the isolation group of the hottest of these brokers; all where it has none."""
+    names, groups = load.snapshot.brokers.names, work.plan.groups
+    grouped = [name for name in touched if name in groups]
+    if not grouped:
+        return np.arange(len(names), dtype=np.int64)
+    hottest = max(grouped, key=lambda name: float(usage[load.brokers[name]]))
+    return members_by_group(names, groups)[groups[hottest]]
+
+
+def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) -> dict[str, float]:
+    """Usage of the brokers that a plan touches, and the highest and the mean of their group."""
     found = {name: round(float(usage[load.brokers[name]]), 4) for name in touched}
-    if len(usage):
-        found |= {"max": round(float(usage.max()), 4), "mean": round(float(usage.mean()), 4)}
+    part = usage[members]
+    if len(part):
+        found |= {"max": round(float(part.max()), 4), "mean": round(float(part.mean()), 4)}
     return found
 
 

@@ -284,6 +284,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     config = planning_config(work)
     before = work.plan
     result, after = plan(snapshot, before, config, work.now_ms, scope)
+    work.plan = replace(before, groups=after.groups)
     if propose(work, snapshot, result):
         # what waits is not decided: the memory goes on without it, and with what operators want
         scope = _OPERATOR_MOVES_ONLY

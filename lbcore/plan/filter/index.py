@@ -18,7 +18,7 @@ from lbcore.plan.filter.policies import (
     IsolationPolicy,
     Policies,
     group_of,
-    matches_any,
+    matcher,
 )
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
@@ -128,12 +128,12 @@ def isolation_verdicts(
     nothing. usage_limits: primaries at or above the policy's usage threshold don't count towards
     min_limit.
     """
-    is_reserved = np.zeros(len(brokers.names), dtype=np.bool_)
-    rows = []
-    for policy in policies:
-        is_primary = _brokers_matching(policy.primary, brokers.names)
-        is_reserved |= is_primary
-        rows.append(_policy_row(policy, is_primary, brokers, usage_limits=usage_limits))
+    is_primary, is_secondary = _matched_brokers(policies, brokers.names)
+    rows = [
+        _policy_row(policy, primary, secondary, brokers, usage_limits=usage_limits)
+        for policy, primary, secondary in zip(policies, is_primary, is_secondary, strict=True)
+    ]
+    is_reserved = is_primary.any(axis=0)
     for is_supported in (brokers.supports_persistent, brokers.supports_non_persistent):
         row = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK).astype(
             np.int8
@@ -158,26 +158,33 @@ def is_broker_available(policy: IsolationPolicy, usage: Floats) -> Bools:
     return available
 
 
-@lru_cache(maxsize=256)
-def _brokers_matching(patterns: tuple[str, ...], brokers: tuple[tuple[str, ...], ...]) -> Bools:
-    """Return the brokers that a pattern matches by any of their names.
+@lru_cache(maxsize=16)
+def _matched_brokers(
+    policies: tuple[IsolationPolicy, ...], brokers: tuple[tuple[str, ...], ...]
+) -> tuple[Bools, Bools]:
+    """The primaries and the secondaries of each policy, bool[policies, n], read-only.
 
-    bool[n], read-only.
+    A broker is matched by any of its names; one that is both is a primary.
     """
-    result = np.array([matches_any(patterns, *names) for names in brokers], dtype=np.bool_)
-    result.flags.writeable = False
-    return result
+    shape = (2, len(policies), len(brokers))
+    lists = [one.primary for one in policies] + [one.secondary for one in policies]
+    tests = map(matcher, lists)
+    found = [[any(map(test, names)) for names in brokers] for test in tests]
+    is_primary, is_secondary = np.array(found, dtype=np.bool_).reshape(shape)
+    is_secondary &= ~is_primary
+    is_primary.flags.writeable = is_secondary.flags.writeable = False
+    return is_primary, is_secondary
 
 
 def _policy_row(
     policy: IsolationPolicy,
     is_primary: Bools,
+    is_secondary: Bools,
     brokers: IsolationBrokers,
     *,
     usage_limits: bool,
 ) -> Verdicts:
-    """One policy's verdicts; a broker that is both primary and secondary is a primary."""
-    is_secondary = _brokers_matching(policy.secondary, brokers.names) & ~is_primary
+    """One policy's verdicts on the brokers."""
     counted = is_primary & brokers.is_available
     if usage_limits:
         counted = counted & is_broker_available(policy, brokers.usage)
@@ -193,12 +200,13 @@ def _matched_policies(
     policy_patterns: tuple[tuple[str, ...], ...], namespaces: tuple[str, ...]
 ) -> Ints:
     """The first policy that matches each namespace; the number of policies without one."""
-    nobody = len(policy_patterns)
-    found = (
-        next((at for at, one in enumerate(policy_patterns) if matches_any(one, name)), nobody)
-        for name in namespaces
-    )
-    rows = np.fromiter(found, dtype=np.int64, count=len(namespaces))
+    rows = np.full(len(namespaces), len(policy_patterns), dtype=np.int64)
+    left = list(enumerate(namespaces))
+    for policy, patterns in enumerate(policy_patterns):
+        matches = matcher(patterns)
+        matched = [at for at, name in left if matches(name)]
+        rows[matched] = policy
+        left = [one for one in left if rows[one[0]] != policy]
     rows.flags.writeable = False
     return rows
 

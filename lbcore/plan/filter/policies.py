@@ -8,8 +8,9 @@ NamespaceIsolationPolicyImpl (String.matches), LocalPolicies.namespaceAntiAffini
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import re2
@@ -23,8 +24,9 @@ MAX_PATTERN_CHARS = 1_000
 _MAX_PROGRAM = 2_000
 """Instructions of a compiled pattern; a character of a text costs at most as many steps."""
 _MAX_BYTES = 1 << 18
+_MAX_JOINED_BYTES = 1 << 23
 _PATTERNS_KEPT = 1_024
-_NOT_LITERAL = re.compile(r"[^\w/-]")
+_NOT_LITERAL = re.compile(r"[^\w/:-]")
 _PART = re.compile(r"\\Q(?s:.*?)(?:\\E|\Z)|\\(?s:.)|\[\^?\]?|&&|(?s:.)")
 _BEYOND = (
     "backreferences, lookaround, possessive quantifiers and atomic groups can't be matched in"
@@ -71,7 +73,7 @@ class IsolationPolicy:
                     f" kind {kind}, got {len(patterns)}; join some with |"
                 )
             for pattern in patterns:
-                reason = _read(pattern)[1]
+                reason = _compiled(pattern)[1]
                 if reason:
                     yield (
                         f"isolation policy {self.name!r} must have valid regular expressions, got"
@@ -158,7 +160,49 @@ def matches_any(patterns: Sequence[str], *texts: str) -> bool:
 
     O(patterns x texts), each in linear time. A pattern that can't be used matches nothing.
     """
-    return any(_read(pattern)[0](text) for pattern in patterns for text in texts)
+    return any(map(matcher(tuple(patterns)), texts))
+
+
+@lru_cache(maxsize=MAX_POLICIES)
+def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """The test that one of the patterns matches a text.
+
+    Plain names are looked up, and beginnings compared at once. All others are one RE2 pattern.
+    """
+    usable = [one for one in patterns if not _compiled(one)[1]]
+    names = frozenset(filter(_is_plain, usable))
+    starts = tuple(one[:-2] for one in usable if _is_beginning(one))
+    others = [one for one in usable if not _is_plain(one) and not _is_beginning(one)]
+    tests = _joined(others) if others else ()
+
+    def matches(text: str) -> bool:
+        if text in names or (text.startswith(starts) and "\n" not in text):
+            return True
+        if not tests:
+            return False
+        encoded = text.encode(errors="replace")
+        return any(one.fullmatch(encoded) for one in tests)
+
+    return matches
+
+
+def _joined(patterns: Sequence[str]) -> tuple[Any, ...]:
+    """The usable patterns compiled as one, or each of them where they can't be joined."""
+    if not any("\\Q" in one for one in patterns):  # such a quote ends with its pattern
+        joined = "|".join(f"(?:{one})" for one in patterns)
+        with suppress(re2.error):  # too large for one
+            return (re2.compile(joined.encode(), _options(_MAX_JOINED_BYTES)),)
+    return tuple(_compiled(one)[0] for one in patterns)
+
+
+def _is_plain(pattern: str) -> bool:
+    """True for a pattern that is a name and nothing else."""
+    return not _NOT_LITERAL.search(pattern)
+
+
+def _is_beginning(pattern: str) -> bool:
+    """True for a plain name followed by `.*`."""
+    return pattern.endswith(".*") and _is_plain(pattern[:-2])
 
 
 def broker_names(broker: str, *web_urls: str) -> tuple[str, ...]:
@@ -178,41 +222,33 @@ def host_of(broker: str) -> str:
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
-def _read(pattern: str) -> tuple[Callable[[str], bool], str]:
-    """The test that a pattern is, and why it can't be used: "" where it can."""
+def _compiled(pattern: str) -> tuple[Any, str]:
+    """The compiled pattern, and why it can't be used: "" where it can.
+
+    None where it can't, and for plain names and beginnings, which `matcher` compares itself.
+    """
     reason = _unlike_java(pattern)
-    if reason:
-        return _matches_nothing, reason
-    prefix = pattern.removesuffix(".*")
-    if not _NOT_LITERAL.search(prefix):  # 100,000 namespaces: 0.02 s instead of 0.7 s
-        return partial(_begins, prefix) if prefix != pattern else pattern.__eq__, ""
+    if reason or _is_plain(pattern) or _is_beginning(pattern):
+        return None, reason
     try:
-        compiled = re2.compile(pattern.encode(), _options())
+        compiled = re2.compile(pattern.encode(), _options(_MAX_BYTES))
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
         is_beyond = "operator" in reason or "escape" in reason
-        return _matches_nothing, f"{reason} ({_BEYOND})" if is_beyond else reason
+        return None, f"{reason} ({_BEYOND})" if is_beyond else reason
     except UnicodeEncodeError:
-        return _matches_nothing, "it holds half a character"
+        return None, "it holds half a character"
     if compiled.programsize > _MAX_PROGRAM:
-        return _matches_nothing, "it repeats too much; write * or + for large numbers"
-    return lambda text: compiled.fullmatch(text.encode(errors="replace")) is not None, ""
+        return None, "it repeats too much; write * or + for large numbers"
+    return compiled, ""
 
 
-def _options() -> re2.Options:
+def _options(max_bytes: int) -> re2.Options:
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = _MAX_BYTES
+    options.max_mem = max_bytes
     return options
-
-
-def _matches_nothing(_: str) -> bool:
-    return False
-
-
-def _begins(prefix: str, text: str) -> bool:
-    return text.startswith(prefix) and "\n" not in text
 
 
 def _unlike_java(pattern: str) -> str:

@@ -35,7 +35,7 @@ class _Room:
     broker: float
     namespace: float
     tenant: float
-    tenant_of: Sequence[str]
+    namespace_names: Sequence[str]
     givers: frozenset[int] = frozenset()
     takers: frozenset[int] = frozenset()
     brokers: Counter[int] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class _Room:
             broker=_cap(config.max_moves_per_broker),
             namespace=_cap(config.max_moves_per_namespace),
             tenant=_cap(config.max_moves_per_hour_of_tenant),
-            tenant_of=[tenant_of(name) for name in draft.snapshot.bundles.namespaces],
+            namespace_names=draft.snapshot.bundles.namespaces,
             givers=_indices(draft, draft.state.gave_ms),
             takers=_indices(draft, draft.state.took_ms),
             tenants=tenants,
@@ -75,7 +75,7 @@ class _Room:
             return CODE[CandidateVerdict.BROKER_LIMIT]
         if namespaces[namespace] >= self.namespace:
             return CODE[CandidateVerdict.NAMESPACE_LIMIT]
-        tenant = self.tenant_of[namespace]
+        tenant = tenant_of(self.namespace_names[namespace])
         if self.tenants[tenant] >= self.tenant:
             return CODE[CandidateVerdict.TENANT_LIMIT]
         self.cycle -= 1

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import OwnerIndex, Shed, ShedState, TooBig
+from lbcore.plan.shed.common import Shed, ShedState, TooBig, owner_index
 from lbcore.plan.shed.gauge import NOBODY, Gauge
 from lbcore.plan.shed.strategy import ShedCycle, Shedding
 from lbcore.plan.shed.subset import Subset, part_of
@@ -106,8 +106,6 @@ def _parts(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, ShedCycle]]:
     for number in range(int(group.max()) + 1):
         kept, rows = np.flatnonzero(group == number), np.flatnonzero(of_bundle == number)
         subset = part_of(view.snapshot, kept, rows)
-        owner = subset.snapshot.bundles.owner
-        start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(kept)))])
         names = frozenset(subset.snapshot.brokers.names)
         own: dict[str, Any] = {
             field: {name: one for name, one in getattr(shed, field).items() if name in names}
@@ -118,7 +116,7 @@ def _parts(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, ShedCycle]]:
             snapshot=subset.snapshot,
             usage=view.usage[kept],
             is_due=view.is_due[kept],
-            owned=OwnerIndex(rows=np.argsort(owner, kind="stable"), start=start),
+            owned=owner_index(subset.snapshot),
             keys=subset.snapshot.bundles.names,
             weighted=view.weighted[kept] if view.weighted is not None else None,
             admitted=(view.admitted[0][rows], view.admitted[1][:, kept]) if view.admitted else None,
@@ -146,8 +144,7 @@ def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Sh
     for one in groups:
         original, shed = one.subset.original, one.shed
         numbers = {**shed.numbers, "group_brokers": float(len(original))}
-        selections = one.subset.selections(shed.selections)
-        chosen.append([replace(each, numbers={**numbers, **each.numbers}) for each in selections])
+        chosen.append(one.subset.selections(shed.selections, numbers))
         verdicts |= {int(original[at]): text for at, text in shed.verdicts.items()}
         for name, values in shed.columns.items():
             columns.setdefault(name, np.full(brokers, np.nan))[original] = values

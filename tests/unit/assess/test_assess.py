@@ -14,8 +14,9 @@ from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
-from lbcore.assess.loads import loads_of
+from lbcore.assess.loads import hottest_bundles, loads_of
 from lbcore.assess.observer import Observer
+from lbcore.assess.risks import few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import Message
 from tests.support.admin.assessed import (
@@ -234,16 +235,57 @@ def test_floor_is_what_whole_bundles_allow() -> None:
     assert found.floor[0] == pytest.approx(1.25)
 
 
-def row_of(broker: str, rates: Sequence[float]) -> dict[str, Any]:
+def test_imbalance_floor_and_hot_bundles_are_judged_by_isolation_group() -> None:
+    """Two idle brokers beside a busy group hide no hot bundle and make nobody uneven."""
+    even = {"a": [20.0, 20.0], "b": [40.0], "c": [2.0], "d": [1.0, 1.0]}
+    rows = [row_of(name, rates, "a" if name < "c" else "c") for name, rates in even.items()]
+    found = loads_of([*rows, row_of("draining", [90.0])])
+    assert (found.imbalance, found.floor) == ((1.0,), (1.0,))
+    assert found.group_of("b") == ("a", "b")
+    assert unrelievable(found, hottest_bundles(rows), ()) == []
+    even["d"] = [1.5, 1.0]
+    rows = [row_of(name, rates, "a" if name < "c" else "c") for name, rates in even.items()]
+    hot = row_of("a", [70.0, 1.0], "a"), *rows[1:]
+    assert loads_of(hot).imbalance[0] == pytest.approx(71.0 / 55.5)
+    (risk,) = unrelievable(loads_of(hot), hottest_bundles(hot), ())
+    assert (risk.subject, risk.text[:35]) == ("acme/ns/a0", "70 msg/s is 1.3 times the mean brok")
+
+
+@pytest.mark.parametrize("rates", [[0.0, 0.0], []], ids=["idle", "empty"])
+def test_group_without_load_divides_by_no_zero(rates: list[float]) -> None:
+    rows = [row_of("a", [9.0], "a"), row_of("b", [3.0], "a"), row_of("c", rates, "c")]
+    found = loads_of([*rows, row_of("d", rates, "c")])
+    assert found.imbalance == (1.5,)
+    assert [risk.subject for risk in unrelievable(found, hottest_bundles(rows), ())] == [
+        "acme/ns/a0"
+    ]
+    idle = loads_of(rows[2:])
+    assert (idle.imbalance, idle.floor) == ((None,), (None,))
+
+
+def row_of(broker: str, rates: Sequence[float], group: str = "") -> dict[str, Any]:
     """A row of load_history."""
     return {
+        "broker_group": group,
         "broker": broker,
         "minute_ms": 0,
         "percent": [1.0] * 5,
         "bundles": [f"acme/ns/{broker}{at}" for at in range(len(rates))],
         "msg_rate_in": list(rates),
         "msg_rate_out": [0.0] * len(rates),
+        "msg_throughput_in": list(rates),
+        "msg_throughput_out": [0.0] * len(rates),
+        "topics": [2.0] * len(rates),
     }
+
+
+def test_bundles_are_too_few_for_the_brokers_that_may_take_them_alone() -> None:
+    edges = (0, 1 << 30, 1 << 31, 1 << 32)
+    namespaces = {"acme/reserved": edges, "acme/shared": edges, "acme/new": edges}
+    found = few_bundles(namespaces, {"acme/reserved": 2, "acme/shared": 6})
+    assert [(risk.subject, risk.text) for risk in found] == [
+        ("acme/shared", "it has 3 bundles for 6 brokers: some get none of it")
+    ]
 
 
 BAD = "acme/bad"

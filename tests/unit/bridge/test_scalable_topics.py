@@ -107,7 +107,7 @@ def test_siblings_on_one_of_three_brokers_are_told_as_segments() -> None:
 
 
 def test_assessment_has_crowded_segments_and_does_not_advise_to_partition_one() -> None:
-    (risk,) = crowded_partitions(dict.fromkeys(segments(), BROKERS[0]), 3)
+    (risk,) = crowded_partitions(dict.fromkeys(segments(), BROKERS[0]), {BROKERS[0]: 3})
     assert (risk.subject, risk.text) == (WHOLE, "its 6 segments are on 1 of 3 brokers")
     hot = segments()[0]
     loads = Loads(

@@ -4,7 +4,7 @@ import json
 
 from jobs.local.job_log import JobLog
 from jobs.local.prober import ProbeCounts, ProbeReport
-from jobs.local.status import RunFacts, summarise
+from jobs.local.status import RunFacts, imbalance_of, summarise
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample, Owned
 
 _WHOLE = "t/n/0x00000000_0xffffffff"
@@ -58,6 +58,17 @@ def test_summary_has_balance_of_first_and_last_half_minute() -> None:
     assert found["first_30_s"]["max_over_mean"] == 1.5
     assert found["last_30_s"]["max_over_mean"] == 1.0
     assert found["last_30_s"]["samples"] == 30
+
+
+def test_imbalance_of_a_run_is_that_of_its_worst_isolation_group() -> None:
+    """Two even groups, one of them busy: nothing is uneven; without groups it is 1.9."""
+    loads = {"a": 38.0, "b": 38.0, "c": 2.0, "d": 2.0}
+    sample = LoadSample(at_ms=0, broker_loads=loads)
+    log = JobLog(brokers={name: {"group": "a" if name < "c" else "c"} for name in loads})
+    assert imbalance_of(sample, JobLog(brokers={name: {} for name in loads}).groups()) == 1.9
+    assert imbalance_of(sample, log.groups()) == 1.0
+    assert imbalance_of(LoadSample(at_ms=0, broker_loads=dict.fromkeys(loads, 0.0)), {}) is None
+    assert imbalance_of(None, {}) is None
 
 
 def test_summary_times_a_crash_from_the_last_report() -> None:

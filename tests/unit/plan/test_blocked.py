@@ -10,8 +10,12 @@ import pytest
 
 from lbcore.balancer.decisions.blocked_messages import count_messages
 from lbcore.balancer.state.effects import to_json
+from lbcore.config.ideal_load import IdealLoadConfig
+from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
+from lbcore.plan.decision import PlanState
 from lbcore.signals.usage import weighted_usage
+from tests.support.values.planning import Sections, cluster_of
 from tests.support.worlds.blocked_cycles import Cycle, random_cycle
 
 
@@ -59,3 +63,22 @@ def test_reason_is_the_commonest_verdict_or_the_strategys(
         counts=counts,
     )
     assert found.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("usage", "blocked"), [((40, 36, 36, 36), []), ((80, 4, 4, 4), ["b0"])], ids=["even", "hot"]
+)
+def test_broker_that_no_move_improves_is_blocked_from_the_highest_threshold_on(
+    usage: tuple[int, ...], blocked: list[str]
+) -> None:
+    """One bundle a broker: no move helps either cluster; 40 % beside 36 % is balanced."""
+    cycle = Cycle(
+        snapshot=cluster_of({f"b{at}": [1_000.0 * one] for at, one in enumerate(usage)}),
+        state=PlanState(strategy="ballast"),
+        config=Sections(
+            shedding=SheddingConfig(strategy="ballast"),
+            ideal_load=IdealLoadConfig(low_hits=1, high_hits=1),
+        ),
+    )
+    assert stuck(cycle.plan())["b0"] == "no_gain"
+    assert [one.broker for one in blocked_in(cycle)] == blocked

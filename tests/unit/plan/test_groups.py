@@ -12,7 +12,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import Plan, PlanState, Scope, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.groups import broker_groups, with_strays
+from lbcore.plan.groups import broker_groups, with_strays, worst_imbalance
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
@@ -351,3 +351,28 @@ def test_groups_are_those_of_the_worked_example(
     for name in ALL:
         found.setdefault(state.groups.get(name, ""), []).append(name)
     assert list(found.values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("loads", "groups", "expected"),
+    [
+        ({"a": 30.0, "b": 10.0, "c": 20.0}, {}, (1.5, 1.2)),
+        (
+            {"a": 40.0, "b": 40.0, "c": 2.0, "d": 2.0},
+            {"a": "a", "b": "a", "c": "c", "d": "c"},
+            None,
+        ),
+        ({"a": 40.0, "b": 40.0, "gone": 9.0}, {"a": "a", "b": "a"}, None),
+        ({"a": 30.0, "b": 10.0, "c": 0.0}, {"a": "a", "b": "a", "c": "c"}, (1.5, 1.2)),
+        ({"a": 0.0, "b": 0.0}, {"a": "a", "b": "b"}, (None, None)),
+        ({}, {"a": "a"}, (None, None)),
+    ],
+    ids=["one group", "even groups", "in no group", "idle group", "idle", "nobody"],
+)
+def test_worst_imbalance_is_that_of_a_group(
+    loads: Mapping[str, float],
+    groups: Mapping[str, str],
+    expected: tuple[float | None, float | None] | None,
+) -> None:
+    hottest = {"": 25.0, "a": 25.0}
+    assert worst_imbalance(loads, groups, hottest) == (expected or (1.0, 1.0))
