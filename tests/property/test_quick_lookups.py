@@ -27,7 +27,7 @@ from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot
-from tests.support.processes.wire import Transport, bounded_protocol
+from tests.support.processes.agent_talk import Transport, bounded_protocol
 
 HEAD_MAX = 400
 BOUNDS = Bounds(head_bytes=HEAD_MAX, request_bytes=1_000)
