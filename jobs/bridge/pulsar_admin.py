@@ -197,6 +197,20 @@ class PulsarAdmin:
         """The broker's Prometheus page."""
         return self._raw_of("/metrics/", cluster, broker)
 
+    def topic_internals(self, topic: str) -> bytes:
+        """A topic's internal statistics, as they are. topic: persistent/tenant/namespace/name."""
+        return self._raw(f"/admin/v2/{topic}/internalStats", self._entry)
+
+    def topic_entry(
+        self, topic: str, ledger: int, entry: int
+    ) -> tuple[Mapping[str, str], bytes] | None:
+        """The headers and content of one entry; None where it is not kept any more."""
+        path = f"/admin/v2/{topic}/ledger/{ledger}/entry/{entry}"
+        answer = self._reply("GET", path, self._entry)
+        if answer.status == http.client.NOT_FOUND:
+            return None
+        return answer.headers, _content(f"GET {path}", answer)
+
     def version(self, cluster: str, broker: str) -> str:
         """The broker's version."""
         path = "/admin/v2/brokers/version"
@@ -483,11 +497,24 @@ class PulsarAdmin:
         body: bytes = b"",
         timeout_s: float | None = None,
     ) -> bytes:
+        answer = self._reply(method, path, base, body=body, timeout_s=timeout_s)
+        return _content(f"{method} {path}", answer)
+
+    def _reply(
+        self,
+        method: str,
+        path: str,
+        base: str,
+        *,
+        body: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> Answered:
+        """The answer with any status, after redirects."""
         url = base.rstrip("/") + path
         for _ in range(_REDIRECTS_MAX):
             answer = self._once(method, url, body, timeout_s)
             if answer.status not in _REDIRECTED or not answer.location:
-                return _content(f"{method} {path}", answer)
+                return answer
             url = self._checked(url, answer.location)
         raise PulsarAdminError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from jobs.operating.connection_options import (
     connection_options,
 )
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
+from jobs.operating.prometheus import add_prometheus_arguments, trace_lines, write_trace
 from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
@@ -304,10 +306,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
     )
     add_past_arguments(parser)
+    add_prometheus_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
+    read: list[str] = []
+    if args.prometheus:
+        found = write_trace(args)
+        read, args.recording = list(trace_lines(found)), found.path
     where = connection_options(args)
     past = make_past(recorded_of(args, where), args.last, args.seed)
     base = settings_of(args, where)
@@ -316,5 +323,5 @@ def run(args: argparse.Namespace) -> int:
         config_of(past.scenario, name, args.set, base)  # what can't be used is refused first
     runs = trying(past, args.set, base, args.workers)
     rows = [weighed_row(past), *runs.results(names)]
-    answer(args, rows, lines(past, rows))
+    answer(args, rows, chain(read, lines(past, rows)))
     return Exit.CUT if runs.is_cut else Exit.DONE

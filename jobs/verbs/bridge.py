@@ -3,7 +3,8 @@
 `bridge pulsar` runs until it is stopped. It observes only, unless --act is given: then decisions
 are carried out through Pulsar's admin interface, as long as Pulsar's own shedding is off. `bridge
 give-back` switches that on again and makes Ballast observe only; `bridge rolling-restart` restarts
-brokers one after the other. docs/pulsar.md has the steps.
+brokers one after the other. `bridge verify` checks Pulsar's own bundle channel, `bridge
+specification` prints its protocol. docs/pulsar.md and docs/bundle-channel.md have the steps.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.signals import on_signals
-from jobs.bridge import rolling_restart
+from jobs.bridge import rolling_restart, verify
 from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
@@ -34,11 +35,14 @@ from jobs.operating.connection_options import add_stack_arguments, connection_op
 from jobs.telemetry import exposition
 from lbcore.bridge.acting import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
+from lbcore.ownership.specification import mermaid_text, tla_text
+from lbcore.ownership.states import BALLAST, RULES
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 
 _FLUSH_MS = 15_000
 _SETTING_MS = 600_000
+_FORMATS = {"tla": tla_text, "mermaid": lambda _: mermaid_text()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,12 +83,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rolling-restart", help=about.partition("\n")[0], description=about
     )
     rolling_restart.add_options(restart_words)
+    about = verify.__doc__ or ""
+    verify.add_options(doing.add_parser("verify", help=about.partition("\n")[0], description=about))
+    specification = doing.add_parser("specification", help="the bundle channel as TLA+ or Mermaid")
+    specification.add_argument("--format", choices=sorted(_FORMATS), default="tla")
+    specification.add_argument(
+        "--rules", choices=sorted(RULES), default=BALLAST.name, help="of the resolver, in TLA+"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the bridge until a signal, or give control back."""
     if args.what == "rolling-restart":
         return rolling_restart.run(args)
+    if args.what == "verify":
+        return verify.run(args)
+    if args.what == "specification":
+        text = _FORMATS[args.format](RULES[args.rules])
+        answer(args, {"format": args.format, "text": text}, text.splitlines())
+        return Exit.DONE
     return _give_back(args) if args.what == "give-back" else _run(args)
 
 

@@ -43,7 +43,7 @@ class ResolverVerdict(Enum):
     WRONG_BROKERS = "wrong_brokers"
 
 
-class _Check(Enum):
+class BrokerCheck(Enum):
     """Condition of a transition on its two records, besides being in the table."""
 
     DESTINATION_BLANK = "destination_blank"
@@ -55,28 +55,33 @@ class _Check(Enum):
     BROKERS_KEPT = "brokers_kept"
 
 
-_CHECKS: dict[tuple[State, State], tuple[_Check, ...]] = {
-    (State.FREE, State.ASSIGNING): (_Check.SOURCE_BLANK, _Check.DESTINATION_GIVEN),
-    (State.OWNED, State.SPLITTING): (_Check.DESTINATION_BLANK, _Check.SOURCE_IS_THE_OWNER),
-    (State.OWNED, State.RELEASING): (
-        _Check.SOURCE_GIVEN,
-        _Check.SOURCE_IS_THE_OWNER,
-        _Check.DESTINATION_IS_NOT_THE_OWNER,
+BROKER_CHECKS: dict[tuple[State, State], tuple[BrokerCheck, ...]] = {
+    (State.FREE, State.ASSIGNING): (BrokerCheck.SOURCE_BLANK, BrokerCheck.DESTINATION_GIVEN),
+    (State.OWNED, State.SPLITTING): (
+        BrokerCheck.DESTINATION_BLANK,
+        BrokerCheck.SOURCE_IS_THE_OWNER,
     ),
-    (State.ASSIGNING, State.OWNED): (_Check.BROKERS_KEPT,),
-    (State.RELEASING, State.ASSIGNING): (_Check.DESTINATION_GIVEN, _Check.BROKERS_KEPT),
-    (State.RELEASING, State.FREE): (_Check.BROKERS_KEPT,),
-    (State.SPLITTING, State.DELETED): (_Check.BROKERS_KEPT,),
+    (State.OWNED, State.RELEASING): (
+        BrokerCheck.SOURCE_GIVEN,
+        BrokerCheck.SOURCE_IS_THE_OWNER,
+        BrokerCheck.DESTINATION_IS_NOT_THE_OWNER,
+    ),
+    (State.ASSIGNING, State.OWNED): (BrokerCheck.BROKERS_KEPT,),
+    (State.RELEASING, State.ASSIGNING): (BrokerCheck.DESTINATION_GIVEN, BrokerCheck.BROKERS_KEPT),
+    (State.RELEASING, State.FREE): (BrokerCheck.BROKERS_KEPT,),
+    (State.SPLITTING, State.DELETED): (BrokerCheck.BROKERS_KEPT,),
 }
 
-_PREDICATES: dict[_Check, Callable[[StateData, StateData], bool]] = {
-    _Check.DESTINATION_BLANK: lambda _, after: _is_blank(after.destination),
-    _Check.DESTINATION_GIVEN: lambda _, after: not _is_blank(after.destination),
-    _Check.SOURCE_BLANK: lambda _, after: _is_blank(after.source),
-    _Check.SOURCE_GIVEN: lambda _, after: not _is_blank(after.source),
-    _Check.SOURCE_IS_THE_OWNER: lambda before, after: _owner(before) == after.source,
-    _Check.DESTINATION_IS_NOT_THE_OWNER: lambda before, after: _owner(before) != after.destination,
-    _Check.BROKERS_KEPT: lambda before, after: (
+_PREDICATES: dict[BrokerCheck, Callable[[StateData, StateData], bool]] = {
+    BrokerCheck.DESTINATION_BLANK: lambda _, after: _is_blank(after.destination),
+    BrokerCheck.DESTINATION_GIVEN: lambda _, after: not _is_blank(after.destination),
+    BrokerCheck.SOURCE_BLANK: lambda _, after: _is_blank(after.source),
+    BrokerCheck.SOURCE_GIVEN: lambda _, after: not _is_blank(after.source),
+    BrokerCheck.SOURCE_IS_THE_OWNER: lambda before, after: _owner(before) == after.source,
+    BrokerCheck.DESTINATION_IS_NOT_THE_OWNER: lambda before, after: (
+        _owner(before) != after.destination
+    ),
+    BrokerCheck.BROKERS_KEPT: lambda before, after: (
         (before.destination, before.source) == (after.destination, after.source)
     ),
 }
@@ -150,7 +155,7 @@ def _resolve_version(
 
 
 def _has_right_brokers(before: StateData, after: StateData) -> bool:
-    checks = _CHECKS.get((before.state, after.state), ())
+    checks = BROKER_CHECKS.get((before.state, after.state), ())
     return all(_PREDICATES[check](before, after) for check in checks)
 
 

@@ -38,8 +38,7 @@ from lbcore.scorer.group_update import (
     unpack_update,
 )
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Envelope, Position
-from tests.bench.calibration import calibrate
-from tests.bench.machine import machine
+from tests.bench.calibration import calibrate, machine
 
 Chunks = Mapping[str, bytes]
 

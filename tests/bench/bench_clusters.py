@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.bench.machine import machine
+from tests.bench.calibration import machine
 from tests.bench.pipeline_figures import cpu_shares, cycles, cycles_read, durable_ms, percentiles
 from tests.bench.pipeline_stack import ROOT, PipelineStack, Size, tree_cpu_s
 from tests.bench.timed_job import STEP_LOG

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from tests.bench.bench_lookup import load, missed
-from tests.bench.machine import machine
+from tests.bench.calibration import machine
 from tests.support.processes.lookup_service import ROOT, LookupService
 from tests.support.tables.lookup_tables import Row, TablesWriter, owned
 

@@ -23,9 +23,9 @@ from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_bundle
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.sim.summary import percentile
-from tests.bench.machine import machine
+from tests.bench.calibration import machine
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.fleet_events import read_events
+from tests.support.processes.agent_talk import read_events
 
 NAMESPACE = "bench/n"
 BALANCED = 1.2

@@ -17,21 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.settings import load_settings
-from tests.bench.console_view import TARGETS as CONSOLE_TARGETS
-from tests.bench.console_view import measure_console_of
-from tests.bench.machine import machine
+from tests.bench.calibration import machine
 from tests.bench.pipeline_figures import (
+    GrowthWatch,
+    bars,
+    by_minute,
     cpu_shares,
+    curves,
     cycles,
     cycles_read,
+    grown,
     parts,
     percentiles,
     reassigned,
     since_read,
     visible,
 )
-from tests.bench.pipeline_growth import GrowthWatch, by_minute, curves, grown
-from tests.bench.pipeline_plot import bars
 from tests.bench.pipeline_stack import SIZES, BurstTimer, FollowerWatch, PipelineStack
 from tests.bench.replay import compare_digests
 from tests.replay import KEEP_BATCHES
@@ -46,7 +47,6 @@ TARGETS = {
     REASSIGNED_MS: 2_000,
     "driver restart → first decision (s)": 30,
     "cold rebuild → first decision (s)": 60,
-    **CONSOLE_TARGETS,
 }
 DRAINED_PER_S = "bundle reports drained/s, of a job that stood still"
 DRAINED_PER_S_MIN = 100_000
@@ -54,7 +54,7 @@ _WARM_UP_S = 15.0
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
 _REFUSED = b"command:create_namespace:refused"
-_REPLAY, _AT_ONCE, _CONSOLE = "replay", "crash-at-once", "console"
+_REPLAY, _AT_ONCE = "replay", "crash-at-once"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--backlog-seconds", type=float, default=60.0, help="the job is away, each time"
     )
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
-    usual = ",".join(name for name in _MEASURES if name not in (_REPLAY, _AT_ONCE, _CONSOLE))
+    usual = ",".join(name for name in _MEASURES if name not in (_REPLAY, _AT_ONCE))
     parser.add_argument("--steps", default=usual, help=f"of {','.join(_MEASURES)}")
     parser.add_argument("--set", action="append", default=[], help="the job's setting, key=value")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
@@ -215,14 +215,6 @@ def _all_at_once(
     return {**percentiles(name, found), "cycles in a batch with all reports": len(found)}
 
 
-def measure_console(
-    stack: PipelineStack, args: argparse.Namespace, port: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The console in a browser, beside a job at work."""
-    del args
-    return measure_console_of(port, stack.folder, stack.batches)
-
-
 def measure_crash(
     stack: PipelineStack, args: argparse.Namespace, port: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -339,7 +331,6 @@ def measure_rebuild(
 
 _MEASURES: Mapping[str, Measure] = {
     "steady": measure_steady,
-    _CONSOLE: measure_console,
     "crash": measure_crash,
     _AT_ONCE: measure_crash_at_once,
     "backlog": measure_backlog,

@@ -39,10 +39,8 @@ from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.averages import BundleAverages, observe_bundles
 from lbcore.signals.usage import weighted_usage
-from tests.bench.machine import machine
-from tests.support.values.clusters import broker_table, bundle_table, snapshot
-from tests.support.values.planning import Sections
-from tests.support.values.shed_views import shed_view
+from tests.bench.calibration import machine
+from tests.support.values.clusters import Sections, broker_table, bundle_table, shed_view, snapshot
 
 REPETITIONS = 20
 WARM_UPS = 2

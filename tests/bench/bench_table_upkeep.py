@@ -48,9 +48,9 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
-from tests.bench.machine import machine
-from tests.support.tables.effects_frame import EffectsFrame
+from tests.bench.calibration import machine
 from tests.support.tables.object_store import object_store
+from tests.support.tables.small_batches import EffectsFrame
 
 CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 200
 HOUR_MS = 3_600_000

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.machine import machine
+from tests.bench.calibration import machine
 from tests.integration.stack import Cluster, Stack, running_stack
 
 

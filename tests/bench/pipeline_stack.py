@@ -28,7 +28,7 @@ from lbcore.config.tree import Config
 from tests.bench.load_generator import LOCAL
 from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
 from tests.support.processes.frozen import freeze_group
-from tests.support.processes.json_lines import json_lines
+from tests.support.processes.programs import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 900.0

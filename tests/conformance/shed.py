@@ -27,7 +27,7 @@ from tests.conformance.view import (
     numbers,
     resources,
 )
-from tests.support.values.planning import Sections
+from tests.support.values.clusters import Sections
 
 _Array: TypeAlias = NDArray[Any]
 

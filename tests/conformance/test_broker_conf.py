@@ -29,7 +29,7 @@ from lbcore.validation.check import check_config
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 from tests.conformance import models, place, shed, split, transfer
 from tests.conformance.runner import Case, difference, read_cases
-from tests.support.values.planning import cluster_of
+from tests.support.values.clusters import cluster_of
 
 FOLDER = Path(__file__).parents[1] / "broker_conf"
 CASES = Path(__file__).parent / "cases"

@@ -22,7 +22,7 @@ from tests.conformance.reference.extensible_split import limit_reason
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, read_cases
 from tests.conformance.split import seen_bundle
-from tests.support.values.planning import cluster_of
+from tests.support.values.clusters import cluster_of
 
 CASES = [
     case

@@ -22,7 +22,7 @@ from jobs.adapters.processes.preflight import free_ports
 from tests.containers.engine import IMAGE, KAFKA_IMAGE, Engine
 from tests.integration.compose_deployment import SERVICES
 from tests.integration.stack import wait_for
-from tests.support.processes.rendered_chart import rendered
+from tests.support.processes.helm_tool import rendered
 
 NETWORK, KAFKA = "chart", "kafka"
 PATIENCE_S = 600

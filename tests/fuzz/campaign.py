@@ -18,7 +18,7 @@ from lbcore.wire.messages import AuditEntry, Command, Topic
 from tests.fuzz import hostile
 from tests.fuzz.drawn_commands import draw
 from tests.fuzz.fuzzed_world import CRASHES, FuzzedWorld
-from tests.support.worlds.rebuilt import check_tables
+from tests.support.worlds.checked_world import check_tables
 from tests.support.worlds.simulated_brokers import Faults
 from tests.support.worlds.stories import begun, healing_ms, unsettled
 from tests.support.worlds.story_actions import ACTIONS, Action

@@ -37,7 +37,7 @@ from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.messages import Tick
-from tests.support.worlds.rebuilt import RebuiltWorld
+from tests.support.worlds.checked_world import RebuiltWorld
 from tests.support.worlds.world import CLUSTER, PARTITIONS
 
 CRASHES = (

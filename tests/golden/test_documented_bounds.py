@@ -17,7 +17,7 @@ from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.sim.load.noise import RandomStream
-from tests.support.values.planning import Sections
+from tests.support.values.clusters import Sections
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 SIZES = (3, 5, 10, 16)

@@ -22,8 +22,7 @@ from lbcore.plan.shed.common import ShedState
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.ema import ema_step
 from tests.conftest import Golden
-from tests.support.values.planning import Sections, cluster_of
-from tests.support.values.shed_views import shed_view
+from tests.support.values.clusters import Sections, cluster_of, shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of, run_minutes
 
 

@@ -22,8 +22,7 @@ from jobs.adapters.kafka.embedded_kafka import CONF, EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
-from tests.support.processes.prometheus import Prometheus
-from tests.support.processes.prometheus_tools import tool
+from tests.support.processes.prometheus import Prometheus, tool
 
 COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]

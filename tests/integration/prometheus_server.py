@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboards.rules import render_rules
 from tests.support.processes import prometheus
-from tests.support.processes.prometheus_tools import tool
+from tests.support.processes.prometheus import tool
 
 STEP_S = 2
 

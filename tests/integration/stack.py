@@ -31,8 +31,8 @@ from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
 from tests.replay import KEEP_BATCHES
-from tests.support.processes.json_lines import json_lines
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.programs import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = {"demo/one": ("crc32", 30), "demo/two": ("murmur3_32", 30)}

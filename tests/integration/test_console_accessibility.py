@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.accessibility import barriers
-from tests.support.processes.browser import Browser, running_browser
+from tests.support.processes.browser import Browser, barriers, running_browser
 from tests.support.processes.lookup_service import LookupService
+from tests.support.worlds.checked_world import hot_world
 from tests.support.worlds.explained_world import eventful, write_tables
-from tests.support.worlds.hot_world import hot_world
 from tests.support.worlds.world import CLUSTER, World
 
 _CHOOSE = "; ".join(

@@ -10,8 +10,8 @@ from tests.support.processes.browser import running_browser
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.lookup_tables import Row, TablesWriter
 from tests.support.values.tokens import SECRET
+from tests.support.worlds.checked_world import owners, running
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.ruled_world import owners, running
 from tests.support.worlds.world import CLUSTER
 
 _NO_POLLING = "window.setInterval = () => 0;"

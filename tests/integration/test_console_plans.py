@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.accessibility import barriers
-from tests.support.processes.browser import Browser, running_browser
+from tests.support.processes.browser import Browser, barriers, running_browser
 
 CLUSTER = Cluster(
     brokers=3,

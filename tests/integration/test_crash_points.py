@@ -26,6 +26,7 @@ from tests.support.tables.crashed_batches import (
     steps_of,
     with_every_table,
 )
+from tests.support.worlds.checked_world import promised
 from tests.support.worlds.command_cases import (
     BROKERS,
     BUNDLES,
@@ -35,7 +36,6 @@ from tests.support.worlds.command_cases import (
     is_carried_out,
     prepared,
 )
-from tests.support.worlds.rebuilt import promised
 from tests.support.worlds.world import CLUSTER
 
 REBUILT_FROM = {one.name for one in fields(TableRows)}

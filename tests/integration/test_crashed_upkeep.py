@@ -28,7 +28,7 @@ from tests.integration.test_crash_points import (
 )
 from tests.support.tables.aged_history import AgedHistory, day
 from tests.support.tables.crashed_batches import CrashedError, Kafka, Place, steps_of
-from tests.support.worlds.rebuilt import promised
+from tests.support.worlds.checked_world import promised
 
 RECOVERY: tuple[tuple[Any, str], ...] = (
     (TableWriter, "_claim"),

@@ -28,11 +28,11 @@ from lbcore.ownership.changes import Instance, Surroundings
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning, until
-from tests.support.processes.documented_service import ROOT, StoreFile, write_service
 from tests.support.processes.fenced_notes import Hold, Noted, Notes, topic_of
 from tests.support.processes.frozen import freeze
 from tests.support.processes.kafka_cluster import make_topics
-from tests.support.processes.tcp_forwarder import Forwarder
+from tests.support.processes.lying_proxy import Forwarder
+from tests.support.processes.misbehaving_service import ROOT, StoreFile, write_service
 from tests.support.values.ownership_records import ORIGIN, record_of
 
 LEASED, TOKENED, TAKER = "leased:1", "tokened:1", "taker:1"

@@ -12,8 +12,8 @@ from dashboards.pages import PAGES
 from dashboards.panel import Page
 from dashboards.rules import ALERTS, GROUPS
 from tests.integration.eventful_run import AGENT, CRASHED, EventfulRun, eventful_run
+from tests.support.values.alert_cases import names_in
 from tests.support.values.pictures import draw_pages, series_of
-from tests.support.values.promql import names_in
 
 pytestmark = pytest.mark.long  # four minutes, pictures included
 MUST_FIRE = {

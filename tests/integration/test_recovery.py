@@ -21,13 +21,13 @@ from lbcore.balancer.state.effects import (
 from lbcore.config.tree import Config
 from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
 from lbcore.ownership.wire_record import parse_record
-from tests.support.tables.effects_frame import EffectsFrame
 from tests.support.tables.small_batches import (
     BUNDLE_A,
     BUNDLE_B,
     QUERY,
     READ,
     CrashError,
+    EffectsFrame,
     Sent,
     batch,
     claimed,

@@ -28,8 +28,8 @@ from tests.support.processes.agent_talk import (
     releasing,
     until,
 )
-from tests.support.processes.documented_service import ROOT, StoreFile, write_service
 from tests.support.processes.kafka_cluster import make_topics, running_kafka
+from tests.support.processes.misbehaving_service import ROOT, StoreFile, write_service
 
 BROKER = "store-1"
 WHOLE = "public/default/0x00000000_0xffffffff"

@@ -20,8 +20,15 @@ from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
-from tests.support.processes.agent_talk import AgentTalk, assigning, owned, releasing, until
-from tests.support.processes.fleet_events import read_events, read_opened
+from tests.support.processes.agent_talk import (
+    AgentTalk,
+    assigning,
+    owned,
+    read_events,
+    read_opened,
+    releasing,
+    until,
+)
 from tests.support.processes.kafka_cluster import running_kafka
 
 NS = "public/default"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.processes.json_lines import json_lines
+from tests.support.processes.programs import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_S = 400.0

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.frozen import COMPILER, TurnedClock
 from tests.support.processes.lookup_service import LookupService
-from tests.support.processes.turned_clock import COMPILER, TurnedClock
 from tests.support.tables.lookup_tables import TablesWriter, owned
 from tests.support.values.tokens import OTHER_RSA_KEY, RSA_KEY, SECRET, jwks, public_pem, token
 

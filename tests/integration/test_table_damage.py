@@ -20,10 +20,10 @@ from jobs.cli import main
 from jobs.console import CommandError, say
 from jobs.service.views import TableViews
 from lbcore.balancer.state.effects import Effect
-from tests.support.tables.effects_frame import EffectsFrame
 from tests.support.tables.lookup_tables import bundles_of
 from tests.support.tables.small_batches import (
     CrashError,
+    EffectsFrame,
     batch,
     command_row,
     crash_at,

@@ -20,8 +20,8 @@ import pytest
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes.processes import ProcessSpec
 from tests.integration.stack import ROOT, Cluster, Stack, wait_for
+from tests.support.processes.frozen import COMPILER, TurnedClock
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
-from tests.support.processes.turned_clock import COMPILER, TurnedClock
 
 AHEAD_S = (3_600, -3_600, 40, -40, 5)
 TIMEOUT = "30s"

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
 from jobs.package import make_wheel
-from tests.support.processes.elsewhere import Elsewhere, installed
+from tests.support.processes.frozen import Elsewhere, installed
 
 
 @pytest.fixture(scope="module")

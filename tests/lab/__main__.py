@@ -20,12 +20,11 @@ from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.console import CommandError, Exit, complain, note, say
 from tests.integration.stack import ROOT
 from tests.lab import planned_page
-from tests.lab.bars import bars
-from tests.lab.contenders import CONTENDERS
+from tests.lab.bars import CONTENDERS, bars
 from tests.lab.day import MINUTES
 from tests.lab.hosts import hosts, require_root
 from tests.lab.page import kept_records, read_folder, write
-from tests.lab.planned_records import WAYS
+from tests.lab.planned_page import WAYS
 from tests.lab.scene import BROKERS
 from tests.pulsar.distribution import DEFAULT, VARIABLE, VERSIONS, ensure_distribution
 

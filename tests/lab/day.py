@@ -16,11 +16,9 @@ from typing import Any
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import say
-from tests.lab.contenders import CONTENDERS
-from tests.lab.our_side import OurSide
+from tests.lab.bars import CONTENDERS
 from tests.lab.records import ADDED, SKEW, Latencies, Record, p99, spread, to_json
-from tests.lab.scene import BROKERS, Scene, main_of, placed, scene
-from tests.lab.watch import Watch
+from tests.lab.scene import BROKERS, OurSide, Scene, Watch, main_of, placed, scene
 from tests.pulsar.distribution import chosen_version
 from tests.pulsar.traffic import Traffic
 

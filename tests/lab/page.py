@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jobs.console import say
-from tests.lab.bars import Bar, bars, by_contender
-from tests.lab.cells import cell
-from tests.lab.contenders import CONTENDERS
+from tests.lab.bars import CONTENDERS, Bar, bars, by_contender
 from tests.lab.picture import picture
 from tests.lab.planned_page import kept_planned, section
-from tests.lab.records import ADDED, SKEW, Record, from_json, to_json
+from tests.lab.records import ADDED, SKEW, Record, cell, from_json, to_json
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEPT = DOCS / "plots" / "lab.json"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from tests.lab.contenders import CONTENDERS
+from tests.lab.bars import CONTENDERS
 from tests.lab.records import BOUND, Record
 
 _LEFT, _WIDTH, _RIGHT = 60, 640, 20

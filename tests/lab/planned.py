@@ -19,13 +19,11 @@ from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, say
 from tests.integration.stack import ROOT
-from tests.lab.contenders import CONTENDERS
-from tests.lab.hosted_cluster import HostedCluster
-from tests.lab.our_side import OurSide
-from tests.lab.planned_records import P99_MS, WAYS, PlannedRecord, to_json
+from tests.lab.bars import CONTENDERS
+from tests.lab.hosts import HostedCluster
+from tests.lab.planned_page import P99_MS, WAYS, PlannedRecord, to_json
 from tests.lab.records import p99, spread
-from tests.lab.scene import Scene, main_of, placed, scene
-from tests.lab.watch import Watch
+from tests.lab.scene import OurSide, Scene, Watch, main_of, placed, scene
 from tests.support.processes.restarter import Restarter
 
 _RESTARTED = (2, 3, 1)

@@ -15,8 +15,7 @@ from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_ideal_load import attainable_level
 from lbcore.plan.shed.ballast_problem import round_of
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
-from tests.support.values.planning import Sections, cluster_of
-from tests.support.values.shed_views import shed_view
+from tests.support.values.clusters import Sections, cluster_of, shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 POINT = 1_000.0  # msg/s of one point in `cluster_of`

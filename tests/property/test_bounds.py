@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lbcore.bounds.imbalance import Brokers, least_highest, least_imbalance
 from lbcore.bounds.moves import Course, least_moves, moves_by_report
-from tests.support.models.exact_highest import exact_highest
-from tests.support.models.exact_moves import exact_moves, worst_times
+from tests.support.models.exact_moves import exact_highest, exact_moves, worst_times
 
 EPS = 1e-6
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=6)

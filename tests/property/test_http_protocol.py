@@ -11,7 +11,7 @@ from uvicorn.config import Config as ServerConfig
 from uvicorn.server import ServerState
 
 from jobs.adapters.http.protocol import Account, Bounds
-from tests.support.processes.wire import Transport, bounded_protocol
+from tests.support.processes.agent_talk import Transport, bounded_protocol
 
 HEAD_MAX, REQUEST_MAX = 600, 1_000
 BOUNDS = Bounds(head_bytes=HEAD_MAX, request_bytes=REQUEST_MAX, unanswered_bytes=4_000)

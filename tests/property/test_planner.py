@@ -20,7 +20,7 @@ from lbcore.plan.readings import readings_of
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
 from lbcore.wire.fields import flushed
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 CYCLE_MS = 10_000
 RATES = st.sampled_from((0.0, 10.0, 500.0, 5_000.0, 20_000.0))

@@ -23,8 +23,7 @@ from tests.support.models.shed_models import (
     threshold,
     uniform,
 )
-from tests.support.values.clusters import broker_table, bundle_table, snapshot
-from tests.support.values.shed_views import shed_view
+from tests.support.values.clusters import broker_table, bundle_table, shed_view, snapshot
 
 MANY = settings(max_examples=1_000, deadline=None)
 STEPS = (0.0, 1.0, 50.0, 50.5, 999.9, 1_000.0, 3_000.25, 1e6, 1e9, 5e9)

@@ -25,8 +25,8 @@ from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pocket_job import PocketJob
 from tests.pulsar.pulsar_cluster import MODULAR, ClusterOptions, PulsarCluster
 from tests.pulsar.traffic import Load, Traffic
-from tests.support.processes.json_lines import json_lines
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.programs import json_lines
 
 PULSAR = "standalone"
 POCKET, SPARK, NO_JOB = "pocket", "spark", "none"

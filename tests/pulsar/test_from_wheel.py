@@ -7,7 +7,7 @@ import pytest
 
 from jobs.package import make_wheel
 from tests.pulsar.pulsar_stack import NETWORK_MBYTES, NO_JOB, running_pulsar
-from tests.support.processes.elsewhere import installed
+from tests.support.processes.frozen import installed
 
 pytestmark = pytest.mark.xdist_group("pulsar")
 NETWORK = ("--network-mbytes", str(NETWORK_MBYTES))

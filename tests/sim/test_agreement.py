@@ -17,7 +17,7 @@ from tests.support.worlds.agreeing_world import (
     random_world,
     reserved_world,
 )
-from tests.support.worlds.ruled_world import owners
+from tests.support.worlds.checked_world import owners
 
 SEEDS = (8, 26, 36)
 BLOCKED_SEED = 8

@@ -9,8 +9,7 @@ import pytest
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.state.rules import PlanProposal, PlanStatus
 from lbcore.explain.recent_findings import plan_alarms
-from tests.support.worlds.hot_world import COLD, HOT, hot_world
-from tests.support.worlds.ruled_world import outcome
+from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome
 from tests.support.worlds.world import World, gapless, is_settled, states
 
 WAIT_MS = 3_600_000

@@ -10,8 +10,8 @@ import pytest
 from lbcore.agent.reporting import LoadRead
 from lbcore.config.tree import Config
 from lbcore.explain.status import StatusRows, make_status
+from tests.support.worlds.checked_world import decided, owners
 from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.ruled_world import decided, owners
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import CLUSTER, World
 

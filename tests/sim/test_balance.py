@@ -13,7 +13,7 @@ from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.signals.imbalance import imbalance
 from lbcore.sim.summary import ObservedMove, Owned, moves, thrash
-from tests.support.worlds.ruled_world import owners
+from tests.support.worlds.checked_world import owners
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World, is_settled
 

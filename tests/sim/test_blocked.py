@@ -12,9 +12,8 @@ from lbcore.explain.cluster import explain_cluster
 from lbcore.explain.status import ClusterStatus, StatusRows, make_status
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState
+from tests.support.worlds.checked_world import decided, foreseen, owners, running, skewed
 from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.foreseen_world import foreseen
-from tests.support.worlds.ruled_world import decided, owners, running, skewed
 from tests.support.worlds.world import CLUSTER, World
 
 HOT = "broker-3:8080"

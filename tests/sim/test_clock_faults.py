@@ -15,7 +15,7 @@ from lbcore.balancer.intake.clock import KEPT_MS, LATE_MS
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Command
 from tests.support.values.seeds import few
-from tests.support.worlds.ruled_world import decided, outcome
+from tests.support.worlds.checked_world import decided, outcome
 from tests.support.worlds.world import CLUSTER, World, is_settled
 
 CONFIG = Config()

@@ -14,9 +14,8 @@ from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.values.constants import with_constants
-from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.ruled_world import outcome
+from tests.support.values.seeds import with_constants
+from tests.support.worlds.checked_world import CheckedWorld, outcome
 from tests.support.worlds.world import World, gapless, states
 
 SLICE, BUNDLES = 10, 73

@@ -13,7 +13,7 @@ from lbcore.balancer.decisions.candidate_rows import (
     LOSERS_NAMED,
 )
 from lbcore.balancer.state.effects import Effect, columns_of, pack_effect, unpack_columns
-from tests.support.worlds.ruled_world import decided, owners, running, skewed
+from tests.support.worlds.checked_world import decided, owners, running, skewed
 from tests.support.worlds.world import World
 
 

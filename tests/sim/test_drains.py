@@ -4,8 +4,7 @@ import json
 from collections import Counter
 
 from lbcore.explain.bundle import explain_bundle
-from tests.support.worlds.explained_world import about
-from tests.support.worlds.ruled_world import (
+from tests.support.worlds.checked_world import (
     decided,
     most_unserved,
     newest,
@@ -13,6 +12,7 @@ from tests.support.worlds.ruled_world import (
     owners,
     running,
 )
+from tests.support.worlds.explained_world import about
 from tests.support.worlds.world import gapless, is_settled
 
 

@@ -25,9 +25,15 @@ from lbcore.foresight.rehearse import RehearsalRows, rehearse
 from lbcore.plan.shed.registry import AVG_SHEDDER, BALLAST_SHEDDER, SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
 from lbcore.wire.messages import Command
-from tests.support.worlds.foreseen_world import foreseen, tables_of
-from tests.support.worlds.gauged_world import MINUTE_MS, long_hot
-from tests.support.worlds.ruled_world import outcome, owners, running
+from tests.support.worlds.checked_world import (
+    MINUTE_MS,
+    foreseen,
+    long_hot,
+    outcome,
+    owners,
+    running,
+    tables_of,
+)
 from tests.support.worlds.world import CLUSTER, World
 
 SEEDS = (3, 4)

@@ -19,8 +19,8 @@ from lbcore.explain.reasons import REPAIRS, gauge_message
 from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
 from lbcore.plan.decision import PLACEMENTS_NAMED
+from tests.support.worlds.checked_world import decided, owners, running, skewed
 from tests.support.worlds.explained_world import about, rows_of, write_tables
-from tests.support.worlds.ruled_world import decided, owners, running, skewed
 from tests.support.worlds.world import World
 
 

@@ -11,8 +11,8 @@ import pytest
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.signals.usage import weighted_usage
+from tests.support.worlds.checked_world import decided, outcome, owners, running
 from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.ruled_world import decided, outcome, owners, running
 from tests.support.worlds.world import World
 
 RESERVED = "broker-4:8080"

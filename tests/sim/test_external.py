@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.config.tree import Config, changed
-from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.ruled_world import decided, outcome, owners
+from tests.support.worlds.checked_world import CheckedWorld, decided, outcome, owners
 from tests.support.worlds.world import World
 
 NS = "t/n"

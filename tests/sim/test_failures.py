@@ -11,8 +11,7 @@ import pytest
 
 from lbcore.balancer import transitions as repairs
 from lbcore.config.tree import Config
-from tests.support.worlds.lagging_world import LaggingWorld
-from tests.support.worlds.ruled_world import most_unserved, outcome, owners
+from tests.support.worlds.checked_world import LaggingWorld, most_unserved, outcome, owners
 from tests.support.worlds.world import is_settled
 
 CONFIG = Config()

@@ -10,7 +10,7 @@ import pytest
 
 from lbcore.ownership.records import State
 from tests.support.values.seeds import few
-from tests.support.worlds.leased_world import LEASED, LeasedWorld
+from tests.support.worlds.checked_world import LEASED, LeasedWorld
 from tests.support.worlds.stories import begun, heal, healing_ms, unsettled
 from tests.support.worlds.story_actions import ACTIONS
 from tests.support.worlds.world import World, gapless

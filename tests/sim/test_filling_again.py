@@ -8,9 +8,8 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.proposals import undo_moves
-from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.checked_world import CheckedWorld, outcome, owners, running
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.ruled_world import outcome, owners, running
 from tests.support.worlds.world import CLUSTER, World, is_settled
 
 BROKER = "broker-1:8080"

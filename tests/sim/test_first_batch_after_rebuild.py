@@ -8,8 +8,8 @@ import pytest
 
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.wire.messages import Command
+from tests.support.worlds.checked_world import promised
 from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared
-from tests.support.worlds.rebuilt import promised
 from tests.support.worlds.world import CLUSTER
 
 _CARRIED_OUT_MS = 30_000

@@ -4,8 +4,7 @@ import pytest
 
 from lbcore.agent.state import Stop, Stopped
 from lbcore.config.tree import Config
-from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.ruled_world import most_unserved, owners
+from tests.support.worlds.checked_world import CheckedWorld, most_unserved, owners
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import gapless, is_settled
 

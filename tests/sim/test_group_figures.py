@@ -7,8 +7,7 @@ import pytest
 from lbcore.balancer.state.rules import PlanProposal, PlanStatus
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from tests.support.worlds.foreseen_world import foreseen
-from tests.support.worlds.ruled_world import owners
+from tests.support.worlds.checked_world import foreseen, owners
 from tests.support.worlds.world import World
 
 RESERVED = ("broker-4", "broker-5")

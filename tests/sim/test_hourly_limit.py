@@ -8,11 +8,8 @@ import pytest
 from lbcore.explain.cluster import explain_cluster
 from lbcore.model.names import namespace_of_bundle, tenant_of
 from lbcore.model.times import HOUR_MS
+from tests.support.worlds.checked_world import MINUTE_MS, decided, foreseen, hot_world, owners
 from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.foreseen_world import foreseen
-from tests.support.worlds.gauged_world import MINUTE_MS
-from tests.support.worlds.hot_world import hot_world
-from tests.support.worlds.ruled_world import decided, owners
 from tests.support.worlds.world import World, gapless
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from lbcore.explain.overview import last_decisions
+from tests.support.worlds.checked_world import running, skewed
 from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.ruled_world import running, skewed
 
 
 def test_of_a_drain_one_decision_is_shown_which_stands_for_all() -> None:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from tests.sim.test_clock_faults import AHEAD_MS, BUNDLES, WRONG, ClockWorld, settle
-from tests.support.worlds.leased_world import LEASED, LeasedWorld
+from tests.support.worlds.checked_world import LEASED, LeasedWorld
 from tests.support.worlds.world import is_settled
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.values.constants import with_constants
-from tests.support.worlds.ruled_world import outcome
+from tests.support.values.seeds import with_constants
+from tests.support.worlds.checked_world import outcome
 from tests.support.worlds.world import World
 
 FIRST = "acme/one/0x00000000_0x80000000"

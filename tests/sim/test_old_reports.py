@@ -3,7 +3,7 @@
 import pytest
 
 from lbcore.config.tree import Config
-from tests.support.worlds.lagging_world import LaggingWorld
+from tests.support.worlds.checked_world import LaggingWorld
 from tests.support.worlds.stories import begun, unsettled
 
 CONFIG = Config()

@@ -11,9 +11,9 @@ from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
-from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.ruled_world import (
+from tests.support.worlds.checked_world import (
     HOUR_MS,
+    CheckedWorld,
     decided,
     owners,
     running,

@@ -4,10 +4,16 @@ import json
 
 from lbcore.explain.cluster import explain_cluster
 from lbcore.model.times import instant
+from tests.support.worlds.checked_world import (
+    COLD,
+    HOT,
+    decided,
+    foreseen,
+    hot_world,
+    outcome,
+    owners,
+)
 from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.foreseen_world import foreseen
-from tests.support.worlds.hot_world import COLD, HOT, hot_world
-from tests.support.worlds.ruled_world import decided, outcome, owners
 from tests.support.worlds.world import World, gapless, is_settled
 
 UNTIL_MS = 1_700_001_600_000  # Tuesday 2023-11-14 22:40, sixteen minutes after the load is hot

@@ -1,6 +1,6 @@
 """What was shed of late rests, also after a rebuild; and so do the roles of brokers."""
 
-from tests.support.worlds.hot_world import hot_world
+from tests.support.worlds.checked_world import hot_world
 
 
 def test_rebuild_brings_graces_and_roles_back() -> None:

@@ -3,8 +3,7 @@
 import pytest
 
 from lbcore.config.tree import Config, changed
-from tests.support.worlds.gauged_world import MINUTE_MS, GaugedWorld
-from tests.support.worlds.ruled_world import decided, owners
+from tests.support.worlds.checked_world import MINUTE_MS, GaugedWorld, decided, owners
 
 SETTINGS = {
     "shedding.strategy": "ballast",

@@ -1,6 +1,6 @@
 """What operators set and what becomes of it, in a cluster in virtual time."""
 
-from tests.support.worlds.ruled_world import (
+from tests.support.worlds.checked_world import (
     HOUR_MS,
     decided,
     newest,

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from lbcore.balancer.state.rules import STEP_BEGUN, STEP_DONE, PlanProposal, PlanStatus
-from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.ruled_world import decided, outcome, owners, running
+from tests.support.worlds.checked_world import CheckedWorld, decided, outcome, owners, running
 from tests.support.worlds.world import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "plans.md"

@@ -16,8 +16,8 @@ from jobs.operating.overview import read_overview
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, SqlView
 from lbcore.sim.summary import Owned, moves, thrash
+from tests.support.worlds.checked_world import decided
 from tests.support.worlds.explained_world import eventful, write_tables
-from tests.support.worlds.ruled_world import decided
 from tests.support.worlds.world import CLUSTER, World
 
 _TYPES = {

@@ -11,9 +11,8 @@ from lbcore.balancer.state.book import AFTER
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.values.constants import with_constants
-from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.ruled_world import outcome
+from tests.support.values.seeds import with_constants
+from tests.support.worlds.checked_world import CheckedWorld, outcome
 from tests.support.worlds.world import World, gapless, states
 from tests.unit.wire.test_commands import FULL, NS
 

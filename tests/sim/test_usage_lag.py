@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
-from tests.support.worlds.gauged_world import MINUTE_MS, long_hot
-from tests.support.worlds.ruled_world import decided
+from tests.support.worlds.checked_world import MINUTE_MS, decided, long_hot
 
 OF_THE_MOMENT = SignalsConfig(report_max_interval_ms=10_000)
 OF_THE_MINUTE = replace(OF_THE_MOMENT, usage_window_ms=MINUTE_MS)

@@ -8,7 +8,7 @@ again.
 import pytest
 
 from tests.support.values.seeds import few
-from tests.support.worlds.rebuilt import check_tables
+from tests.support.worlds.checked_world import check_tables
 from tests.support.worlds.stories import tell
 
 STEPS = 8

@@ -19,7 +19,7 @@ from jobs.adapters.processes.processes import Child, ProcessSpec, Supervisor
 from jobs.local.fleet_watch import fleet_client
 from jobs.local.layout import CLUSTER, Layout
 from tests.soak.service import FOLDER_VARIABLE, open_in
-from tests.support.processes.json_lines import json_lines
+from tests.support.processes.programs import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ("agent-1", "agent-2")

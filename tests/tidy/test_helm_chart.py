@@ -15,8 +15,7 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.service import lookup_http
 from jobs.telemetry import exposition
 from lbcore.config.tree import Config
-from tests.support.processes.helm_tool import schema_of
-from tests.support.processes.rendered_chart import (
+from tests.support.processes.helm_tool import (
     CHART,
     KUBERNETES,
     RELEASE,
@@ -24,6 +23,7 @@ from tests.support.processes.rendered_chart import (
     ask_helm,
     render,
     rendered,
+    schema_of,
 )
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT

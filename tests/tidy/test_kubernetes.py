@@ -8,7 +8,7 @@ import yaml
 from jobs import balance_cluster
 from jobs.adapters.processes.settings import load_settings
 from lbcore.config.tree import SETTINGS
-from tests.support.processes.rendered_chart import CHART
+from tests.support.processes.helm_tool import CHART
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 

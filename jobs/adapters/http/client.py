@@ -55,7 +55,7 @@ class Answered:
     """HTTP response.
 
     location: where to ask instead, "" = nowhere; kind: its Content-Type. certificate_ends_ms: of
-    the server's certificate, 0 = it has shown none.
+    the server's certificate, 0 = it has shown none. headers: names in lower case.
     """
 
     status: int
@@ -63,6 +63,7 @@ class Answered:
     location: str = ""
     kind: str = ""
     certificate_ends_ms: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> HTTPConnection:
@@ -94,6 +95,7 @@ def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) ->
                 location=response.getheader("Location") or "",
                 kind=response.getheader("Content-Type") or "",
                 certificate_ends_ms=ends_ms,
+                headers={name.lower(): value for name, value in response.getheaders()},
             )
     finally:
         connection.close()

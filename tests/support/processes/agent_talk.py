@@ -1,16 +1,22 @@
 """What agents say on the real Kafka, parsed, and a pen for the records that they follow."""
 
+import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 from kafka import KafkaProducer
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
 from lbcore.config.wire import Wire
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import format_record
+from lbcore.sim.summary import BundleOpened
 from lbcore.wire.messages import Ack, Acks, Message, Rejected, Topic
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import ParseRules
@@ -100,3 +106,64 @@ def releasing(record: OwnershipRecord, destination: str = "") -> OwnershipRecord
         destination=destination,
         destination_incarnation="",
     )
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All events of the log; a last line that is being written is left out."""
+    text = path.read_text(encoding="utf-8")
+    whole, _, _ = text.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def read_opened(path: Path) -> list[BundleOpened]:
+    """Each opening of a bundle, in order."""
+    return [
+        BundleOpened(bundle=event["bundle"], broker=event["broker"], at_ms=event["at_ms"])
+        for event in read_events(path)
+        if event["event"] == "opened"
+    ]
+
+
+class Transport(asyncio.Transport):
+    """A connection whose other end takes everything."""
+
+    def __init__(self, protocol: Any) -> None:
+        super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 2)})
+        self.protocol, self.written, self.is_closed, self.is_paused = protocol, b"", False, False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    def write(self, data: Any) -> None:
+        """Nothing is written after the end."""
+        if not self.is_closed:
+            self.written += bytes(data)
+
+    def close(self) -> None:
+        """Both ends know at once."""
+        if not self.is_closed:
+            self.is_closed = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        """Whether it is closed."""
+        return self.is_closed
+
+    def pause_reading(self) -> None:
+        """The kernel holds what comes."""
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self.is_paused = False
+
+    def get_write_buffer_size(self) -> int:
+        """All was taken."""
+        return 0
+
+
+def bounded_protocol(bounds: Bounds, account: Account) -> type[HttpToolsProtocol]:
+    """The protocol class with these bounds, whose connections share the account."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"bounds": bounds, "account": account})

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,18 @@ class Browser:
             self.complaints.append(said["entry"]["text"])
         if message.get("method") == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(said["exceptionDetails"]))
+
+
+_AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+_FOUND = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations
+  .filter(({ impact }) => ["serious", "critical"].includes(impact))
+  .flatMap(({ id, nodes }) => nodes.map((node) =>
+    [id, node.target.join(" "), node.failureSummary].join(": "))))"""
+
+
+def barriers(page: Browser) -> list[str]:
+    """The rules that the page as it is breaks: each with its element and what would mend it."""
+    if not page.value("'axe' in window"):
+        page.value(_AXE)
+    found: list[str] = page.value(_FOUND)
+    return found

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from lbcore.model.bundles import Bundle
-from tests.support.processes.json_lines import json_lines
+from tests.support.processes.programs import json_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

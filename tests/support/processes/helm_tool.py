@@ -1,9 +1,4 @@
-"""Helm, and the schemas of Kubernetes' objects; who lacks them skips the test, and says so.
-
-Decides where they are looked for: BALLAST_HELM or the PATH, else packages of PyPI, which are kept
-beside the virtual environment's programs: Amazon's layer for Lambda has the real helm, and
-kubernetes-validate the schemas of each version. Both are pinned by their digest.
-"""
+"""Helm, and the chart as it renders."""
 
 import fcntl
 import json
@@ -13,11 +8,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
 
 FOLDER = Path(sys.prefix) / "ballast-helm"
@@ -105,3 +103,33 @@ def _download(requirement: str) -> None:
             f"{name} can't be had: {ended.stderr.strip()[-300:]}; put helm on the PATH, or name it "
             f"in {VARIABLE}"
         )
+
+
+CHART = Path(__file__).resolve().parents[3] / "conf" / "helm" / "ballast"
+RELEASE, SPACE = "here", "there"
+KUBERNETES = ("1.25.0", "1.37.0")
+"""The oldest that the chart names, and the newest whose schemas are known."""
+
+Object = Mapping[str, Any]
+
+
+def ask_helm(*words: str) -> "subprocess.CompletedProcess[str]":
+    """How helm ends."""
+    return subprocess.run(
+        [str(helm()), *words], check=False, capture_output=True, text=True, timeout=120
+    )
+
+
+def render(*values: str, chart: Path = CHART) -> "subprocess.CompletedProcess[str]":
+    """How helm ends when it renders the chart with these values, NAME=JSON."""
+    named = [word for value in values for word in ("--set-json", value)]
+    words = ["template", RELEASE, str(chart), "--namespace", SPACE]
+    return ask_helm(*words, "--kube-version", KUBERNETES[-1], *named)
+
+
+@cache
+def rendered(*values: str, chart: Path = CHART) -> Sequence[Object]:
+    """The objects, with these values, NAME=JSON."""
+    ended = render(*values, chart=chart)
+    assert ended.returncode == 0, ended.stderr
+    return [one for one in yaml.safe_load_all(ended.stdout) if one]

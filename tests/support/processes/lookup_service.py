@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes.json_lines import json_lines
+from tests.support.processes.programs import json_lines
 from tests.support.tables.lookup_tables import CLUSTER
 
 ROOT = Path(__file__).resolve().parents[3]

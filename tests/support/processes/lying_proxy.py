@@ -1,7 +1,10 @@
-"""A proxy in front of a web service that a test lets lie: answers of some path are altered."""
+"""Proxies that lie, delay or cut connections."""
 
+import contextlib
 import http.client
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,3 +67,90 @@ def _handler(proxy: LyingProxy) -> type[BaseHTTPRequestHandler]:
             """Nothing."""
 
     return Handler
+
+
+_CHUNK_BYTES = 65_536
+_AGAIN_S = 0.1
+_TRIES = 10
+
+
+class Forwarder:
+    """Passes bytes between one loopback port and another, both ways, until it is cut.
+
+    While it is cut connections stay, as behind a broken switch: what is sent waits, and arrives
+    when it is mended, and new connections wait too. Those whose target is gone are closed.
+    """
+
+    def __init__(self, port: int, target_port: int) -> None:
+        self._target = ("127.0.0.1", target_port)
+        self._is_whole = threading.Event()
+        self._is_whole.set()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """From now on nothing passes."""
+        self._is_whole.clear()
+
+    def mend(self) -> None:
+        """Let it pass again, what has waited first."""
+        self._is_whole.set()
+
+    def close(self) -> None:
+        """End every connection."""
+        self._listener.close()
+        for each in list(self._open):
+            each.close()
+        self._is_whole.set()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                near, _ = self._listener.accept()
+                threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _connect(self, near: socket.socket) -> None:
+        self._is_whole.wait()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._kept(near))
+            far = self._reached()
+            if far is None:
+                return
+            stack.enter_context(self._kept(far))
+            back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
+            back.start()
+            self._pump(near, far)
+            back.join()
+
+    def _reached(self) -> socket.socket | None:
+        """A connection to the target; None = it does not listen, found out slowly.
+
+        At once would have clients try again without any pause: to them it is a connection that
+        was made and lost.
+        """
+        for _ in range(_TRIES):
+            far = socket.socket()
+            if far.connect_ex(self._target) == 0:
+                return far
+            far.close()
+            time.sleep(_AGAIN_S)
+        return None
+
+    @contextlib.contextmanager
+    def _kept(self, one: socket.socket) -> Iterator[socket.socket]:
+        self._open.add(one)
+        try:
+            yield one
+        finally:
+            self._open.discard(one)
+            one.close()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while passed := source.recv(_CHUNK_BYTES):
+                self._is_whole.wait()
+                sink.sendall(passed)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)

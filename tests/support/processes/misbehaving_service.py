@@ -5,10 +5,13 @@ narrowest limits that a job can have. On the real Kafka: test_agent_misbehaviour
 """
 
 import queue
+import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,3 +273,40 @@ def goes_on(agent: Beside) -> None:
     agent.until_said(GOOD, 4, AckOutcome.OPENED)
     assert agent.permitted()[GOOD] == 4
     agent.until(lambda: bool(agent.own_error_message(BrokerLoad)))
+
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "docs" / "examples"
+MODULES = ("word_store.py", "word_broker.py")
+
+
+def write_service(folder: Path) -> None:
+    """Copy the example's modules into the folder."""
+    for name in MODULES:
+        shutil.copyfile(EXAMPLES / name, folder / name)
+
+
+class StoreFile:
+    """The shared store, looked at and changed behind the service's back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def claims(self) -> dict[tuple[int, int], int]:
+        """Range of hashes, the end excluded → the token that it was claimed with."""
+        rows = self._all("select lower, ends, token from claims") if self.path.exists() else []
+        return {(lower, ends): token for lower, ends, token in rows}
+
+    def claim(self, namespace: str, token: int) -> None:
+        """As a newer owner of the whole namespace would."""
+        with sqlite3.connect(self.path, timeout=30) as database:
+            values = (namespace, 0, 1 << 32, token)
+            database.execute("insert into claims values (?, ?, ?, ?)", values)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """All topics with their lines, in the order in which they were written."""
+        return [(topic, line) for topic, line in self._all("select topic, line from lines")]
+
+    def _all(self, query: str) -> list[tuple[object, ...]]:
+        with sqlite3.connect(self.path, timeout=30) as database:
+            return database.execute(query).fetchall()

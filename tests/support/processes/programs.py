@@ -1,7 +1,9 @@
-"""Runs a few lines of Python as a process of their own, to its end."""
+"""Programs found on this machine, and the JSON lines that they write."""
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
 
@@ -20,3 +22,10 @@ def ended(folder: Path, program: str) -> tuple[int, str]:
         return child.wait(_ENDS_MS), spec.log_path.read_text()
     finally:
         child.kill()
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of all whole lines; others are left out, be they not JSON or only begun."""
+    text = path.read_text() if path.exists() else ""
+    whole = text.rpartition("\n")[0].splitlines()
+    return [json.loads(line) for line in whole if line.startswith("{")]

@@ -29,7 +29,7 @@ from lbcore.balancer.state.effects import REPORT, TOMBSTONE, Effect
 from lbcore.config.tree import Config
 from lbcore.model.tables import TABLES
 from lbcore.ownership.wire_record import parse_record
-from tests.support.tables.effects_frame import EffectsFrame
+from tests.support.tables.small_batches import EffectsFrame
 from tests.support.worlds.world import CLUSTER
 
 ASIDE_SUFFIX, HALF, SENT = "rows aside", "half of the rows aside", "sent to Kafka"

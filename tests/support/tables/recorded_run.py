@@ -11,7 +11,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
-from tests.support.tables.effects_frame import EffectsFrame
+from tests.support.tables.small_batches import EffectsFrame
 
 SCENARIO = """
 brokers 4

@@ -1,6 +1,6 @@
 """Batches with a few records, and the sink that writes them to tables of a test's own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,34 @@ from deltalake import DeltaTable
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.operators import EFFECT_SCHEMA
 from lbcore.balancer.state.effects import (
     REPORT,
     Effect,
     event_row,
+    pack_effect,
     record_row,
 )
 from lbcore.ownership.records import OwnershipRecord, State
-from tests.support.tables.effects_frame import EffectsFrame
+
+
+class EffectsFrame:
+    """The effects of one cluster's batch; those without rows are left out, as the operator does."""
+
+    def __init__(self, effects: Iterable[Effect], cluster: str) -> None:
+        self.effects = wanted = [one for one in effects if one.rows or one.kind == REPORT]
+        self._table = pa.table(
+            {
+                "cluster": [cluster] * len(wanted),
+                "kind": [one.kind for one in wanted],
+                "blob": [pack_effect(one) for one in wanted],
+            }
+        )
+        assert [name for name in self._table.column_names if name not in EFFECT_SCHEMA] == []
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 (Spark's name)
+        return self._table
+
 
 QUERY = "query-1"
 READ = {"offsets": {"acks": {"0": 9}}, "topics": {"acks": "anew"}}

@@ -1,8 +1,6 @@
-"""For each alert: series on which it fires, and series on which it doesn't; for promtool.
+"""Cases of the alert rules, and names in PromQL queries."""
 
-Series are promtool's: name → values every 15 s ("0+5x80": from 0, 5 more each time, 80 times).
-"""
-
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -249,3 +247,27 @@ def _test(name: str, series: Series, at: str, *, is_firing: bool) -> dict[str, A
             }
         ],
     }
+
+
+_STRINGS = re.compile(r'"[^"]*"')
+_LABELS = re.compile(r"\{[^}]*\}")
+_LISTS = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)")
+_WORDS = re.compile(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()")
+_KEYWORDS = frozenset({"and", "or", "unless", "by", "on", "without", "bool", "offset"})
+
+
+def names_in(query: str) -> set[str]:
+    """The metrics that a query names."""
+    text = _LABELS.sub("", _STRINGS.sub('""', query))
+    text = re.sub(r"\[[^\]]*\]", "", _LISTS.sub("", text))
+    text = re.sub(r"\boffset\s+\w+", "", text)
+    words = {word for word in _WORDS.findall(text) if not re.fullmatch(r"e\d+", word)}
+    return words - _KEYWORDS
+
+
+def labels_in(query: str) -> set[tuple[str, str]]:
+    """(metric, label) of each matcher in braces."""
+    found = set()
+    for metric, matchers in re.findall(r"([a-zA-Z_:][\w:]*)\{([^}]*)\}", query):
+        found |= {(metric, label) for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers)}
+    return found

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 from lbcore.ownership.records import State
-from lbcore.ownership.states import ACTIVE, IN_FLIGHT, METADATA_STORE, MOVES, SYSTEM_TOPIC
+from lbcore.ownership.specification import mermaid_text
+from lbcore.ownership.states import ACTIVE, IN_FLIGHT, METADATA_STORE, SYSTEM_TOPIC
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "ownership.md"
 _ORDER = tuple(State)
@@ -18,26 +19,11 @@ def redraw(text: str) -> str:
     """The document's text with the diagram and the table of rules drawn anew."""
     with_moves = re.sub(
         r"```mermaid\nstateDiagram.*?\n```",
-        f"```mermaid\n{draw_moves()}\n```",
+        f"```mermaid\n{mermaid_text()}\n```",
         text,
         flags=re.DOTALL,
     )
     return re.sub(r"\| from \|.*?\n(?=\n)", f"{draw_rules()}\n", with_moves, flags=re.DOTALL)
-
-
-def draw_moves() -> str:
-    """What Ballast's writer does, as a Mermaid state diagram; forced moves are marked with a !."""
-    lines = ["stateDiagram-v2"]
-    lines += [
-        f"    {_box(source)} --> {_box(arrow.target)}: {move.value}{' !' * arrow.is_forced}"
-        for move, arrow in MOVES.items()
-        for source in _ORDER
-        if source in arrow.sources
-    ]
-    lines += [
-        f"    note right of {state.value}: in flight" for state in _ORDER if state in IN_FLIGHT
-    ]
-    return "\n".join(lines)
 
 
 def draw_rules() -> str:
@@ -51,10 +37,6 @@ def draw_rules() -> str:
         marks = ["yes" if state in group else "" for group in (IN_FLIGHT, ACTIVE)]
         lines.append("| " + " | ".join([state.value, *targets, *marks]) + " |")
     return "\n".join(lines)
-
-
-def _box(state: State) -> str:
-    return "[*]" if state is State.INIT else state.value
 
 
 def _list(states: frozenset[State]) -> str:

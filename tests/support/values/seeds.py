@@ -1,9 +1,12 @@
-"""Seeds and cases of which `make test` takes the first few, and `make test-long` all."""
+"""Parameters of tests: few seeds of many, and changed constants."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from lbcore.config.tree import Config
 
 
 def few(values: Iterable[Any], count: int) -> list[Any]:
@@ -13,3 +16,12 @@ def few(values: Iterable[Any], count: int) -> list[Any]:
 
 def _long(value: Any) -> Any:
     return pytest.param(*value if isinstance(value, tuple) else (value,), marks=pytest.mark.long)
+
+
+def with_constants(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with other constants, "section.name" → value."""
+    for key, value in values.items():
+        section, name = key.split(".")
+        changed = replace(getattr(config, section), **{name: value})
+        config = replace(config, **{section: changed})
+    return config

@@ -24,9 +24,9 @@ from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.explanation import Explanation
 from lbcore.explain.status import ClusterStatus, make_status
+from tests.support.worlds.checked_world import owners
 from tests.support.worlds.explained_world import about, write_tables
 from tests.support.worlds.measured_world import MeasuredWorld
-from tests.support.worlds.ruled_world import owners
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import CLUSTER
 

@@ -14,7 +14,7 @@ from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 NOW_MS = 10_000_000
 SCOPE = replace(EVERYTHING, splits=False, is_traced=True)

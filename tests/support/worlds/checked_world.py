@@ -4,26 +4,37 @@ One batch in some is computed a second time, from the unpacked state and from sh
 must make no difference to its effects, its state or anything given to it.
 """
 
+import json
 import random
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.rebuild import record_from_row
+from lbcore.agent.lease import EndConfirmed, ReportConfirmed
+from lbcore.agent.reporting import LoadRead
+from lbcore.balancer.rebuild import newest_rows, record_from_row
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import Effect
 from lbcore.balancer.state.ledger import Ledger
+from lbcore.config.load import parse_assignments, parse_config
+from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
+from lbcore.foresight.forecast import Foresight, WhatIf, foresee
+from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.machine import Step
+from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
+from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
 from tests.support.values.invariants import violations
-from tests.support.worlds.world import World
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.world import CLUSTER, World, is_settled
 
 Records = dict[str, OwnershipRecord]
 AGAIN_ONE_IN = 5  # not a divisor of how often a cycle or a report comes
@@ -173,3 +184,283 @@ def comparable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: comparable(of) for key, of in value.items()}
     return [comparable(of) for of in value] if isinstance(value, list | tuple) else value
+
+
+HOT, COLD = "broker-0:8080", "broker-1:8080"
+SETTINGS = (
+    "shedding.strategy=uniform",
+    "placement.strategy=least_long_term_message_rate",
+    "shedding.cool_down_ms=0",
+    "shedding.grace_period_ms=120000",
+    "splitting.enabled=false",
+)
+
+
+def hot_world(*more: str) -> World:
+    """It begins to shed now. more: settings."""
+    config = parse_assignments(Config(), [*SETTINGS, "shedding.is_shedding=false", *more])
+    world = CheckedWorld(config, 3)
+    world.command("create_namespace", namespace="acme/a", bundles=24)
+    world.run(60_000)
+    assert is_settled(world)
+    for row in world.newest():
+        world.rates[str(row["bundle"])] = 800.0 if row["destination"] == HOT else 50.0
+    world.run(600_000, step_ms=10_000)
+    world.command("set_config", values={"shedding.is_shedding": True})
+    return world
+
+
+MINUTE_MS = 60_000
+
+
+class GaugedWorld(CheckedWorld):
+    """A CheckedWorld whose brokers measure usages once a minute, as means over it."""
+
+    def load(self, broker: Broker) -> LoadRead:
+        read = super().load(broker)
+        if not hasattr(self, "past"):
+            self.past: dict[str, list[tuple[int, float]]] = {}
+            self.gauges: dict[str, tuple[int, float]] = {}
+        past = self.past.setdefault(broker.name, [])
+        past.append((self.now_ms, float(read.usage[0])))
+        minute = self.now_ms // MINUTE_MS
+        if self.gauges.get(broker.name, (-1, 0.0))[0] != minute:
+            window = [usage for at_ms, usage in past if at_ms > self.now_ms - MINUTE_MS]
+            self.gauges[broker.name] = (minute, float(np.mean(window)))
+        usage = np.array([self.gauges[broker.name][1], *read.usage[1:]])
+        return replace(read, usage=usage)
+
+
+def long_hot(config: Config, rate: float = 3_000.0) -> GaugedWorld:
+    """One broker of four has long been hot, and balancing is paused. rate: of its bundles."""
+    world = GaugedWorld(config, 4, seed=5)
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/n", bundles=24)
+    world.run(25_000)
+    world.command("pause")
+    skewed(world)
+    world.rates = {name: min(one, rate) for name, one in world.rates.items()}
+    world.run(8 * MINUTE_MS)
+    return world
+
+
+class LaggingWorld(CheckedWorld):
+    """A CheckedWorld.
+
+    read_until_ms: the job sees nothing of the log that is later: its batches are full. slow_ms: how
+    long callbacks of a broker take.
+    """
+
+    def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
+        self.read_until_ms: int | None = None
+        self.slow_ms: dict[str, int] = {}
+        super().__init__(config, brokers, seed=seed)
+
+    def read_rows(self) -> list[RawMessage]:
+        """What the job sees of what nobody has read yet."""
+        if self.read_until_ms is None:
+            return super().read_rows()
+        whole = dict(self.log)
+        for place, messages in whole.items():
+            seen = [m for m in messages if m.position.timestamp_ms <= self.read_until_ms]
+            self.log[place] = seen
+        found = super().read_rows()
+        self.log.update(whole)
+        return found
+
+    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
+        """The second operator's part of a batch, which is full when some of the log is left."""
+        if any(self.read[place] < len(found) for place, found in self.log.items()):
+            full = {"accepted": self.config.pipeline.max_offsets_per_trigger}
+            updates = [replace(updates[0], counts=full), *updates[1:]]
+        return super().step_balancer(updates)
+
+    def call_ms(self, broker: Broker) -> int:
+        """How long a callback of a broker takes; the dice are thrown for a slow one, too."""
+        drawn_ms = super().call_ms(broker)
+        return self.slow_ms.get(broker.name, drawn_ms)
+
+
+def tables_of(world: World) -> RehearsalRows:
+    """The rows that a dry run reads."""
+    newest = {row["broker"]: row for row in world.other_rows["load_history"]}
+    return RehearsalRows(
+        tables=newest_rows(world.newest(), world.other_rows),
+        load=[dict(row) for row in newest.values()],
+        decisions=world.decisions,
+    )
+
+
+def foreseen(world: World, **what_if: Any) -> Foresight:
+    """A dry run's answer, asked now."""
+    rows = tables_of(world)
+    found = foresee(world.config, CLUSTER, rows, world.now_ms, WhatIf(**what_if))
+    assert isinstance(found, Foresight), found
+    return found
+
+
+LEASED = parse_config({"ownership": {"fencing": FENCING_LEASE}})
+
+
+class LeasedWorld(LaggingWorld):
+    """A world under `fencing = lease`.
+
+    confirmed: sending times by incarnation. late_readers: brokers that get no records for now.
+    """
+
+    def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
+        self.confirmed: dict[str, list[int]] = defaultdict(list)
+        self.late_readers: set[str] = set()
+        super().__init__(config, brokers, seed=seed)
+
+    def used(self) -> dict[str, dict[str, int]]:
+        """Bundle → broker → token of what services may use at this moment."""
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        for name, broker in self.brokers.items():
+            if broker.agent is None or broker.is_paused:
+                continue
+            usable = broker.agent.usable_at(self.now_ms + broker.ahead_ms)
+            for bundle, token in usable.items():
+                found[bundle][name] = token
+        return found
+
+    def look(self) -> None:
+        """No hash of a namespace is used by two brokers, whatever has happened."""
+        super().look()
+        used = [(Bundle.parse(b), name) for b, names in self.used().items() for name in names]
+        for number, (bundle, name) in enumerate(used):
+            for other, other_name in used[number + 1 :]:
+                is_apart = bundle.namespace != other.namespace or not bundle.range.overlaps(
+                    other.range
+                )
+                assert name == other_name or is_apart, (self.now_ms, bundle, name, other_name)
+
+    def append(self, message: Message, partition: int | None = None) -> None:
+        """Kafka confirms what agents sent."""
+        super().append(message, partition)
+        if isinstance(message, Heartbeat | BrokerLoad):
+            made = message.envelope
+            self.confirmed[made.incarnation].append(made.reported_at_ms)
+
+    def _step_broker(self, broker: Broker) -> None:
+        if broker.agent is None or broker.is_paused:
+            return
+        is_connected = not broker.is_cut_off
+        if is_connected:
+            sent = self.confirmed.pop(f"{broker.name}/{broker.starts}", [])
+            self.advance(broker, [ReportConfirmed(sent_ms=sent_ms) for sent_ms in sent])
+        is_late = broker.name in self.late_readers
+        held, broker.inbox = (broker.inbox, []) if is_late else ([], broker.inbox)
+        super()._step_broker(broker)
+        broker.inbox = [*held, *broker.inbox]
+        if is_connected and not is_late:
+            self.advance(broker, [EndConfirmed(asked_ms=self.now_ms + broker.ahead_ms)])
+
+
+class RebuiltWorld(CheckedWorld):
+    """A CheckedWorld that looks, whenever its job is rebuilt, whether the tables told it all."""
+
+    def rebuild_job(self) -> None:
+        """The job comes back from the tables, as it was."""
+        check_tables(self)
+        super().rebuild_job()
+
+
+def check_tables(world: World) -> None:
+    """The tables are those of a replay of the log of events, and give the state that there is."""
+    replayed = {str(row["bundle"]): row for row in world.newest()}
+    for bundle, row in world.current.items():
+        assert {name: replayed[bundle][name] for name in _SHARED} == {n: row[n] for n in _SHARED}
+    assert all(
+        replayed[bundle]["state"] == "Deleted" for bundle in set(replayed) - {*world.current}
+    )
+    if world.state is not None:
+        after = promised(world.job.rebuilt())
+        for name, value in promised(world.state).items():
+            assert after[name] == value, name
+
+
+_SHARED = ("state", "version_id", "source", "destination", "destination_incarnation", "is_forced")
+
+
+def promised(state: BalancerState) -> Mapping[str, object]:
+    """What a rebuild brings back."""
+    return {
+        "records": records_of(state),
+        "brokers": {
+            name: (
+                entry.incarnation,
+                entry.is_silent,
+                entry.is_draining,
+                {key: text for key, text in entry.texts.items() if text},
+                entry.starts_ms,
+                entry.restarted_ms,
+            )
+            for name, entry in state.brokers.items()
+        },
+        "namespaces": state.namespaces,
+        "rules": state.rules,
+        "settings": json.loads(json.dumps(state.settings)),
+        "created": state.records,
+        "commands": state.commands,
+        "waiting": {
+            command_id: (waiting.deadline_ms, waiting.is_queued, waiting.moving)
+            for command_id, waiting in state.waiting.items()
+        },
+    }
+
+
+HOUR_MS = 3_600_000
+
+
+AVG = ("shedding.strategy=avg", "placement.strategy=avg")
+
+
+def running(
+    brokers: int = 4, bundles: int = 24, *, seed: int = 5, **sections: Mapping[str, Any]
+) -> CheckedWorld:
+    """A cluster at rest under `avg`; sections: settings to change, by section."""
+    config = parse_assignments(Config(), AVG)
+    changes = {name: replace(getattr(config, name), **new) for name, new in sections.items()}
+    world = CheckedWorld(replace(config, **changes), brokers, seed=seed)
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/n", bundles=bundles)
+    world.run(25_000)
+    assert is_settled(world)
+    return world
+
+
+def outcome(world: World, command_id: str) -> Mapping[str, Any]:
+    return [r for r in world.other_rows["commands"] if r["command_id"] == command_id][-1]
+
+
+def owners(world: World) -> dict[str, str]:
+    return {str(row["bundle"]): str(row["destination"]) for row in world.newest()}
+
+
+def decided(world: World, kind: str, reason: str = "") -> list[Mapping[str, Any]]:
+    found = [row for row in world.decisions if row["kind"] == kind]
+    return [row for row in found if not reason or row["reason"] == reason]
+
+
+def newest(world: World, table: str, *key: str) -> dict[tuple[str, ...], Mapping[str, Any]]:
+    return {tuple(str(row[name]) for name in key): row for row in world.other_rows[table]}
+
+
+def most_unserved(world: World, duration_ms: int) -> int:
+    """The longest time, in steps of 500 ms, that a bundle was open nowhere."""
+    missing: Counter[str] = Counter()
+    longest = 0
+    for _ in range(duration_ms // 500):
+        world.run(500)
+        served = world.served()
+        for bundle in owners(world):
+            missing[bundle] = 0 if served.get(bundle) else missing[bundle] + 1
+        longest = max([longest, *missing.values()])
+    return longest
+
+
+def skewed(world: World) -> None:
+    """All load on the bundles of one broker."""
+    hot = owners(world)[min(owners(world))]
+    world.rates = {name: 3_000.0 if b == hot else 1.0 for name, b in owners(world).items()}

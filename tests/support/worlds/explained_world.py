@@ -15,7 +15,7 @@ from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
-from tests.support.worlds.ruled_world import owners, running, skewed
+from tests.support.worlds.checked_world import owners, running, skewed
 from tests.support.worlds.world import CLUSTER, World
 
 WINDOW_MS = 3_600_000

@@ -16,7 +16,7 @@ from jobs.telemetry.job_counts import WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
 from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
-from tests.support.tables.effects_frame import EffectsFrame
+from tests.support.tables.small_batches import EffectsFrame
 from tests.support.worlds.world import CLUSTER, World
 
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from lbcore.config.tree import Config
 from lbcore.model.bundles import FULL_RANGE, Bundle
 from lbcore.ownership.records import State
-from tests.support.worlds.rebuilt import RebuiltWorld, check_tables
+from tests.support.worlds.checked_world import RebuiltWorld, check_tables
 from tests.support.worlds.simulated_brokers import Faults
 from tests.support.worlds.story_actions import ACTIONS, NAMESPACES, OTHER_NAMESPACES
 from tests.support.worlds.world import World, gapless

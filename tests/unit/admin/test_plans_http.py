@@ -14,8 +14,8 @@ from jobs.service.app import AdminApp
 from lbcore.balancer.state.rules import PlanStatus
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import ask
+from tests.support.worlds.checked_world import hot_world
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.hot_world import hot_world
 from tests.support.worlds.world import CLUSTER, World
 
 

@@ -14,8 +14,8 @@ from jobs.service.app import AdminApp
 from jobs.service.exchange import HttpError
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.worlds.checked_world import decided
 from tests.support.worlds.explained_world import eventful, write_tables
-from tests.support.worlds.ruled_world import decided
 from tests.support.worlds.world import CLUSTER, World
 
 

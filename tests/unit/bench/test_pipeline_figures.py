@@ -6,6 +6,7 @@ from typing import Any
 from lbcore.wire.messages import Topic
 from tests.bench.load_generator import Bursts, Fleet, Load, Rhythm
 from tests.bench.pipeline_figures import (
+    bars,
     cycles,
     cycles_read,
     parts,
@@ -14,7 +15,6 @@ from tests.bench.pipeline_figures import (
     since_read,
     visible,
 )
-from tests.bench.pipeline_plot import bars
 
 
 def batch(number: int, now_ms: int, cycle: int, **parts_ms: int) -> dict[str, Any]:

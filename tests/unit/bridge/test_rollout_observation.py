@@ -27,9 +27,9 @@ from lbcore.config.tree import Config
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
 from tests.support.admin.fake_pulsar import CLUSTER
 from tests.support.admin.fronts import fronted_brokers
+from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.rolling_cluster import new_progress
-from tests.support.worlds.ruled_world import running
 
 NOW_MS = 1_000_000_000
 CONFIG = replace(Config(), cluster=ClusterConfig(authority=EXTERNAL))

@@ -14,7 +14,7 @@ from dashboards.rules import ALERTS
 from jobs.telemetry.agent_metrics import AGENT_METRICS
 from jobs.telemetry.bridge_metrics import BRIDGE_METRICS
 from tests.drawn_pages import ALL_METRICS
-from tests.support.values.promql import labels_in, names_in
+from tests.support.values.alert_cases import labels_in, names_in
 
 FOLDER = Path(__file__).resolve().parents[3] / "dashboards"
 # prometheus-client's own, of each process

@@ -9,9 +9,8 @@ import pytest
 
 from dashboards.rules import ALERTS, RUNBOOK, render_rules
 from tests.drawn_pages import ALL_METRICS
-from tests.support.processes.prometheus_tools import tool
-from tests.support.values.alert_cases import CASES, Case, as_promtool
-from tests.support.values.promql import names_in
+from tests.support.processes.prometheus import tool
+from tests.support.values.alert_cases import CASES, Case, as_promtool, names_in
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "dashboards" / "alerts.yml"

@@ -10,7 +10,7 @@ from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.sim.summary import BundleOpened
-from tests.support.processes.fleet_events import read_events, read_opened
+from tests.support.processes.agent_talk import read_events, read_opened
 
 REQUIRED = ["--bootstrap", "k:1", "--state-dir", "s", "--namespace", "t/n:murmur3_32:8"]
 

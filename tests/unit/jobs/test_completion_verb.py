@@ -11,8 +11,8 @@ import pytest
 from jobs.cli import main
 from jobs.verbs import VERBS
 from jobs.verbs.completion import NAMES, SHELLS
+from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.ruled_world import running
 from tests.support.worlds.world import CLUSTER
 
 COMPLETED = """\

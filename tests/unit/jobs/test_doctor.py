@@ -18,8 +18,8 @@ from jobs.operating import doctor
 from jobs.operating.doctor import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.tables import TABLES, Column
 from tests.support.values.tokens import Authority
+from tests.support.worlds.checked_world import running, skewed
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.ruled_world import running, skewed
 from tests.support.worlds.world import World
 
 

@@ -15,8 +15,8 @@ from jobs.cli import main, verb_parser
 from jobs.console import Exit
 from jobs.operating.connection_options import STATE_DIR
 from jobs.verbs import VERBS
+from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.ruled_world import running
 
 PARTS = {"error", "why", "next"}
 WORD = "nonsense"

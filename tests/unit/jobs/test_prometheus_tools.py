@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.console import CommandError
-from tests.support.processes.prometheus_tools import FOLDER, have_tool
+from tests.support.processes.prometheus import FOLDER, have_tool
 
 
 def program(folder: Path, name: str, text: str = "exit 0") -> Path:

@@ -2,8 +2,15 @@
 
 from dataclasses import replace
 
-from tests.lab.planned_page import bar_lines, kept_planned, section
-from tests.lab.planned_records import PlannedRecord, from_json, planned_bars, to_json
+from tests.lab.planned_page import (
+    PlannedRecord,
+    bar_lines,
+    from_json,
+    kept_planned,
+    planned_bars,
+    section,
+    to_json,
+)
 
 OURS = PlannedRecord(
     way="ballast",

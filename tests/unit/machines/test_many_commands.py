@@ -15,7 +15,7 @@ from lbcore.config.tree import Config
 from lbcore.model.nearest import nearest
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.worlds.ruled_world import outcome
+from tests.support.worlds.checked_world import outcome
 from tests.support.worlds.world import World, is_settled
 
 COUNT = 24

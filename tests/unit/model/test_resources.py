@@ -52,7 +52,7 @@ from lbcore.scorer.group_update import (
 from lbcore.sim.load.usage import usage_of
 from lbcore.wire import broker_load
 from lbcore.wire.messages import BUNDLE_COLUMNS, BrokerLoad, Envelope
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 def with_last(first, last):
     return (*complete((first,))[:-1], last)
@@ -83,10 +83,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("more")
     for name in ("lbcore", "jobs", "dashboards"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests.support.values.planning", "tests.support.values.clusters"):
-        path = Path(str(find_spec(name).origin)).relative_to(ROOT)
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, root / path)
+    path = Path(str(find_spec("tests.support.values.clusters").origin)).relative_to(ROOT)
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / path, root / path)
     (root / "state_of_before.json").write_text(json.dumps(packed_today()))
     declared = root / "lbcore" / "model" / "resources.py"
     text = declared.read_text()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from jobs.cli import main
+from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.ruled_world import running
 
 ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_S = 60.0

@@ -6,6 +6,7 @@ import pytest
 
 from lbcore.ownership.changes import ProtocolError, next_record
 from lbcore.ownership.records import State
+from lbcore.ownership.specification import mermaid_text
 from lbcore.ownership.states import (
     ACTIVE,
     BALLAST,
@@ -18,7 +19,7 @@ from lbcore.ownership.states import (
     ReplacementRules,
     TransitionRule,
 )
-from tests.support.values.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
+from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
 from tests.support.values.ownership_records import ORIGIN, A, B, owned
 
 UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_forced]
@@ -77,6 +78,6 @@ def test_every_state_in_flight_ends_without_its_broker() -> None:
 
 def test_document_shows_the_pictures_that_the_tables_draw() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert draw_moves() in text
+    assert mermaid_text() in text
     assert draw_rules() in text
     assert redraw(text) == text

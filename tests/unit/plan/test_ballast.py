@@ -21,9 +21,7 @@ from lbcore.plan.shed.ballast_problem import divisible
 from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
-from tests.support.values.clusters import broker_table
-from tests.support.values.planning import Sections, cluster_of
-from tests.support.values.shed_views import shed_view
+from tests.support.values.clusters import Sections, broker_table, cluster_of, shed_view
 
 POINT = 1_000.0
 HOUR_MS = 3_600_000

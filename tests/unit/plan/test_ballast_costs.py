@@ -10,8 +10,7 @@ from lbcore.model.resources import COUNT
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.signals.usage import DIRECT_MEMORY
-from tests.support.values.planning import cluster_of
-from tests.support.values.shed_views import shed_view
+from tests.support.values.clusters import cluster_of, shed_view
 
 IDLE, PER_MESSAGE, PER_BYTE = 3.0, 0.001, 1e-6
 FAST = IdealLoadConfig(low_hits=1, high_hits=1)

@@ -16,9 +16,7 @@ from lbcore.plan.shed.ballast_objective import SearchProblem, objective
 from lbcore.plan.shed.ballast_search import search
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import MARK_BITS, NO_PARTITIONS, Ints, Partitions, Snapshot
-from tests.support.values.clusters import bundle_table, snapshot
-from tests.support.values.planning import cluster_of
-from tests.support.values.shed_views import shed_view
+from tests.support.values.clusters import bundle_table, cluster_of, shed_view, snapshot
 from tests.unit.plan.test_ballast_search import problem_of
 
 LOW_HITS = 3

@@ -15,7 +15,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
 from lbcore.plan.decision import PlanState
 from lbcore.signals.usage import weighted_usage
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 from tests.support.worlds.blocked_cycles import Cycle, random_cycle
 
 

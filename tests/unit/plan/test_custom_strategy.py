@@ -18,7 +18,7 @@ from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.snapshot import Snapshot
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 NOW_MS = 1_000_000
 SCOPE = replace(EVERYTHING, splits=False, is_traced=True)

@@ -14,7 +14,7 @@ from lbcore.plan.decision import Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.trace import GaugeRows, Trace
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 CYCLE_MS = 10_000
 FULL = {"cold": [1_000.0] * 10, "hot": [9_000.0] * 10, "mild": [3_000.0] * 10}

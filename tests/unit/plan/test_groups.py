@@ -17,8 +17,14 @@ from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.trace import GaugeRows
-from tests.support.values.clusters import broker_table, bundle_table, snapshot
-from tests.support.values.planning import BYTES_PER_MESSAGE, FULL_RATE, Sections
+from tests.support.values.clusters import (
+    BYTES_PER_MESSAGE,
+    FULL_RATE,
+    Sections,
+    broker_table,
+    bundle_table,
+    snapshot,
+)
 
 NOW_MS = 100_000
 BUSY = {"a1": [6_000.0] * 10, "a2": [2_000.0] * 10}

@@ -18,8 +18,7 @@ from lbcore.plan.pending import (
     unreported_arrays,
 )
 from lbcore.plan.planner import place, plan
-from tests.support.values.clusters import broker_table
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, broker_table, cluster_of
 
 NOBODY_BUSY = np.zeros(1, dtype=np.bool_)
 KEEP = 0.5

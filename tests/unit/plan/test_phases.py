@@ -19,7 +19,7 @@ from lbcore.plan.phases.eligible import eligible
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 NOW_MS = 10_000
 AT_ONCE = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=1))

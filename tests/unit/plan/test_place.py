@@ -36,8 +36,7 @@ from lbcore.plan.planner import place
 from lbcore.plan.snapshot import Snapshot
 from tests.conformance.reference.one_turn import next_in_turn
 from tests.conformance.reference.pulsar_section import section_from_pulsar
-from tests.support.values.clusters import broker_table, bundle_table, snapshot
-from tests.support.values.planning import Sections
+from tests.support.values.clusters import Sections, broker_table, bundle_table, snapshot
 
 ANYWHERE = FilterConfig(distribute_evenly=False)
 PULSAR = section_from_pulsar(PlacementConfig, {})

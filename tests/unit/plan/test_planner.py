@@ -11,7 +11,7 @@ from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.snapshot import Snapshot
-from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.clusters import Sections, cluster_of
 
 CYCLE_MS = 10_000
 AVG = Sections(shedding=SheddingConfig(strategy="avg"))

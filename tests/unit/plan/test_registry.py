@@ -26,7 +26,7 @@ from lbcore.plan.registry import (
 )
 from lbcore.plan.strategy import Strategy
 from lbcore.sim.scenario.model import Scenario
-from tests.support.values.planning import Sections
+from tests.support.values.clusters import Sections
 
 CLASSES = {SHED: SHEDDING, PLACE: PLACEMENT}
 NAMES = {SHED: shedding_name, PLACE: placement_name}

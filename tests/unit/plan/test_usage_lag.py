@@ -11,8 +11,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import complete
 from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
-from tests.support.values.clusters import broker_table
-from tests.support.values.planning import Sections
+from tests.support.values.clusters import Sections, broker_table
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 MINUTE_MS, REPORT_MS, GAUGES_AT_MS = 60_000, 10_000, 20_000

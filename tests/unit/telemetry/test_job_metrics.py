@@ -11,7 +11,7 @@ from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config, changed
-from tests.support.values.constants import with_constants
+from tests.support.values.seeds import with_constants
 from tests.support.worlds.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"

@@ -1,0 +1,188 @@
+"""The bundle channel as TLA+ text and as a Mermaid diagram, made of the transition table.
+
+One bundle, its record and the brokers that serve it. Brokers act on the newest record; a broker
+that lags behind is fenced by the version and is not modelled. Every move of MOVES is an action.
+An action has its broker effects below, its states and force come from the table.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from lbcore.ownership.records import State
+from lbcore.ownership.resolve import BROKER_CHECKS, BrokerCheck
+from lbcore.ownership.states import BALLAST, IN_FLIGHT, MOVES, Move, ReplacementRules
+
+_HOLDER_ENDED = "Holder \\notin open"
+_FORMER = "IF b = Holder THEN Nobody ELSE Holder"
+_NOBODY_SERVES = "open = {}"
+_KEPT, _NONE = ("source", "destination"), ("Nobody", "Nobody")
+
+EFFECTS: Mapping[Move, tuple[str, tuple[str, str]]] = {
+    Move.CREATE: (_NOBODY_SERVES, _NONE),
+    Move.BEGIN_AS_CHILD: (_NOBODY_SERVES, ("Nobody", "b")),
+    Move.ASSIGN: ("", ("Nobody", "b")),
+    Move.OPENED: ("destination \\in open", _KEPT),
+    Move.UNLOAD: ("b # destination", ("destination", "b")),
+    Move.CLOSED_WITH_DESTINATION: ("source \\notin open /\\ destination # Nobody", _KEPT),
+    Move.CLOSED_WITHOUT_DESTINATION: ("source \\notin open /\\ destination = Nobody", _KEPT),
+    Move.SPLIT: ("", ("destination", "Nobody")),
+    Move.SPLIT_DONE: ("", _KEPT),
+    Move.REASSIGN: (_HOLDER_ENDED, (_FORMER, "b")),
+    Move.REDIRECT: ("b # source", ("source", "b")),
+    Move.CANCEL: ("", ("Nobody", "source")),
+    Move.DELETE: ("", ("Holder", "Nobody")),
+    Move.FORGET: (_NOBODY_SERVES, _NONE),
+    Move.OBSERVE_OWNER: ("open \\subseteq {b}", (_FORMER, "b")),
+    Move.OBSERVE_FREE: (_NOBODY_SERVES, ("Holder", "Nobody")),
+}
+"""Move → its guard ("" = none), and the source and destination of the next record; b: a broker."""
+
+_MAY_HAVE_NO_BROKER = frozenset({Move.UNLOAD, Move.REDIRECT})
+"""Moves whose b may be Nobody: the bundle becomes Free when it is closed."""
+
+_CHECKS: Mapping[BrokerCheck, str] = {
+    BrokerCheck.DESTINATION_BLANK: "destination' = Nobody",
+    BrokerCheck.DESTINATION_GIVEN: "destination' # Nobody",
+    BrokerCheck.SOURCE_BLANK: "source' = Nobody",
+    BrokerCheck.SOURCE_GIVEN: "source' # Nobody",
+    BrokerCheck.SOURCE_IS_THE_OWNER: "source' = destination",
+    BrokerCheck.DESTINATION_IS_NOT_THE_OWNER: "destination' # destination",
+    BrokerCheck.BROKERS_KEPT: "destination' = destination /\\ source' = source",
+}
+
+_HEAD = """\
+---- MODULE BundleChannel ----
+\\* One bundle: its ownership record, and the brokers that serve it.
+\\* Check with Brokers = {"a", "b", "c"}, Nobody = "", MaxVersion = 8.
+EXTENDS Naturals, FiniteSets
+CONSTANTS Brokers, Nobody, MaxVersion
+VARIABLES state, version, source, destination, forced, open
+vars == <<state, version, source, destination, forced, open>>
+
+Init ==
+    /\\ state = "Init"
+    /\\ version = 0
+    /\\ source = Nobody
+    /\\ destination = Nobody
+    /\\ forced = FALSE
+    /\\ open = {}
+
+Holder ==
+    IF state \\in {"Owned", "Assigning"} THEN destination
+    ELSE IF state \\in {"Releasing", "Splitting"} THEN source
+    ELSE Nobody
+"""
+_BROKERS = """\
+Opens(b) ==
+    /\\ state \\in {"Assigning", "Owned"}
+    /\\ b = destination
+    /\\ open' = open \\union {b}
+    /\\ UNCHANGED <<state, version, source, destination, forced>>
+
+Closes(b) ==
+    /\\ state \\in {"Releasing", "Deleted"}
+    /\\ b \\in open
+    /\\ open' = open \\ {b}
+    /\\ UNCHANGED <<state, version, source, destination, forced>>
+
+Ends(b) ==
+    /\\ b \\in open
+    /\\ open' = open \\ {b}
+    /\\ UNCHANGED <<state, version, source, destination, forced>>
+"""
+_PROPERTIES = """\
+OneServes == Cardinality(open) <= 1
+ServesByRecord == open \\subseteq {source, destination}
+OwnedHasOwner == state \\notin {"Owned", "Assigning"} \\/ destination # Nobody
+ReleasedHasSource == state \\notin {"Releasing", "Splitting"} \\/ source # Nobody
+VersionsGrow == [][version' = version \\/ version' = version + 1]_vars
+OnlyAccepted == [][Accepted]_vars
+
+Spec == Init /\\ [][Next]_vars
+====
+"""
+
+
+def tla_text(rules: ReplacementRules = BALLAST) -> str:
+    """Return the module BundleChannel. rules: which records replace others without force."""
+    blocks = [_HEAD, *(_action(move) for move in MOVES), _BROKERS, _next(), _accepted(rules)]
+    return "\n".join([*blocks, _PROPERTIES])
+
+
+def mermaid_text() -> str:
+    """The moves as a Mermaid state diagram; forced moves are marked with a !."""
+    lines = [
+        f"    {_box(source)} --> {_box(rule.target)}: {move.value}{' !' * rule.is_forced}"
+        for move, rule in MOVES.items()
+        for source in State
+        if source in rule.sources
+    ]
+    notes = [f"    note right of {state.value}: in flight" for state in State if state in IN_FLIGHT]
+    return "\n".join(["stateDiagram-v2", *lines, *notes])
+
+
+def _action(move: Move) -> str:
+    rule = MOVES[move]
+    guard, (source, destination) = EFFECTS[move]
+    lines = [
+        f"state \\in {_states(rule.sources)}",
+        *([guard] if guard else []),
+        "version < MaxVersion",
+        f'state\' = "{rule.target.value}"',
+        "version' = version + 1",
+        f"source' = {source}",
+        f"destination' = {destination}",
+        f"forced' = {str(rule.is_forced).upper()}",
+        "UNCHANGED open",
+    ]
+    return "\n".join([f"{_name(move)} ==", *(f"    /\\ {line}" for line in lines), ""])
+
+
+def _next() -> str:
+    lines = [f"    \\/ {_quantified(move)}" for move in MOVES]
+    acts = [f"    \\/ \\E b \\in Brokers: {act}(b)" for act in ("Opens", "Closes", "Ends")]
+    return "\n".join(["Next ==", *lines, *acts, ""])
+
+
+def _quantified(move: Move) -> str:
+    if not _has_broker(move):
+        return _name(move)
+    brokers = "Brokers \\union {Nobody}" if move in _MAY_HAVE_NO_BROKER else "Brokers"
+    return f"\\E b \\in {brokers}: {_name(move)}"
+
+
+def _accepted(rules: ReplacementRules) -> str:
+    """The conflict resolver: what follows a record without force; a new life follows Deleted."""
+    return "\n".join(
+        [
+            "Accepted ==",
+            "    \\/ forced' \\/ version' = version",
+            '    \\/ state = "Deleted" /\\ version\' = version + 1',
+            *(f"    \\/ {pair}" for pair in _pairs(rules)),
+            "",
+        ]
+    )
+
+
+def _pairs(rules: ReplacementRules) -> Iterator[str]:
+    for before in State:
+        for after in sorted(rules.targets[before], key=list(State).index):
+            checks = BROKER_CHECKS.get((before, after), ())
+            parts = [f'state = "{before.value}"', f'state\' = "{after.value}"']
+            yield " /\\ ".join([*parts, *(_CHECKS[check] for check in checks)])
+
+
+def _name(move: Move) -> str:
+    name = "".join(part.capitalize() for part in move.name.split("_"))
+    return f"{name}(b)" if _has_broker(move) else name
+
+
+def _has_broker(move: Move) -> bool:
+    return "b" in EFFECTS[move][1]
+
+
+def _states(states: frozenset[State]) -> str:
+    return "{" + ", ".join(f'"{state.value}"' for state in State if state in states) + "}"
+
+
+def _box(state: State) -> str:
+    return "[*]" if state is State.INIT else state.value
