@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs import VERSION
+from jobs.adapters.processes.jars import LOCK_PATH
 from jobs.adapters.processes.paths import CONF
 from jobs.adapters.processes.preflight import check_disk
 from jobs.adapters.spark.stream import STACK_SIZE
+from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError, Exit, complain, note
 from jobs.extras import DISTRIBUTION
 from jobs.parser import Parser
@@ -79,7 +81,7 @@ def make_wheel(folder: Path) -> Path:
 
 
 def make_package(output: Path) -> None:
-    """Fill `output` with python/, python.tar.gz, requirements.lock and submit.
+    """Fill `output` with python/, python.tar.gz, requirements.lock, submit and bom.cdx.json.
 
     Raises CommandError when the disk is too full or a package can't be had.
     """
@@ -93,6 +95,10 @@ def make_package(output: Path) -> None:
     _install(packages, "--no-build-isolation", str(ROOT))
     with tarfile.open(output / "python.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(packages, arcname=".")
+    locks = ((ROOT / LOCKS["run"]), LOCK_PATH)
+    packages_text, jars_text = (path.read_text(encoding="ascii") for path in locks)
+    bill = bill_of_materials(packages_text, jars_text, VERSION)
+    (output / "bom.cdx.json").write_text(bill, encoding="ascii")
     submit = output / "submit"
     submit.write_text(submit_script(output))
     submit.chmod(0o755)

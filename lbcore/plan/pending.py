@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lbcore.model.resources import COUNT
+from lbcore.model.resources import COUNT, complete
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -78,6 +78,12 @@ class UnreportedLoad:
     shown: Line
     load: Line
     busy_ms: int
+
+
+def complete_line(line: Line) -> Line:
+    """Return a line with 0 for each resource that the code which kept it did not know."""
+    others = COLUMNS - COUNT
+    return (*complete(line[:-others]), *line[-others:])
 
 
 class MoveOutcome(Enum):

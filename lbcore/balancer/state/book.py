@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from lbcore import packing
 from lbcore.balancer.state.effects import to_json
-from lbcore.model.resources import COUNT
+from lbcore.model.resources import COUNT, complete
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState
+from lbcore.plan.pending import complete_line
 from lbcore.scorer.group_update import BrokerReport
 from lbcore.wire.messages import NOT_REPORTED, Command
 
@@ -384,10 +385,11 @@ def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
     fixed, _ = packing.unpack(chunks[_BROKERS])
     _, arrays = packing.unpack(chunks[_LOADS])
     loads = zip(*(arrays[field].tolist() for field in _LOAD_FIELDS), strict=True)
-    return {
+    entries = {
         name: from_plain(BrokerEntry, {**fixed[name], **dict(zip(_LOAD_FIELDS, load, strict=True))})
         for name, load in zip(sorted(fixed), loads, strict=True)
     }
+    return {name: replace(one, percent=complete(one.percent)) for name, one in entries.items()}
 
 
 def unpack_book(
@@ -423,7 +425,17 @@ def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:
         times = part["unloaded_ms"].tolist()
         names = packing.split_names(part["unloaded"], len(times))
         moved |= dict(zip(names, times, strict=True))
-    return from_plain(PlanState, {**row, "unloaded_ms": dict(sorted(moved.items()))})
+    state = from_plain(PlanState, {**row, "unloaded_ms": dict(sorted(moved.items()))})
+    return replace(
+        state,
+        moves={
+            name: replace(one, load=complete_line(one.load)) for name, one in state.moves.items()
+        },
+        unseen={
+            name: replace(one, shown=complete_line(one.shown), load=complete_line(one.load))
+            for name, one in state.unseen.items()
+        },
+    )
 
 
 def _pack_moved(unloaded_ms: Mapping[str, int], memo: Memo) -> Mapping[str, bytes]:

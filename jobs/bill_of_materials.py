@@ -1,0 +1,70 @@
+"""CycloneDX 1.6 bill of materials: all locked Python packages and pinned jars.
+
+Set-up installs the lock files, so they are listed. A package's digests in a lock are those of all
+its files (a wheel for each platform). Only one of them is installed, so they stand as properties. A
+jar has the one digest that it is checked against. No time and no random serial number: the same
+locks give the same text. After https://cyclonedx.org/docs/1.6/json.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from jobs.adapters.processes.jars import parse_lock
+
+_PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+))?")
+_HASH = re.compile(r"--hash=(?P<digest>\w+:[0-9a-f]+)")
+Component = dict[str, Any]
+
+
+def bill_of_materials(packages: str, jars: str, version: str) -> str:
+    """The document as JSON text. packages: text of a pip lock; jars: text of conf/jars.lock."""
+    components = [*_packages(packages), *_jars(jars)]
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": f"pkg:pypi/ballast@{version}",
+                "name": "ballast",
+                "version": version,
+                "purl": f"pkg:pypi/ballast@{version}",
+            }
+        },
+        "components": sorted(components, key=lambda one: str(one["bom-ref"])),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _packages(text: str) -> Iterator[Component]:
+    for block in re.split(r"\n(?=\S)", text):
+        found = _PACKAGE.match(block)
+        if found is None:
+            continue
+        name = re.sub(r"[-_.]+", "-", found["name"]).lower()
+        digests = sorted(match["digest"] for match in _HASH.finditer(block))
+        properties = [{"name": "ballast:accepted-digest", "value": one} for one in digests]
+        if found["marker"]:
+            properties.append({"name": "ballast:only-if", "value": found["marker"].strip()})
+        purl = f"pkg:pypi/{name}@{found['version']}"
+        yield _library(purl, name, found["version"]) | {"properties": properties}
+
+
+def _jars(text: str) -> Iterator[Component]:
+    seen = set()
+    for jar in parse_lock(text):  # one jar may be in both folders
+        purl = f"pkg:maven/{jar.group}/{jar.artifact}@{jar.revision}?type=jar"
+        if purl in seen:
+            continue
+        seen.add(purl)
+        yield _library(purl, jar.artifact, jar.revision) | {
+            "group": jar.group,
+            "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
+        }
+
+
+def _library(purl: str, name: str, version: str) -> Component:
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
