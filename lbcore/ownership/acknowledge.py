@@ -91,14 +91,7 @@ def _refuse(record: OwnershipRecord | None, ack: Ack, sender: Instance) -> Refus
     if is_newer(ack.version_id, record.version_id):
         return RefusalReason.OUT_OF_ORDER
     if ack.version_id != record.version_id:
-        done_by = _ALREADY_DONE.get((ack.outcome, record.state))
-        is_repeated = (
-            done_by is not None
-            and not record.is_forced
-            and next_version(ack.version_id) == record.version_id
-            and done_by(record) == sender
-        )
-        return RefusalReason.REPEATED if is_repeated else RefusalReason.LATE
+        return _refuse_old(record, ack, sender)
     if ack.outcome not in _OUTCOMES.get(record.state, ()):
         return RefusalReason.WRONG_OUTCOME
     return _refuse_sender(_SPEAKERS[record.state](record), sender)
@@ -110,6 +103,17 @@ def _refuse_sender(expected: Instance, sender: Instance) -> RefusalReason | None
     if sender.incarnation != expected.incarnation:
         return RefusalReason.OTHER_INCARNATION
     return None
+
+
+def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalReason:
+    done_by = _ALREADY_DONE.get((ack.outcome, record.state))
+    is_repeated = (
+        done_by is not None
+        and not record.is_forced
+        and next_version(ack.version_id) == record.version_id
+        and done_by(record) == sender
+    )
+    return RefusalReason.REPEATED if is_repeated else RefusalReason.LATE
 
 
 def _failed(record: OwnershipRecord, origin: Origin) -> Answer:

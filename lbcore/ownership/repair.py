@@ -56,16 +56,22 @@ def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig)
     A broker that restarted is suggested for what it had; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
-        if watch.destination is Presence.RESTARTED:
-            return _reassign(IntentReason.RESTARTED, record.destination)
-        if watch.destination is Presence.DEAD:
-            is_owner = record.state is State.OWNED
-            return _reassign(IntentReason.OWNER_DEAD if is_owner else IntentReason.DESTINATION_DEAD)
-        if record.state is State.ASSIGNING and watch.waiting_ms > config.in_flight_timeout_ms:
-            return _reassign(IntentReason.NEVER_OPENED)
-        return None
+        return _repair_destination(record, watch, config)
     if record.state in (State.RELEASING, State.SPLITTING):
         return _repair_source(record, watch, config)
+    return None
+
+
+def _repair_destination(
+    record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig
+) -> Intent | None:
+    if watch.destination is Presence.RESTARTED:
+        return _reassign(IntentReason.RESTARTED, record.destination)
+    if watch.destination is Presence.DEAD:
+        is_owner = record.state is State.OWNED
+        return _reassign(IntentReason.OWNER_DEAD if is_owner else IntentReason.DESTINATION_DEAD)
+    if record.state is State.ASSIGNING and watch.waiting_ms > config.in_flight_timeout_ms:
+        return _reassign(IntentReason.NEVER_OPENED)
     return None
 
 

@@ -83,7 +83,7 @@ def test_explain_names_the_limit() -> None:
     world.run(10 * MINUTE_MS, step_ms=5_000)
     told = decided(world, "skip", "Limit")[-1]
     assert json.loads(str(told["inputs"]))["counts"]["limit.hour_limit"]
-    assert "(max_moves_per_hour)" in " ".join(explain_cluster(rows_of(world)).lines())
+    assert "(shedding.max_moves_per_hour)" in " ".join(explain_cluster(rows_of(world)).lines())
 
 
 def test_dry_run_knows_what_the_hour_has_left() -> None:
