@@ -65,7 +65,7 @@ from jobs.adapters.spark.fatal_errors import (
     own_error_message,
     root_cause,
 )
-from jobs.adapters.spark.partitioning import PARTITIONS, progress_line, read_progress
+from jobs.adapters.spark.partitioning import PARTITIONS, ExecutorWatch, progress_line, read_progress
 from jobs.adapters.spark.recovery import (
     STATE_SCHEMA,
     claimed_tables,
@@ -301,11 +301,12 @@ class _Start:
         if spark.sparkContext.uiWebUrl:
             log({"event": "spark_ui", "url": spark.sparkContext.uiWebUrl})
         begin = partial(start_query, spark, config, beginning, each)
+        told = replace(self.told, executors=ExecutorWatch(spark, config))
 
         def attempt() -> int:
             query = begin()
             query_end.callback(query.stop)
-            return _wait(query, end, self.watch, each, self.told)
+            return _wait(query, end, self.watch, each, told)
 
         end.has_begun = True
         return in_time(attempt)
@@ -331,6 +332,7 @@ class _ProgressListeners:
 
     log: Callable[[Mapping[str, Any]], None]
     metrics: JobMetrics
+    executors: ExecutorWatch | None = None
 
 
 def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
@@ -420,6 +422,8 @@ def _wait(
             last = progress["batchId"]
             told.log(progress_line(progress))
             told.metrics.see_progress(progress)
+            if told.executors is not None:
+                told.metrics.see_tasks(told.executors.look())
     _let_batch_end(query, checkpoint, each.sink)
     query.stop()
     told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})

@@ -25,6 +25,7 @@ from jobs.telemetry.moves import MoveTracker
 from jobs.telemetry.store import MetricStore
 
 _S = 1_000
+_EXECUTORS_MAX = 50
 
 
 def standing_by() -> CollectorRegistry:
@@ -50,6 +51,8 @@ class JobMetrics:
         self._brokers: dict[str, frozenset[str]] = {}
         self._kept: dict[str, frozenset[str]] = {}
         self._cycles: dict[str, int] = {}
+        self._executors: dict[str, int] = {}
+        self._later: dict[str, int] = {}
         self.store.set("ballast_job_info", 1, VERSION)
         self.store.set("ballast_writer_epoch", epoch)
 
@@ -92,6 +95,18 @@ class JobMetrics:
             store.set("ballast_state_bytes", state["memoryUsedBytes"], operator)
             store.set("ballast_state_rows", state["numRowsTotal"], operator)
         store.set("ballast_kafka_lag_messages", _lag(progress["sources"]))
+
+    def see_tasks(self, counts: Mapping[str, int]) -> None:
+        """Show tasks by executor; of more than 50 in a job's life the later ones together."""
+        for executor, count in counts.items():
+            if executor in self._executors or len(self._executors) < _EXECUTORS_MAX:
+                self._executors[executor] = count
+            else:
+                self._later[executor] = count
+        for executor, count in self._executors.items():
+            self.store.set("ballast_spark_tasks_total", count, executor)
+        if self._later:
+            self.store.set("ballast_spark_tasks_total", sum(self._later.values()), "later")
 
     def _see_tables(self, seen: WrittenBatch) -> None:
         for table, version in seen.versions.items():

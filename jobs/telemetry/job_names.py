@@ -175,6 +175,8 @@ _RHYTHM: tuple[DeclaredMetric, ...] = (
     gauge("ballast_cycle", "Number of the last decision cycle.", "cluster"),
     gauge("ballast_catching_up", "1 while what is read is too old to decide on.", "cluster"),
     gauge("ballast_spark_phase_seconds", "Spark's last trigger, by its own phases.", "phase"),
+    counter("ballast_spark_tasks_total", "Tasks that an executor has ended; driver: the job itself."
+            " Of more than 50 executors in a job's life the rest are one: later.", "executor"),
     gauge("ballast_state_bytes", "Memory of an operator's state store.", "operator"),
     gauge("ballast_state_rows", "Rows in an operator's state store.", "operator"),
     counter("ballast_kafka_read_total", "Offset up to which a topic was read, all partitions.",

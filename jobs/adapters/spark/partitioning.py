@@ -7,11 +7,15 @@ With one partition the keys are the plain ones.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from py4j.protocol import Py4JError
+
+from jobs.console import note
 from lbcore.config.tree import Config
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -125,6 +129,11 @@ def _finish(mixed: int, length: int) -> int:
     return mixed - (mixed & _SIGN) * 2
 
 
+_LOOK_S = 10.0
+_IDLE_LOOKS = 3
+_DRIVER = "driver"
+
+
 def read_progress(query: Any) -> dict[str, Any] | None:
     """Read Spark's last progress, None before the first. Costs some 10 ms."""
     last = query.lastProgress
@@ -143,3 +152,54 @@ def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
             for state in progress["stateOperators"]
         ],
     }
+
+
+class ExecutorWatch:
+    """The tasks that each executor has ended; a note when executors have nothing to do."""
+
+    def __init__(
+        self, session: Any, config: Config, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._session, self._clock = session, clock
+        self._looked_s, self._is_noted = clock() - _LOOK_S, False
+        self._counts: dict[str, int] = {}
+        self._idle: dict[str, int] = {}
+        partitions = int(session.conf.get(PARTITIONS) or 1)
+        groups = config.pipeline.scorer_groups
+        self._is_cluster = local_cores(session.sparkContext.master) is None
+        if self._is_cluster and groups > partitions:
+            note(
+                f"{groups} scorer groups (pipeline.scorer_groups) share {partitions} state"
+                f" partitions ({PARTITIONS}): at most {partitions} executors work at once. Leave"
+                f" {PARTITIONS} out, and as many are chosen as there are groups"
+            )
+
+    def look(self) -> Mapping[str, int]:
+        """Executor → tasks ended since Spark began; nothing until 10 s after the last look."""
+        if self._clock() - self._looked_s < _LOOK_S:
+            return {}
+        self._looked_s = self._clock()
+        try:
+            counts = tasks_by_executor(self._session)
+        except Py4JError:  # a figure that can't be had ends no job; a lost JVM shows elsewhere
+            return {}
+        for name, passes in counts.items():
+            is_idle = name != _DRIVER and passes == self._counts.get(name, 0)
+            self._idle[name] = self._idle.get(name, 0) + 1 if is_idle else 0
+        self._counts = counts
+        idle = sorted(name for name in counts if self._idle[name] >= _IDLE_LOOKS)
+        if idle and self._is_cluster and not self._is_noted:
+            self._is_noted = True
+            note(
+                f"executors with nothing to do for {_IDLE_LOOKS * _LOOK_S:.0f} s: "
+                f"{', '.join(idle[:20])} of {len(counts) - (_DRIVER in counts)}. There are more"
+                " executors than keys to spread: raise pipeline.scorer_groups, or start fewer"
+            )
+        return counts
+
+
+def tasks_by_executor(session: Any) -> dict[str, int]:
+    """Executor that lives → tasks that it has ended, failed ones too."""
+    found = session.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001, FBT003 (Spark has no other way)
+    executors = [found.apply(number) for number in range(found.size())]
+    return {str(one.id()): int(one.completedTasks()) + int(one.failedTasks()) for one in executors}
