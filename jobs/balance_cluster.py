@@ -79,7 +79,6 @@ from jobs.adapters.spark.recovery import (
 from jobs.adapters.spark.spark_machine import raise_gc_thresholds
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
-    SPARK_UI,
     Beginning,
     chosen_partitions,
     jvm_id,
@@ -340,7 +339,7 @@ def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
     return spark_session(
         master=args.master,
         local_dir=args.state_dir / "spark",
-        settings={**SPARK_UI, **dict(args.spark), PARTITIONS: str(partitions)},
+        settings={**dict(args.spark), PARTITIONS: str(partitions)},
     )
 
 

@@ -14,7 +14,8 @@ from jobs.adapters.spark.stream import jvm_id, spark_session
 from jobs.console import CommandError
 use_java_home()
 folder = Path(sys.argv[1])
-session = spark_session(master="local[1]", local_dir=folder / "spark", settings={})
+any_port = {"spark.ui.port": "0"}
+session = spark_session(master="local[1]", local_dir=folder / "spark", settings=any_port)
 jvm = session.sparkContext._jvm
 def ended(sink):
     query = session.readStream.format("rate").load().writeStream.foreachBatch(sink)

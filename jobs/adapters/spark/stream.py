@@ -62,11 +62,11 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 # Spark 4.1 moved it
 _CHECKPOINTING = _STREAMING if spark_version.startswith("4.0.") else f"{_STREAMING}.checkpointing"
 _STATE = f"{_STREAMING}.state"
+_SERVLET = "org.apache.spark.metrics.sink.PrometheusServlet"
 _ALWAYS: Mapping[str, str] = {
     # of the balancer's query `partitioning` says more: one task an operator, in one Python worker,
     # always still holds the state; of two, reading 100,000 bundles again costs 0.3 s a batch
     PARTITIONS: "1",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # Kafka's password and key are in an option of the source, which a plan would show
@@ -83,16 +83,11 @@ _ALWAYS: Mapping[str, str] = {
     # Spark 4.2.0 never closes the socket by which an operator reads its state, one a task
     # (SPARK-58932, closed in 4.2.1); by TCP that took all ports of a machine in 4.5 hours
     "spark.python.unix.domain.socket.enabled": "true",
-}
-"""Spark's settings that depend on nothing here."""
-
-_SERVLET = "org.apache.spark.metrics.sink.PrometheusServlet"
-SPARK_UI: Mapping[str, str] = {
     "spark.ui.enabled": "true",
     "spark.ui.port": "4040",
     # whoever sees the page could end a batch
     "spark.ui.killEnabled": "false",
-    # by default Spark keeps a thousand of each: 100 MB that nobody looks at
+    # by default Spark keeps a thousand of each, for nobody to look at
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
@@ -104,7 +99,7 @@ SPARK_UI: Mapping[str, str] = {
     "spark.metrics.namespace": "ballast",
     "spark.sql.streaming.metricsEnabled": "true",
 }
-"""Spark's pages and its Prometheus servlet, of the streaming job alone."""
+"""Spark's settings that depend on nothing here."""
 
 STATE_SCHEMA = "cluster string, name string, blob binary"
 
