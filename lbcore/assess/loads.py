@@ -13,6 +13,7 @@ import numpy as np
 
 from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
 from lbcore.model.resources import local_max
+from lbcore.plan.groups import members_by_group
 from lbcore.signals.imbalance import imbalance
 
 Row = Mapping[str, Any]
@@ -81,7 +82,7 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         values.append(max((value for value in uneven if value is not None), default=None))
         floors.append(max((least_imbalance(*_packing(part)) for part in known), default=None))
     last = _newest(rows)
-    groups = {name: group for name in brokers if (group := last[name].get("broker_group"))}
+    groups = {name: group for name in brokers if (group := _group(last[name]))}
     return Loads(
         times_ms=tuple(times),
         brokers=tuple(brokers),
@@ -96,12 +97,13 @@ def loads_of(rows: Sequence[Row]) -> Loads:
 
 def _by_group(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each isolation group; those of no group only where there are no others."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.get("broker_group") or "", []).append(row)
-    if len(found) > 1:
-        found.pop("", None)
-    return [found[group] for group in sorted(found)]
+    names = [str(row["broker"]) for row in rows]
+    groups = {name: group for name, row in zip(names, rows, strict=True) if (group := _group(row))}
+    return [[rows[at] for at in found] for found in members_by_group(names, groups).values()]
+
+
+def _group(row: Row) -> str:
+    return row.get("broker_group") or ""
 
 
 def hottest_bundles(rows: Sequence[Row], count: int = HOTTEST) -> list[HotBundle]:
