@@ -1,9 +1,10 @@
 """Rows as `load_history` has them, made of what Pulsar's brokers export to Prometheus.
 
 Topics are folded into bundles by their hash; a bundle's owner is the broker that exports its
-topics. Bundles of a namespace: given ranges, or an even number. Rates are gauges of Pulsar, so a
-restart shows as a gap. A counter that falls has been reset. Pulsar 4.0.8 names a broker in no label
-of a topic's rates: `instance` of the scrape does; newer ones and exporters may set others.
+topics. Bundles of a namespace: those that series name, else an even number. Rates are gauges of
+Pulsar, so a restart shows as a gap. A counter that falls has been reset. Pulsar 4.0.8 names a
+broker in no label of a topic's rates: `instance` of the scrape does; newer ones and exporters may
+set others.
 """
 
 import math
@@ -37,13 +38,12 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(slots=True)
 class PrometheusFold:
-    """Fold of samples into rows, series after series. boundaries: namespace → edges, ascending.
+    """Fold of samples into rows, series after series.
 
-    bundles: number of even bundles of a namespace that has no boundaries.
+    bundles: number of even bundles of a namespace whose series name none.
     """
 
     bundles: int
-    boundaries: Mapping[str, Sequence[int]] = field(default_factory=dict)
     series: int = 0
     skipped: int = 0
     _cells: dict[tuple[int, str], dict[str, Floats]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class PrometheusFold:
             return ""
         known = self._bundles.get(topic)
         if known is None:
-            edges = self.boundaries.get(namespace) or even_boundaries(self.bundles)
+            edges = even_boundaries(self.bundles)
             at = min(int(np.searchsorted(edges, crc32(topic), side="right")), len(edges) - 1)
             known = format_bundle(namespace, edges[at - 1], edges[at])
             self._bundles[topic] = known
