@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from jobs.console import CommandError, note
@@ -21,6 +23,7 @@ from lbcore.model.times import duration
 Result = TypeVar("Result")
 
 _SAID_EACH_S = 10.0
+_POLL_S = 0.25
 _SHARE_MIN = 0.005
 _SECONDS_MAX = 120.0
 
@@ -57,36 +60,67 @@ class ManyRuns(Generic[Result]):
         workers = min(self._workers, len(items))
         try:
             if workers > 1:
-                yield from self._beside(items, list(weights) or [1.0] * len(items), workers)
+                with _until_interrupted(self._cut):
+                    yield from self._beside(items, list(weights) or [1.0] * len(items), workers)
             else:
                 yield from map(self._work, items)
         except KeyboardInterrupt:
-            self.is_cut = True
-            note("stopped: what follows is what was known by then")
+            self._cut()
         except BrokenProcessPool:
             raise CommandError(
                 "a process that ran a simulation was ended from outside",
                 why="most often there was not enough memory for all of them",
                 next_step="run fewer side by side with --workers",
             ) from None
+        if self.is_cut:
+            note("stopped: what follows is what was known by then")
 
     def _beside(
         self, items: Sequence[Any], weights: Sequence[float], workers: int
     ) -> Iterator[Result]:
-        began_s, before = time.monotonic(), set(multiprocessing.active_children())
+        began_s = said_s = time.monotonic()
+        before = set(multiprocessing.active_children())
         with ProcessPoolExecutor(workers, initializer=_ignore_interrupt) as pool:
             futures = [pool.submit(self._work, item) for item in items]
             try:
                 for future in futures:
-                    while not wait([future], timeout=_SAID_EACH_S).done:
-                        passed_s = time.monotonic() - began_s
-                        note(progress_message(futures, weights, self._what, passed_s))
-                    yield future.result()
+                    while not (self.is_cut or wait([future], timeout=_POLL_S).done):
+                        now_s = time.monotonic()
+                        if now_s - said_s >= _SAID_EACH_S:
+                            note(progress_message(futures, weights, self._what, now_s - began_s))
+                            said_s = now_s
+                    if not self.is_cut or future.done():
+                        yield future.result()
             finally:
                 # none is cancelled: the pool, which ends with its processes, would trip over it
                 if not all(future.done() for future in futures):
                     for process in set(multiprocessing.active_children()) - before:
                         process.terminate()
+
+    def _cut(self) -> None:
+        self.is_cut = True
+
+
+@contextmanager
+def _until_interrupted(cut: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `cut`, where this is the main thread; the next one is as usual.
+
+    An exception from anywhere would leave the pool with work that it waits for.
+    """
+
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        cut()
+        signal.signal(signal.SIGINT, before)
+
+    try:
+        before = signal.signal(signal.SIGINT, interrupted)
+    except ValueError:  # not the main thread: nobody interrupts it
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _ignore_interrupt() -> None:

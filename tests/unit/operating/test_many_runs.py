@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -34,6 +35,22 @@ def long_interrupted(item: int) -> int:
         os.kill(HERE, signal.SIGINT)
     time.sleep(600)
     return item
+
+
+def endless(item: int) -> int:
+    """Nobody waits for the end of it."""
+    time.sleep(600)
+    return item
+
+
+class InterruptedItems(list[int]):
+    """Ctrl-C comes while the items are handed to the processes."""
+
+    def __iter__(self) -> Iterator[int]:
+        for at, item in enumerate(super().__iter__()):
+            if at == 3:
+                os.kill(HERE, signal.SIGINT)
+            yield item
 
 
 def killed(_item: int) -> int:
@@ -75,6 +92,12 @@ def test_ctrl_c_while_many_have_not_begun_leaves_no_trace_in_a_thread(
     monkeypatch.setattr("threading.excepthook", failed.append)
     assert list(ManyRuns(long_interrupted, 2).results(range(2_000))) == []
     assert failed == []
+
+
+def test_ctrl_c_while_work_is_handed_out_waits_for_none_of_it() -> None:
+    runs: ManyRuns[int] = ManyRuns(endless, 2)
+    assert list(runs.results(InterruptedItems(range(10)))) == []
+    assert runs.is_cut
 
 
 def test_process_that_is_killed_is_told() -> None:
