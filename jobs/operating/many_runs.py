@@ -78,24 +78,30 @@ class ManyRuns(Generic[Result]):
     def _beside(
         self, items: Sequence[Any], weights: Sequence[float], workers: int
     ) -> Iterator[Result]:
-        began_s = said_s = time.monotonic()
         before = set(multiprocessing.active_children())
         with ProcessPoolExecutor(workers, initializer=_ignore_interrupt) as pool:
             futures = [pool.submit(self._work, item) for item in items]
             try:
-                for future in futures:
-                    while not (self.is_cut or wait([future], timeout=_POLL_S).done):
-                        now_s = time.monotonic()
-                        if now_s - said_s >= _SAID_EACH_S:
-                            note(progress_message(futures, weights, self._what, now_s - began_s))
-                            said_s = now_s
-                    if not self.is_cut or future.done():
-                        yield future.result()
+                yield from self._awaited(futures, weights)
             finally:
                 # none is cancelled: the pool, which ends with its processes, would trip over it
                 if not all(future.done() for future in futures):
                     for process in set(multiprocessing.active_children()) - before:
                         process.terminate()
+
+    def _awaited(
+        self, futures: Sequence["Future[Result]"], weights: Sequence[float]
+    ) -> Iterator[Result]:
+        """Yield results in order, with progress in between; after a cut those that are done."""
+        began_s = said_s = time.monotonic()
+        for future in futures:
+            while not (self.is_cut or wait([future], timeout=_POLL_S).done):
+                now_s = time.monotonic()
+                if now_s - said_s >= _SAID_EACH_S:
+                    note(progress_message(futures, weights, self._what, now_s - began_s))
+                    said_s = now_s
+            if not self.is_cut or future.done():
+                yield future.result()
 
     def _cut(self) -> None:
         self.is_cut = True
