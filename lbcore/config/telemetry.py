@@ -22,6 +22,11 @@ class TelemetryConfig:
         doc="Metrics of each bundle, too, once in pipeline.load_history_interval_ms: five series a"
         " bundle, for small clusters.",
     )
+    otel_logs: bool = setting(
+        False,  # noqa: FBT003 (the default)
+        doc="Log lines have the field names of OpenTelemetry's log data model: Timestamp,"
+        " SeverityText, SeverityNumber, Body, and the rest as Attributes.",
+    )
     debug: bool = setting(
         False,  # noqa: FBT003 (the default)
         dynamic=True,
