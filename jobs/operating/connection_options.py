@@ -182,7 +182,8 @@ def add_tables_option(to: argparse._ActionsContainer) -> None:
         type=table_place,
         default=os.environ.get(TABLES_VARIABLE),
         metavar="DIR",
-        help=f"folder of the Delta tables, or s3://bucket/prefix (${TABLES_VARIABLE})",
+        help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://"
+        f" (${TABLES_VARIABLE})",
     )
 
 
