@@ -330,7 +330,7 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
 
 
 def _watch_ticks(work: BatchContext, before: Liveness) -> None:
-    """Raise the alarm while partitions of broker-load get no ticks; write its start and end."""
+    """Raise the alarm for partitions without ticks; record its start and end."""
     alarm_ms = work.config.ownership.tick_alarm_ms
     missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
     if missing:
