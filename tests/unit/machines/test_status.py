@@ -162,8 +162,8 @@ def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() ->
         rejected=[{"reason": "not_json"}, {"reason": "not_json"}],
     )
     assert [alarm.partition(":")[0].partition(",")[0] for alarm in found.alarms] == [
-        "silent",
-        "1 bundles have no owner",
+        "b9 is silent",
+        "1 bundle has no owner",
         "2 messages rejected (not_json) within 10 minutes",
     ]
 
@@ -317,7 +317,9 @@ def test_suspected_broker_is_named_with_its_silence_and_when_it_is_failed_over()
     found = status(silence=[silence("Suspected", "b1")])
     words = "b1 suspected: silent for 7 s, failover at 15 s"
     assert (found.phase, found.why) == (ClusterPhase.IN_PROGRESS, words)
-    assert found.alarms == (f"{words}: is it frozen or cut off?",)
+    advice = "see whether its process is frozen, or cut off from Kafka (its agent's log)"
+    assert found.alarms == (f"{words}: {advice}",)
+    assert found.alarm_sections == ("BallastBrokerDown",)
     assert status(silence=[silence("Suspected", "b1"), silence("Heard", "b1", 500)]) == status()
 
 
