@@ -247,6 +247,13 @@ class _Elsewhere(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_GET  # noqa: N815 the base class's names
 
 
+_NO_BUCKET = (
+    b"<Error><Code>NoSuchBucket</Code>"
+    b"<Message>The specified bucket does not exist.</Message></Error>"
+)
+_OWN_HEADERS = {"connection", "content-length", "date", "server", "transfer-encoding"}
+
+
 def _as_json_api(method: str, path: str, headers: Mapping[str, str]) -> tuple[str, str]:
     """Method and path of a request of Google's XML API, as fake-gcs-server takes it."""
     bucket, slash, name = path.lstrip("/").partition("/")
@@ -273,16 +280,19 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         method, path = self.command, self.path
         if sys.argv[4:] == ["google"]:
             method, path = _as_json_api(method, path, kept)
-            kept["Host"] = there.host  # the host by which the server knows the XML API
+            kept = {name: kept[name] for name in kept if name.lower() != "host"}
+            kept["Host"] = urlsplit(sys.argv[3]).netloc  # by which the server knows the XML API
         there.request(method, path, body, kept)
         answer = there.getresponse()
-        content = answer.read()
-        self.send_response(answer.status)
+        content, status = answer.read(), answer.status
+        if b"no bucket named" in content:  # Google's own answer to that
+            content, status = _NO_BUCKET, 404
+        self.send_response(status)
         for name, value in answer.getheaders():
-            if name.lower() not in {"connection", "date", "server", "transfer-encoding"}:
+            if name.lower() not in _OWN_HEADERS:
                 self.send_header(name, value)
-        if answer.getheader("Content-Length") is None:
-            self.send_header("Content-Length", str(len(content)))
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", length or str(len(content)))
         if method != self.command and answer.status == http.HTTPStatus.OK:
             self.send_header("ETag", json.loads(content)["etag"])
         self.end_headers()
