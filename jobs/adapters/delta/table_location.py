@@ -53,7 +53,7 @@ _NEXT_STEPS: Mapping[str, tuple[str, str]] = {
         "there is no such bucket",
         "make the {bucket}, or name another one; the job makes what lies in it",
     ),
-    r"region|PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed": (
+    r"configured region|PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed": (
         "the bucket is in another region",
         "set AWS_REGION to the region of the bucket",
     ),
