@@ -96,13 +96,26 @@ def measure_named(run: Run, metric: str, argument: str = "") -> float | None:
 
 
 def floor_adjusted_of(sample: Sample) -> float | None:
-    """The sample's floor-adjusted imbalance."""
-    return floor_adjusted_imbalance(_running(sample), sample.floor)
+    """The sample's floor-adjusted imbalance, of the worst group."""
+    return _worst(
+        floor_adjusted_imbalance(sample.loads[group.brokers].tolist(), group.floor)
+        for group in sample.groups
+    )
 
 
 def imbalance_of(sample: Sample) -> float | None:
-    """The sample's imbalance."""
-    return imbalance(_running(sample))
+    """The sample's imbalance, of the worst group."""
+    return _worst(imbalance(sample.loads[group.brokers].tolist()) for group in sample.groups)
+
+
+def _gap_of(sample: Sample) -> float:
+    """The highest load minus the lowest, of the worst group."""
+    loads = (sample.loads[group.brokers] for group in sample.groups)
+    return max((float(own.max() - own.min()) for own in loads), default=0.0)
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _running(sample: Sample) -> list[float]:
@@ -351,7 +364,7 @@ def _cycles(window: Window) -> float:
 _MEASURES: Mapping[str, Measure] = {
     "imbalance": _series(imbalance_of),
     "floor_adjusted": _series(floor_adjusted_of),
-    "gap": _series(lambda s: max(_running(s), default=0.0) - min(_running(s), default=0.0)),
+    "gap": _series(_gap_of),
     "highest": _series(lambda s: max(_running(s), default=0.0)),
     "lowest": _series(lambda s: min(_running(s), default=0.0)),
     "load": _load,
