@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance, worst_of
 from lbcore.sim.engine.coverage import Outage
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
@@ -97,7 +97,7 @@ def measure_named(run: Run, metric: str, argument: str = "") -> float | None:
 
 def floor_adjusted_of(sample: Sample) -> float | None:
     """The sample's floor-adjusted imbalance, of the worst group."""
-    return _worst(
+    return worst_of(
         floor_adjusted_imbalance(sample.loads[group.brokers].tolist(), group.floor)
         for group in sample.groups
     )
@@ -105,17 +105,13 @@ def floor_adjusted_of(sample: Sample) -> float | None:
 
 def imbalance_of(sample: Sample) -> float | None:
     """The sample's imbalance, of the worst group."""
-    return _worst(imbalance(sample.loads[group.brokers].tolist()) for group in sample.groups)
+    return worst_of(imbalance(sample.loads[group.brokers].tolist()) for group in sample.groups)
 
 
 def _gap_of(sample: Sample) -> float:
     """The highest load minus the lowest, of the worst group."""
     loads = (sample.loads[group.brokers] for group in sample.groups)
     return max((float(own.max() - own.min()) for own in loads), default=0.0)
-
-
-def _worst(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _running(sample: Sample) -> list[float]:
