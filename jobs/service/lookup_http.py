@@ -133,7 +133,10 @@ class LookupApp:
             loop.call_soon_threadsafe(self._changed.notify_all)
 
     def end_waits(self) -> None:
-        """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""
+        """End all waits: clients come again, elsewhere.
+
+        From any thread.
+        """
         self._is_ending = self.is_stopping = True
         self.notice_change()
 
@@ -204,9 +207,10 @@ class LookupApp:
     async def _wait(
         self, request: LookupRequest, reply: LookupReply, gone: "asyncio.Future[None]"
     ) -> LookupReply:
-        """The reply once the bundle has an owner; the last one when time is up or nobody listens.
+        """Return the reply once the bundle has an owner.
 
-        Whatever has become of the bundle meanwhile, freed or split, its owner is asked for.
+        The last one when time is up or nobody listens. Whatever has become of the bundle meanwhile,
+        freed or split, its owner is asked for.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s
