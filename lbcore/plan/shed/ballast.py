@@ -6,7 +6,7 @@ same score. Who is a tolerance away from the level in some fresh reports lets a 
 (`ballast_search`), which makes the objective (`ballast_objective`) smaller until nothing that is
 worth its price is left.
 
-Promises, which `tests/property/test_ballast.py` holds it to: a round makes the objective smaller,
+Promises, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
 by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
 tolerance is left alone; with unchanging load the moves come to an end.
 """
