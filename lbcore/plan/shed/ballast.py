@@ -177,11 +177,11 @@ def _divided(
 
 
 def _count(cycle: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
-    """Return the hits in a row of each broker: int64[n] low, and high. Negative below the level.
+    """Return the hits in a row of each broker, negative below the level.
 
-    Hits above don't count below. Within the threshold the count returns to 0, also without a new
-    report. A broker that was full and is not done (the budget ended before) continues until it is
-    near the level.
+    int64[n] low, and high. Hits above don't count below. Within the threshold the count returns to
+    0, also without a new report. A broker that was full and is not done (the budget ended before)
+    continues until it is near the level.
     """
     view, away, tolerance = cycle.view, cycle.away, cycle.tolerance
     names = view.snapshot.brokers.names
