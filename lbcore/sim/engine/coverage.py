@@ -20,7 +20,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Topics that were without service, and again have it. rate: what they carry, msg/s in + out.
+    """Topics that were without service. rate: what they carry, msg/s in + out.
 
     began_ms, ended_ms: times of the scenario. broker: who serves them now, NOBODY = it lasts.
     """
@@ -122,7 +122,7 @@ class Coverage:
         return float(np.cumsum(own)[-1]) if first < last else 0.0
 
     def hottest_bundles(self, brokers: int) -> Floats:
-        """float64[brokers]: the rate of the hottest bundle that each serves, msg/s in + out."""
+        """float64[brokers]: the rate of each broker's hottest bundle, msg/s in + out."""
         if self._edges is None:
             places = sorted(self._places[name] for name in self._served)
             edges = np.array(places, dtype=np.int64).reshape(-1, 2)

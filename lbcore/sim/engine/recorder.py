@@ -27,9 +27,10 @@ _MICRO = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGroup:
-    """An isolation group of `plan.groups` at one moment. brokers: int64[n], those that run.
+    """An isolation group of `plan.groups` at one moment.
 
-    floor: percent that its hottest bundle alone makes on a broker of its mean capacity.
+    brokers: int64[n], those that run. floor: percent that its hottest bundle alone makes on a
+    broker of its mean capacity.
     """
 
     brokers: Ints
@@ -53,7 +54,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A row of the table decisions. wrong: what a strategy that is not Ballast's did wrong."""
+    """A row of the table decisions.
+
+    wrong: what a strategy that is not Ballast's did wrong.
+    """
 
     at_ms: int
     kind: str

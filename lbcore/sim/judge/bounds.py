@@ -51,7 +51,7 @@ class Possible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideBound:
-    """A run's imbalance beside the least that could be, as means; None = there was no load.
+    """A run's imbalance beside its lower bound, as means; None = without load.
 
     over: of each sample's imbalance over its own bound, from 1. above_ms: how long the run was
     above the bar; nobody_ms: of that, how long nobody could have been below.
@@ -87,7 +87,10 @@ def beside_bound(run: Run) -> BesideBound:
 
 
 def beside(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
-    """The same of moments: the imbalance, the least that could be, and how long it lasted, ms."""
+    """Return the means of moments.
+
+    A moment: the imbalance, the least that could be, and how long it lasted, ms.
+    """
     return BesideBound(
         imbalance=statistic([value for value, _, _ in moments], MEAN),
         bound=statistic([bound for _, bound, _ in moments], MEAN),
@@ -158,7 +161,10 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Part]:
 
 
 def _group_by_namespace(run: Run, groups: Mapping[str, str]) -> dict[str, str]:
-    """Namespace → the group that most of its bundles are in; policies are of whole namespaces."""
+    """Namespace → the group of most of its bundles.
+
+    Policies are of whole namespaces.
+    """
     counts: dict[str, Counter[str]] = {}
     for bundle, broker in sorted(run.recorder.owner.items()):
         if broker in groups:
@@ -195,7 +201,7 @@ def _course(
 
 
 def first_owners(run: Run) -> dict[str, str]:
-    """Return each bundle's first owner: the owners at the end, with every move taken back."""
+    """Return each bundle's first owner: the owners at the end, with moves taken back."""
     owners = dict(run.recorder.owner)
     for one in reversed(run.recorder.moves):
         if one.move.bundle in owners:
@@ -218,7 +224,10 @@ def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[flo
 
 
 def _bounds(run: Run, parts: Sequence[_Part], samples: Sequence[Sample]) -> list[list[float]]:
-    """Each part's least imbalance by sample: of bundles, or, where some were split, of topics."""
+    """Return each part's least imbalance, a number a sample.
+
+    Of bundles, or, where some were split, of topics.
+    """
     traffic = Traffic(run.scenario) if run.recorder.splits else None
     found: list[list[float]] = [[] for _ in parts]
     for at, sample in enumerate(samples):
