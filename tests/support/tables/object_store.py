@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from uuid import uuid4
 
 import pyarrow.fs as arrow_fs
@@ -265,6 +265,14 @@ def _as_json_api(method: str, path: str, headers: Mapping[str, str]) -> tuple[st
     return "POST", f"/upload/storage/v1/b/{unquote(bucket)}/o?uploadType=media&name={name}{match}"
 
 
+def _content_of(source: str) -> bytes:
+    """The object that a copy is made of: fake-gcs-server's own copy asks for no condition."""
+    there = http.client.HTTPConnection(urlsplit(sys.argv[3]).netloc)
+    bucket, _, name = unquote(source).lstrip("/").partition("/")
+    there.request("GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media")
+    return there.getresponse().read()
+
+
 class _Proxy(http.server.BaseHTTPRequestHandler):
     """Passes everything on to another store; Google's XML PUT becomes one of the JSON API."""
 
@@ -280,7 +288,13 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         method, path = self.command, self.path
         if sys.argv[4:] == ["google"]:
             method, path = _as_json_api(method, path, kept)
-            kept = {name: kept[name] for name in kept if name.lower() != "host"}
+            source = kept.pop("x-goog-copy-source", "")
+            if source:
+                body = _content_of(source)
+            kept = {
+                name: kept[name] for name in kept if name.lower() not in {"host", "content-length"}
+            }
+            kept["Content-Length"] = str(len(body))
             kept["Host"] = urlsplit(sys.argv[3]).netloc  # by which the server knows the XML API
         there.request(method, path, body, kept)
         answer = there.getresponse()
