@@ -1,8 +1,8 @@
 """Servers of the tests' own on a loopback port, all in memory: moto, Azurite and fake-gcs-server.
 
-fake-gcs-server knows no PUT of the XML API, which delta-rs uses: a proxy makes it one of the JSON
-API, with its condition. With BALLAST_TEST_S3=1 the S3 tests use the server that AWS_ENDPOINT_URL
-names instead, as the user of the other AWS variables.
+fake-gcs-server knows no PUT, copy and start-after of the XML API, which delta-rs uses: a proxy
+makes them those of the JSON API, with their conditions. With BALLAST_TEST_S3=1 the S3 tests use the
+server that AWS_ENDPOINT_URL names instead, as the user of the other AWS variables.
 """
 
 import fcntl
@@ -10,6 +10,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,9 +22,10 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from uuid import uuid4
 
 import pyarrow.fs as arrow_fs
@@ -265,6 +267,15 @@ def _as_json_api(method: str, path: str, headers: Mapping[str, str]) -> tuple[st
     return "POST", f"/upload/storage/v1/b/{unquote(bucket)}/o?uploadType=media&name={name}{match}"
 
 
+def _only_after(listed: bytes, key: str) -> bytes:
+    """The list without what start-after leaves out, which fake-gcs-server does not know."""
+
+    def kept(found: re.Match[bytes]) -> bytes:
+        return found[0] if unescape(found[1].decode()) > key else b""
+
+    return re.sub(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", kept, listed, flags=re.DOTALL)
+
+
 def _content_of(source: str) -> bytes:
     """The object that a copy is made of: fake-gcs-server's own copy asks for no condition."""
     there = http.client.HTTPConnection(urlsplit(sys.argv[3]).netloc)
@@ -301,6 +312,9 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         content, status = answer.read(), answer.status
         if b"no bucket named" in content:  # Google's own answer to that
             content, status = _NO_BUCKET, 404
+        after = parse_qs(urlsplit(self.path).query).get("start-after")
+        if after and sys.argv[4:] == ["google"]:
+            content = _only_after(content, after[0])
         self.send_response(status)
         for name, value in answer.getheaders():
             if name.lower() not in _OWN_HEADERS:
