@@ -20,7 +20,7 @@ import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -249,6 +249,7 @@ class _Elsewhere(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_GET  # noqa: N815 the base class's names
 
 
+_ONE_BY_ONE = threading.Lock()
 _NO_BUCKET = (
     b"<Error><Code>NoSuchBucket</Code>"
     b"<Message>The specified bucket does not exist.</Message></Error>"
@@ -307,8 +308,10 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             }
             kept["Content-Length"] = str(len(body))
             kept["Host"] = urlsplit(sys.argv[3]).netloc  # by which the server knows the XML API
-        there.request(method, path, body, kept)
-        answer = there.getresponse()
+        # fake-gcs-server asks for the condition first and writes then, both times with success
+        with _ONE_BY_ONE if method == "POST" else nullcontext():
+            there.request(method, path, body, kept)
+            answer = there.getresponse()
         content, status = answer.read(), answer.status
         if b"no bucket named" in content:  # Google's own answer to that
             content, status = _NO_BUCKET, 404
