@@ -1,6 +1,6 @@
 """Servers of the tests' own on a loopback port, all in memory: moto, Azurite and fake-gcs-server.
 
-fake-gcs-server knows no PUT, copy and start-after of the XML API, which delta-rs uses: a proxy
+fake-gcs-server knows no PUT and start-after of the XML API, which delta-rs uses: a proxy
 makes them those of the JSON API, with their conditions. With BALLAST_TEST_S3=1 the S3 tests use the
 server that AWS_ENDPOINT_URL names instead, as the user of the other AWS variables.
 """
@@ -20,12 +20,12 @@ import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
 import pyarrow.fs as arrow_fs
@@ -249,7 +249,10 @@ class _Elsewhere(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_GET  # noqa: N815 the base class's names
 
 
-_ONE_BY_ONE = threading.Lock()
+_MULTIPART = (  # the one kind of upload whose condition fake-gcs-server looks at
+    b"--part\r\nContent-Type: application/json\r\n\r\n{}\r\n"
+    b"--part\r\nContent-Type: application/octet-stream\r\n\r\n%b\r\n--part--"
+)
 _NO_BUCKET = (
     b"<Error><Code>NoSuchBucket</Code>"
     b"<Message>The specified bucket does not exist.</Message></Error>"
@@ -265,7 +268,10 @@ def _as_json_api(method: str, path: str, headers: Mapping[str, str]) -> tuple[st
         return method, f"/{unquote(where)}{mark}{query}{slash}{name}"
     condition = headers.get("x-goog-if-generation-match")
     match = "" if condition is None else f"&ifGenerationMatch={condition}"
-    return "POST", f"/upload/storage/v1/b/{unquote(bucket)}/o?uploadType=media&name={name}{match}"
+    return (
+        "POST",
+        f"/upload/storage/v1/b/{unquote(bucket)}/o?uploadType=multipart&name={name}{match}",
+    )
 
 
 def _only_after(listed: bytes, key: str) -> bytes:
@@ -275,14 +281,6 @@ def _only_after(listed: bytes, key: str) -> bytes:
         return found[0] if unescape(found[1].decode()) > key else b""
 
     return re.sub(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", kept, listed, flags=re.DOTALL)
-
-
-def _content_of(source: str) -> bytes:
-    """The object that a copy is made of: fake-gcs-server's own copy asks for no condition."""
-    there = http.client.HTTPConnection(urlsplit(sys.argv[3]).netloc)
-    bucket, _, name = unquote(source).lstrip("/").partition("/")
-    there.request("GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media")
-    return there.getresponse().read()
 
 
 class _Proxy(http.server.BaseHTTPRequestHandler):
@@ -300,18 +298,14 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         method, path = self.command, self.path
         if sys.argv[4:] == ["google"]:
             method, path = _as_json_api(method, path, kept)
-            source = kept.pop("x-goog-copy-source", "")
-            if source:
-                body = _content_of(source)
-            kept = {
-                name: kept[name] for name in kept if name.lower() not in {"host", "content-length"}
-            }
-            kept["Content-Length"] = str(len(body))
-            kept["Host"] = urlsplit(sys.argv[3]).netloc  # by which the server knows the XML API
-        # fake-gcs-server asks for the condition first and writes then, both times with success
-        with _ONE_BY_ONE if method == "POST" else nullcontext():
-            there.request(method, path, body, kept)
-            answer = there.getresponse()
+            kept = {name.lower(): text for name, text in kept.items()}
+            if method != self.command:
+                kept["content-type"] = "multipart/related; boundary=part"
+                body = _MULTIPART % body
+            kept["content-length"] = str(len(body))
+            kept["host"] = urlsplit(sys.argv[3]).netloc  # by which the server knows the XML API
+        there.request(method, path, body, kept)
+        answer = there.getresponse()
         content, status = answer.read(), answer.status
         if b"no bucket named" in content:  # Google's own answer to that
             content, status = _NO_BUCKET, 404
