@@ -71,7 +71,7 @@ def test_bundle_of_a_crashed_broker_says_who_was_considered_for_it() -> None:
     assert "runner_up" in {row["verdict"] for row in rows}
     for bundle in lost:
         found = of_bundle(world, bundle)
-        assert found.why[0] == "its owner was taken for dead"
+        assert found.why[0] == "its owner was found dead"
         assert f"was chosen ({owners(world)[bundle]}" in " ".join(placed(found))
 
 
@@ -257,7 +257,7 @@ def test_failed_over_bundle_says_who_died() -> None:
     world.kill(broker)
     world.run(40_000)
     why = of_bundle(world, bundle).why
-    assert why[0] == "its owner was taken for dead"
+    assert why[0] == "its owner was found dead"
     assert "failover" in why[1]
     assert why[1].endswith(f"from {broker}")
 
@@ -326,7 +326,7 @@ def test_verb_answers_from_the_tables(
         assert json.loads(capsys.readouterr().out)["headline"]
     assert main(["explain", "bundle", str(move["bundle"]), "--tables", str(tables)]) == 0
     text = capsys.readouterr().out
-    assert "what holds it:" in text
+    assert "what prevents a move:" in text
     assert "it helped" in text
     earlier = ["--at", "2023-11-14T22:14:00Z", "--tables", str(tables)]
     assert main(["explain", "bundle", str(move["bundle"]), *earlier]) == 0
