@@ -51,7 +51,7 @@ _STANDSTILLS = frozenset(
     }
 )
 _SHOWN = 3
-_TO_BE_HEARD = "it must be heard again: start it, or `ballast broker forget` it"
+_TO_BE_HEARD = "it must report again: start it, or `ballast broker forget` it"
 _MOVING = frozenset({"assign", "drain", "failover", "repair", "transfer", "unload"})
 
 

@@ -149,7 +149,7 @@ def test_broker_counts_what_commands_and_crashes_moved() -> None:
         "moved 24 bundles from it in the last 1 h: 24 by failover (its owner was silent for "
         "ownership.broker_timeout_ms)" in found.why[0]
     )
-    assert found.changes == ("it must be heard again: start it, or `ballast broker forget` it",)
+    assert found.changes == ("it must report again: start it, or `ballast broker forget` it",)
     assert list(found.numbers) == ["bundles"]
 
 
