@@ -31,7 +31,6 @@ from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
-from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
@@ -206,64 +205,43 @@ def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
 def trying(
     past: Past, assignments: Sequence[str], base: Config, workers: int
 ) -> ManyRuns[dict[str, Any]]:
-    """Runs of strategies, by name as `try_again` has it, on what was recorded.
+    """Runs of strategies, by name as `try_strategy` has it, on what was recorded.
 
     Each with these settings upon the base. A strategy of the user's own is loaded where it runs.
     """
     bare = replace(base, own={})
-    return ManyRuns(partial(_try, past, (tuple(assignments), bare)), workers, "strategies")
+    return ManyRuns(partial(try_strategy, past, (tuple(assignments), bare)), workers, "strategies")
 
 
-def _try(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
+def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
+    """The figures of one strategy on what was recorded. strategy: a name, "" = as it was set."""
     config = config_of(past.scenario, strategy, *upon)
     done = note_wrong(run_scenario(past.scenario, config))
-    floor = measure_named(done, _FLOOR)
+    found = {metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()}
+    floor, moves = measure_named(done, _FLOOR), found["moves"]
     return {
-        **_judged(strategy, done),
+        "strategy": strategy or AS_SET,
+        "hash": done.recorder.hash(),
+        **found,
         "shedding": config.shedding.strategy if config.shedding.is_shedding else NOTHING,
-        **_weighed(past, floor, measure_named(done, "moves"), beside_bound(done)),
+        **_weighed(past, floor, moves, beside_bound(done)),
     }
 
 
-def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any]:
-    """Return the figures of one strategy on what was recorded.
-
-    strategy: what the row calls it, "" = as it was set.
-    """
-    return _judged(strategy, note_wrong(run_scenario(past.scenario, config)))
-
-
 def recorded_row(past: Past) -> dict[str, Any]:
-    """The run's own numbers, None where the tables don't tell."""
+    """The run's own figures, beside the least that was possible; None where nothing tells."""
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,
         **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
-    }
-
-
-def weighed_row(past: Past) -> dict[str, Any]:
-    """The same, and beside the least that was possible, as each strategy's."""
-    found = what_happened(past.history)
-    beside = beside_least(past.history)
-    return {
-        **recorded_row(past),
         "shedding": "",
-        **_weighed(past, found[_FLOOR], found["moves"], beside),
+        **_weighed(past, found[_FLOOR], found["moves"], beside_least(past.history)),
     }
 
 
 def bundles_of(past: Past) -> int:
     """Return the number of bundles at the start."""
     return sum(space.bundles for space in past.scenario.namespaces)
-
-
-def _judged(strategy: str, done: Run) -> dict[str, Any]:
-    return {
-        "strategy": strategy or AS_SET,
-        "hash": done.recorder.hash(),
-        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
-    }
 
 
 def _weighed(
@@ -360,6 +338,6 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         config_of(past.scenario, name, settings, base)  # what can't be used is refused first
     runs = trying(past, settings, base, args.workers)
-    rows = [weighed_row(past), *runs.results(names)]
+    rows = [recorded_row(past), *runs.results(names)]
     answer(args, rows, chain(read, lines(past, rows)))
     return Exit.CUT if runs.is_cut else Exit.DONE
