@@ -1,4 +1,4 @@
-"""The report of what Prometheus has recorded of a cluster, instead of a look at it.
+"""Report of what Prometheus has recorded of a cluster.
 
 Where the cluster's admin interface is named, too, bundles have their own boundaries, and the
 settings of the brokers are judged.
