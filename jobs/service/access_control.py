@@ -18,10 +18,10 @@ from jobs.service.access import (
     TokenChecker,
     TokenError,
     TokenFault,
-    TrustedKey,
     anonymous,
 )
 from jobs.service.exchange import RETRY, HttpError, Message
+from jobs.service.token_keys import KeyAddress, TrustedKey
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
@@ -109,6 +109,10 @@ class GateRules:
     grants: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
 
 
+class KeysOutdatedError(Exception):
+    """The token names an unknown key, and the address of keys may know it by now."""
+
+
 class Gatekeeper:
     """Lets callers in. checker: of tokens, None = tokens are no proof here."""
 
@@ -122,13 +126,18 @@ class Gatekeeper:
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
 
     @property
+    def key_address(self) -> KeyAddress | None:
+        """The address that is asked for keys of tokens."""
+        return None if self._checker is None else self._checker.address
+
+    @property
     def is_idle(self) -> bool:
         """True if nothing is checked or limited, so lookups may skip the gatekeeper."""
         rules = self._rules
         return (rules.open_lookups or not rules.needs_proof) and not self._limiter.per_s
 
     def caller(self, scope: Message) -> Caller:
-        """The caller of a request; raises HttpError 401, or 429 for one too many."""
+        """The caller of a request; raises HttpError 401 or 429, KeysOutdatedError."""
         address = address_of(scope)
         if not self._rules.needs_proof:
             self._limit(address)
@@ -140,7 +149,7 @@ class Gatekeeper:
         return Caller(name=name, address=address, grants=grants, expires_at_s=expires_at_s)
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
-        """Raises HttpError 401, 403 or 429 when this lookup is not to be answered."""
+        """Raises HttpError 401, 403 or 429 for a lookup that is not to be answered."""
         rules = self._rules
         address = address_of(scope)
         if rules.open_lookups or not rules.needs_proof:
@@ -160,6 +169,11 @@ class Gatekeeper:
         if not any(grant.cluster in ("*", self._rules.cluster) for grant in caller.grants):
             self.counts.refused[FORBIDDEN] += 1
             raise HttpError(403, f"{caller.name} has no role on this cluster")
+
+    async def renew_keys(self) -> None:
+        """Ask for the keys again; after it no request is outdated for a while."""
+        if self.key_address is not None:
+            await self.key_address.renew()
 
     def _limit(self, name: str, principal: str = "") -> None:
         if not self._limiter.allows(name):
@@ -192,6 +206,9 @@ class Gatekeeper:
         try:
             bearer = checker.check(token.decode("latin-1"))
         except TokenError as error:
+            is_unknown = error.fault is TokenFault.UNKNOWN_KEY
+            if is_unknown and self.key_address is not None and self.key_address.may_know_more:
+                raise KeysOutdatedError from None
             self._limit(address)
             self.counts.refused[error.fault.value] += 1
             challenge = _CHALLENGE[1] + b', error="invalid_token"'

@@ -28,7 +28,7 @@ from jobs.service.exchange import (
     Request,
     Send,
     Stream,
-    error_reply,
+    error_body,
     send_parts,
 )
 from jobs.service.lookup_replies import ages
@@ -92,7 +92,8 @@ class AdminApp:
         try:
             reply = await self._reply(scope, receive)
         except HttpError as error:
-            reply = error_reply(error)
+            kind, body = error_body(scope["raw_path"], error.status, error.reason)
+            reply = Reply(status=error.status, body=body, headers=(kind, *error.headers))
         except ClientGoneError:
             return
         self.counts.statuses[200 if isinstance(reply, Stream) else reply.status] += 1

@@ -26,10 +26,7 @@ from jobs.service.access import (
     Caller,
     TokenChecker,
     TokenRules,
-    TrustedKey,
     parse_grants,
-    read_keys,
-    secret_key,
 )
 from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
 from jobs.service.all_routes import ROUTES
@@ -40,6 +37,7 @@ from jobs.service.csrf import Origins
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
 from lbcore.config.lookup import LookupConfig
@@ -142,9 +140,12 @@ def start_service(
     stopped = threading.Event()
     threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
     readers.stand_ready()
-    return Service(
+    service = Service(
         app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
     )
+    if gate.key_address is not None:
+        service.run_beside(gate.key_address.keep_up)
+    return service
 
 
 def _start_reading(
@@ -206,10 +207,10 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
         needs_expiry=lookup.token_expiry_required,
     )
     secret_file = os.environ.get(f"{SECRET}_FILE", "")
-    if not (read_secret(SECRET) or lookup.token_keys_file):
+    if not (read_secret(SECRET) or lookup.token_keys_file or lookup.token_keys_url):
         raise CommandError(
             "tokens can't be checked",
-            why=f"neither lookup.token_keys_file nor {SECRET} is set",
+            why=f"none of lookup.token_keys_file, lookup.token_keys_url and {SECRET} is set",
             next_step="set one of them, or choose another lookup.authentication",
         )
 
@@ -219,13 +220,15 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
         return found + (read_keys(lookup.token_keys_file) if lookup.token_keys_file else ())
 
     try:
-        return TokenChecker(WatchedFile((lookup.token_keys_file, secret_file), read), rules)
+        files = WatchedFile((lookup.token_keys_file, secret_file), read)
+        address = KeyAddress(lookup.token_keys_url) if lookup.token_keys_url else None
     except (OSError, ValueError) as error:
         raise CommandError(
             "the keys of tokens can't be used",
             why=str(error),
-            next_step=f"correct lookup.token_keys_file or {SECRET}",
+            next_step=f"correct lookup.token_keys_file, lookup.token_keys_url or {SECRET}",
         ) from None
+    return TokenChecker(TokenKeys(files, address), rules)
 
 
 logger = logging.getLogger(__name__)

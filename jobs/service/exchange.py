@@ -1,7 +1,7 @@
 """A request as handlers read it, their answers, and how a large answer is sent.
 
-Answers are JSON, errors {"reason": ...} as Pulsar's. Stands between `app`, which speaks ASGI, and
-the handlers, which don't.
+Answers are JSON; errors are problems (RFC 9457), on Pulsar's own paths {"reason": ...}. Stands
+between `app`, which speaks ASGI, and the handlers, which don't.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 
 from jobs.service.access import Caller
@@ -17,6 +18,7 @@ from lbcore.route.slices import dumps, is_small, write_slices
 Header: TypeAlias = tuple[bytes, bytes]
 
 JSON: Header = (b"content-type", b"application/json")
+PROBLEM: Header = (b"content-type", b"application/problem+json")
 RETRY: Header = (b"retry-after", b"1")
 
 VALUES_MAX = 25_000
@@ -27,7 +29,7 @@ _SHOWN_CHARS = 30
 
 
 class HttpError(Exception):
-    """The request ends with this status and {"reason": reason}; headers are added.
+    """The request ends with this status and this reason; headers are added.
 
     principal: who has proven to be somebody before being refused, for the audit.
     """
@@ -162,9 +164,24 @@ def no_content() -> Reply:
     return Reply(status=204)
 
 
-def error_reply(error: HttpError) -> Reply:
-    """The error as Pulsar writes one."""
-    return json_reply({"reason": error.reason}, error.status, *error.headers)
+def is_pulsar(raw_path: bytes) -> bool:
+    """True for one of Pulsar's own paths, whose errors its clients read."""
+    return raw_path.startswith((b"/admin/", b"/lookup/"))
+
+
+def error_body(raw_path: bytes, status: int, reason: str, **more: Any) -> tuple[Header, bytes]:
+    """Content type and body of an error: Pulsar's own on its paths, else of RFC 9457."""
+    if is_pulsar(raw_path):
+        return JSON, encode({"reason": reason})
+    title = HTTPStatus(status).phrase
+    told = {"type": "about:blank", "title": title, "status": status, "detail": reason}
+    return PROBLEM, encode({**told, **more})
+
+
+def problem(status: int, detail: str, **more: Any) -> Reply:
+    """An error of our own paths. more: members beside those of RFC 9457."""
+    kind, body = error_body(b"", status, detail, **more)
+    return Reply(status=status, body=body, headers=(kind,))
 
 
 def encode(value: Any) -> bytes:

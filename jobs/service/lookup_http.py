@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from jobs.service.access_control import KeysOutdatedError
 from jobs.service.changes import Broadcast
 from jobs.service.exchange import (
     JSON,
@@ -73,6 +74,9 @@ class LookupGuard(Protocol):
 
     def check_metrics(self, scope: Message) -> None:
         """401 or 403 for the metrics."""
+
+    async def renew_keys(self) -> None:
+        """After KeysOutdatedError: have the keys of tokens asked for again."""
 
 
 class HostCheck(Protocol):
@@ -144,9 +148,14 @@ class LookupApp:
                 try:
                     self.hooks.hosts.check_host(scope)
                 except HttpError as error:
-                    await _send(send, refusal(error))
+                    await _send(send, refusal(error, scope["raw_path"]))
                     return
-            await self._serve(scope, receive, send)
+            try:
+                await self._serve(scope, receive, send)
+            except KeysOutdatedError:  # of the first step: nothing has been read or sent
+                assert self.hooks.guard is not None  # noqa: S101 (it has raised)
+                await self.hooks.guard.renew_keys()
+                await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -171,8 +180,8 @@ class LookupApp:
             await self.hooks.others(scope, receive, send)
             return
         else:
-            reply = not_found()
-        reply = of_method(reply, scope["method"])
+            reply = not_found(path)
+        reply = of_method(reply, scope["method"], path)
         if reply.result != FOUND:  # which has its stamps, and is to be fast
             reply = stamped(reply, self.follower.view)
         await _send(send, reply)
@@ -182,14 +191,14 @@ class LookupApp:
     async def _look_up(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
         request = _parse(scope, path)
         if request is None:
-            return not_found()
+            return not_found(path)
         if scope["method"] not in ("GET", "HEAD"):
-            return not_allowed(scope["method"])
+            return not_allowed(scope["method"], path)
         if self.hooks.guard is not None:
             try:
                 self.hooks.guard.check_lookup(scope, request.tenant)
             except HttpError as error:
-                return refusal(error)
+                return refusal(error, path)
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply
@@ -285,7 +294,7 @@ class LookupApp:
             try:
                 self.hooks.guard.check_metrics(scope)
             except HttpError as error:
-                return refusal(error)
+                return refusal(error, b"/metrics")
         body = self.metrics.text() if self.shared is None else self.shared.text()
         return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
 

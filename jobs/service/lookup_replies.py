@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from jobs.adapters.following.view import View
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
+from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode, error_body
 from lbcore.pulsar.errors import unexpected
 from lbcore.route.addresses import lookup_body
 from lbcore.route.bundles import BundleRoute
@@ -174,32 +174,33 @@ def bad_age() -> LookupReply:
     return LookupReply(status=400, body=body, headers=(JSON,), result=INVALID_NAME)
 
 
-def refusal(error: HttpError) -> LookupReply:
+def refusal(error: HttpError, path: bytes) -> LookupReply:
     """Return the reply to a caller without permission or above the rate limit."""
-    body = reason(error.reason)
+    kind, body = error_body(path, error.status, error.reason)
     return LookupReply(
-        status=error.status, body=body, headers=(JSON, *error.headers), result=REFUSED
+        status=error.status, body=body, headers=(kind, *error.headers), result=REFUSED
     )
 
 
-def not_found() -> LookupReply:
+def not_found(path: bytes) -> LookupReply:
     """There is no such path."""
-    return LookupReply(status=404, body=reason("HTTP 404 Not Found"), headers=(JSON,))
+    kind, body = error_body(path, 404, "HTTP 404 Not Found")
+    return LookupReply(status=404, body=body, headers=(kind,))
 
 
-def not_allowed(method: str) -> LookupReply:
+def not_allowed(method: str, path: bytes) -> LookupReply:
     """A lookup is only read; OPTIONS is told so."""
     allow = (b"allow", b"GET, HEAD, OPTIONS")
     if method == "OPTIONS":
         return LookupReply(status=200, body=b"", headers=(allow,))
-    return LookupReply(
-        status=405, body=reason("HTTP 405 Method Not Allowed"), headers=(JSON, allow)
-    )
+    kind, body = error_body(path, 405, "HTTP 405 Method Not Allowed")
+    return LookupReply(status=405, body=body, headers=(kind, allow))
 
 
-def of_method(reply: LookupReply, method: str) -> LookupReply:
+def of_method(reply: LookupReply, method: str, path: bytes) -> LookupReply:
     """Health and metrics are only read, too."""
-    return reply if method in ("GET", "HEAD") or reply.status in (404, 405) else not_allowed(method)
+    is_told = method in ("GET", "HEAD") or reply.status in (404, 405)
+    return reply if is_told else not_allowed(method, path)
 
 
 def reason(text: str) -> bytes:
