@@ -29,10 +29,11 @@ from jobs.service.exchange import (
     Send,
     Stream,
     error_body,
+    negotiated,
     send_parts,
 )
 from jobs.service.lookup_replies import ages
-from jobs.service.routes import SAFE, TENANT, Match, Route, Router
+from jobs.service.routes import READING, SAFE, TENANT, Match, Route, Router
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,8 @@ class AdminApp:
         self._record(match.route, request, None)
         if isinstance(reply, Stream):
             return replace(reply, ends_at_s=caller.expires_at_s)
-        return await self._begun(reply)
+        reply = await self._begun(reply)
+        return negotiated(reply, scope["headers"]) if request.method in READING else reply
 
     async def _begun(self, reply: Reply) -> Reply:
         """The reply; whole, so that it has a length, when one slice is all of it."""
@@ -288,7 +290,7 @@ class AdminApp:
     async def _send(self, reply: Reply, method: str, send: Send) -> None:
         length = (b"content-length", b"%d" % len(reply.body))
         headers = [*reply.headers, *self._stamps()]
-        if reply.status != 204 and reply.parts is None:  # noqa: PLR2004 (no content, no length)
+        if reply.status not in (204, 304) and reply.parts is None:  # no content, no length
             headers.append(length)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         body = b"" if method == "HEAD" else reply.body

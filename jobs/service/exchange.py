@@ -7,8 +7,18 @@ between `app`, which speaks ASGI, and the handlers, which don't.
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +35,7 @@ VALUES_MAX = 25_000
 """Of a body of JSON, which is parsed in one call: so many keys with values take 13 ms."""
 
 _DIGITS_MAX = 20
+_KNOWN = b"if-none-match"
 _SHOWN_CHARS = 30
 
 
@@ -44,12 +55,16 @@ class HttpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer. parts: of a large one, made while it is sent, instead of `body`."""
+    """A whole answer. parts: of a large one, made while it is sent, instead of `body`.
+
+    tag: what names its content, for the entity tag; "" = its body, if that is whole and large.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: tuple[Header, ...] = ()
     parts: Iterable[bytes] | None = None
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +164,60 @@ def _short_int(text: str) -> int:
     return int(text)
 
 
-def json_reply(value: Any, status: int = 200, *headers: Header) -> Reply:
+def json_reply(value: Any, status: int = 200, *headers: Header, tag: str = "") -> Reply:
     """A value as JSON without blanks, as Pulsar writes it; in slices when it is large.
 
     value: as `write_slices` takes it; must not change while it is sent.
     """
+    found = Reply(status=status, headers=(JSON, *headers), tag=tag)
     if is_small(value):
-        return Reply(status=status, body=encode(value), headers=(JSON, *headers))
-    return Reply(status=status, headers=(JSON, *headers), parts=write_slices(value))
+        return replace(found, body=encode(value))
+    return replace(found, parts=write_slices(value))
+
+
+LARGE_BYTES = 1_024
+_GZIP = 31  # zlib's window bits for a gzip header
+_LEVEL = 1
+
+
+def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
+    """A large answer as a GET with these headers takes it: known already (304), or packed.
+
+    Sources: RFC 9110, 8.8.3 and 12.5.3.
+    """
+    if reply.status != HTTPStatus.OK or (reply.parts is None and len(reply.body) < LARGE_BYTES):
+        return reply
+    asked = dict(headers)
+    told: tuple[Header, ...] = (*reply.headers, (b"vary", b"accept-encoding"))
+    tag = reply.tag or (blake2b(reply.body, digest_size=8).hexdigest() if reply.body else "")
+    if tag:
+        told = (*told, (b"etag", b'W/"%s"' % tag.encode()))
+        known = {one.strip().removeprefix(b"W/") for one in asked.get(_KNOWN, b"").split(b",")}
+        if known & {b"*", b'"%s"' % tag.encode()}:
+            return Reply(status=304, headers=told)
+    if not _takes_gzip(asked.get(b"accept-encoding", b"")):
+        return replace(reply, headers=told)
+    told = (*told, (b"content-encoding", b"gzip"))
+    if reply.parts is None:
+        return replace(reply, headers=told, body=b"".join(_packed((reply.body,))))
+    return replace(reply, headers=told, parts=_packed(reply.parts))
+
+
+def _takes_gzip(accepted: bytes) -> bool:
+    """True if gzip is named with no weight, or with one above 0."""
+    for one in accepted.lower().split(b","):
+        coding, _, weight = one.replace(b" ", b"").partition(b";q=")
+        if coding == b"gzip":
+            return weight.strip(b"0.") != b"" or not weight
+    return False
+
+
+def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts in gzip's form; some are empty."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
 
 
 def no_content() -> Reply:

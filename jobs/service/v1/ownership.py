@@ -5,8 +5,9 @@ for now.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -46,13 +47,26 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
         found = snapshot.namespaces.get(namespace)
         names = (namespace,) if found is not None and found.hash_function else ()
     page = _page(snapshot, names, after, limit + 1)
+    seen = blake2b(snapshot.position.query_id.encode(), digest_size=8)
+    await context.turns.gather(map(_marker(seen), page))
     return json_reply(
         {
             "table_version": snapshot.position.table_version,
             "bundles": map(record, page[:limit]),
             "next": page[limit - 1].bundle if len(page) > limit else "",
-        }
+        },
+        tag=seen.hexdigest(),
     )
+
+
+def _marker(seen: "blake2b") -> Callable[[BundleRoute], LeftOut]:
+    """Take a record into the digest of a page: a version of a record never changes."""
+
+    def mark(route: BundleRoute) -> LeftOut:
+        seen.update(b"%s %d\n" % (route.bundle.encode(), route.version_id))
+        return LEFT_OUT
+
+    return mark
 
 
 def _page(

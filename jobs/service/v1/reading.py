@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeAlias
@@ -93,8 +94,10 @@ class Readers:
             self._pool.shutdown()
             self._pool = None
 
-    async def ask(self, question: ReadQuestion) -> IO[bytes]:
-        """The answer as JSON in a file, which is gone when it is closed; asked again once.
+    async def ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
+        """The answer as JSON in a file, which is gone when it is closed, and its digest.
+
+        Asked again once.
 
         Raises ReadRefusedError, BrokenProcessPool, OSError where no file can be made.
         """
@@ -103,14 +106,15 @@ class Readers:
         except BrokenProcessPool:
             return await self._ask(question)
 
-    async def _ask(self, question: ReadQuestion) -> IO[bytes]:
+    async def _ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
         answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (the caller closes it)
         pool = self._running()
         self._answers += 1
         if self._answers % ANSWERS_MAX == 0:
             self._pool = None  # Python 3.10 has no max_tasks_per_child
         try:
-            await asyncio.wrap_future(pool.submit(_answer, question, Path(answer.name)))
+            made = pool.submit(_answer, question, Path(answer.name))
+            digest = await asyncio.wrap_future(made)
         except BaseException as error:
             answer.close()
             if isinstance(error, BrokenProcessPool) and pool is self._pool:
@@ -120,7 +124,7 @@ class Readers:
         finally:
             if pool is not self._pool:
                 pool.shutdown(wait=False)
-        return answer
+        return answer, digest
 
     def _running(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -154,12 +158,15 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def _answer(question: ReadQuestion, file: Path) -> None:
-    """Write an answer into a file; runs in a process of the pool."""
+def _answer(question: ReadQuestion, file: Path) -> str:
+    """Write an answer into a file and return its digest; runs in a process of the pool."""
+    digest = blake2b(digest_size=8)
     try:
         reader = TableReader(question.root, question.cluster)
         with file.open("wb") as answer:
-            answer.writelines(write_slices(question.read(reader)))
+            for part in write_slices(question.read(reader)):
+                digest.update(part)
+                answer.write(part)
     except ReadRefusedError:
         raise
     except CommandError as error:
@@ -169,12 +176,14 @@ def _answer(question: ReadQuestion, file: Path) -> None:
         logger.exception("read_failed")
         reason = f"{type(error).__name__}: see the log of the service"
         raise ReadRefusedError(500, reason) from None
+    return digest.hexdigest()
 
 
 class _AnswerParts:
     """An answer in its file; under way until it has been read, or is dropped."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], digest: str) -> None:
+        self.digest = digest
         self._file = file
 
     def __iter__(self) -> Iterator[bytes]:
@@ -193,7 +202,8 @@ async def in_background(context: AdminContext, read: Read) -> Reply:
 
     Raises HttpError 503 if it can't be read.
     """
-    return Reply(headers=(JSON,), parts=await _made(context, read))
+    parts = await _made(context, read)
+    return Reply(headers=(JSON,), parts=parts, tag=parts.digest)
 
 
 async def _made(context: AdminContext, read: Read) -> _AnswerParts:
@@ -202,7 +212,7 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
     question = ReadQuestion(read, context.views.root, context.cluster)
     readers.under_way += 1
     try:
-        return _AnswerParts(await readers.ask(question))
+        return _AnswerParts(*await readers.ask(question))
     except BaseException as error:
         readers.under_way -= 1
         if isinstance(error, ReadRefusedError):

@@ -1,6 +1,7 @@
 """Our own paths: every example of the OpenAPI document, roles."""
 
 import asyncio
+import gzip
 import json
 import re
 from http import HTTPStatus
@@ -227,3 +228,42 @@ def test_earlier_ownership_and_differences_come_from_the_events(
     assert call(app, "/v1/ownership?as_of=v99").status == 503
     history = call(app, f"/v1/bundles/{BUNDLE}/history").json["events"]
     assert [row["version_id"] for row in history] == [1, 2]
+
+
+LARGE = ["/v1/ownership", "/v1/ownership?as_of=v2", "/v1/openapi.json", "/page/core.js"]
+
+
+@pytest.mark.parametrize("path", LARGE)
+def test_large_answer_is_packed_for_who_takes_it_and_not_sent_twice(
+    tables: Path, path: str
+) -> None:
+    app = AdminApp(make_context(tables), ROUTES)
+    plain, packed = call(app, path), call(app, path, headers={"Accept-Encoding": "br, gzip;q=0.5"})
+    assert plain.headers["vary"] == packed.headers["vary"] == "accept-encoding"
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert call(app, path, headers={"Accept-Encoding": "gzip;q=0"}).body == plain.body
+    tag = packed.headers["etag"]
+    assert tag == plain.headers["etag"]
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        again = call(app, path, headers={"If-None-Match": known})
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+    assert call(app, path, headers={"If-None-Match": '"other"'}).body == plain.body
+    head = call(app, path, method="HEAD", headers={"Accept-Encoding": "gzip"})
+    assert (head.status, head.body, head.headers["etag"]) == (200, b"", tag)
+
+
+def test_entity_tag_changes_with_what_it_names(
+    moving: tuple[TablesWriter, AdminContext],
+) -> None:
+    writer, context = moving
+    app = AdminApp(context, ROUTES)
+
+    def tags() -> list[str | None]:
+        return [call(app, path).headers.get("etag") for path in ("/v1/ownership", "/v1/brokers")]
+
+    before = tags()
+    assert tags() == before
+    writer.batch([Row(bundle=BUNDLE, version=2, destination=BROKERS[1])])
+    context.follower.poll()
+    assert [one != two for one, two in zip(tags(), before, strict=True)] == [True, False]
