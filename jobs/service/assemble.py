@@ -28,12 +28,11 @@ from jobs.service.access import (
     TokenRules,
     parse_grants,
 )
-from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
+from jobs.service.access_control import Gatekeeper, GateRules, Origins, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
 from jobs.service.context import AdminContext
-from jobs.service.csrf import Origins
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 
-from jobs.service.access import Caller
+from jobs.service.access import ANY, Caller, Role
 from lbcore.route.slices import dumps, is_small, write_slices
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -51,6 +51,13 @@ class HttpError(Exception):
         self.status = status
         self.reason = reason
         self.headers = headers
+
+
+def require_role(caller: Caller, role: Role, cluster: str, tenant: str) -> None:
+    """Raises HttpError 403 when a caller has not this role on the tenant ("*": the cluster)."""
+    if not caller.may(role, cluster, tenant):
+        where = "the cluster" if tenant == ANY else f"tenant {tenant}"
+        raise HttpError(403, f"{caller.name} is not {role.name.lower()} of {where}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

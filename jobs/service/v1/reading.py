@@ -31,7 +31,7 @@ from jobs.adapters.processes.json_log import log_json_lines
 from jobs.console import CommandError, in_one_line
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
+from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode, require_role
 from lbcore.model import names
 from lbcore.route.slices import write_slices
 
@@ -294,9 +294,7 @@ class Kept:
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:
     """Raises HttpError 403 when the caller has not this role on the tenant ("*": the cluster)."""
-    if not request.caller.may(role, context.cluster, tenant):
-        where = "the cluster" if tenant == "*" else f"tenant {tenant}"
-        raise HttpError(403, f"{request.caller.name} is not {role.name.lower()} of {where}")
+    require_role(request.caller, role, context.cluster, tenant)
 
 
 def tenant_of(name: str) -> str:
