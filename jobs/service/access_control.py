@@ -13,6 +13,7 @@ RFC 6750, RFC 2697 (token bucket), RFC 9110, 7.4 and 15.5.20; Fetch, 2.2.2; OWAS
 
 import ipaddress
 import socket
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -180,6 +181,12 @@ class Gatekeeper:
         if not any(grant.cluster in ("*", self._rules.cluster) for grant in caller.grants):
             self.counts.refused[FORBIDDEN] += 1
             raise HttpError(403, f"{caller.name} has no role on this cluster")
+
+    def keep_up(self, stopped: threading.Event) -> None:
+        """Follow the address of keys in a thread until `stopped` is set."""
+        if self.key_address is not None:
+            keep_up = self.key_address.keep_up
+            threading.Thread(target=keep_up, args=(stopped,), daemon=True).start()
 
     async def renew_keys(self) -> None:
         """Ask for the keys again; after it no request is outdated for a while."""

@@ -129,8 +129,7 @@ def start_service(
     )
     account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
-    app.metrics.readers = readers
-    app.metrics.certificate_file = lookup.certificate_file
+    app.metrics.readers, app.metrics.certificate_file = readers, lookup.certificate_file
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)
@@ -138,13 +137,11 @@ def start_service(
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
     threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
+    gate.keep_up(stopped)
     readers.stand_ready()
-    service = Service(
+    return Service(
         app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
     )
-    if gate.key_address is not None:
-        service.run_beside(gate.key_address.keep_up)
-    return service
 
 
 def _start_reading(

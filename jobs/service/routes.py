@@ -48,7 +48,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class TextQuery:
     """A query parameter."""
 
     name: str
@@ -120,7 +120,7 @@ class Route:
     is_open: bool = False
     summary: str = ""
     answer: Any = None
-    queries: tuple[Query | WholeQuery, ...] = ()
+    queries: tuple[TextQuery | WholeQuery, ...] = ()
     body: Schema | None = None
     statuses: Mapping[int, str] = field(default_factory=dict)
     media_type: str = "application/json"

@@ -22,8 +22,8 @@ from jobs.service.routes import (
     WHOLE,
     Example,
     Handler,
-    Query,
     Route,
+    TextQuery,
     WholeQuery,
     reading,
 )
@@ -37,7 +37,7 @@ _TIMEOUT_MAX_MS = 600_000
 _TIMEOUT = WholeQuery(
     "timeout_ms", "Longest wait for the outcome.", 0, _TIMEOUT_MAX_MS, COMMAND_TIMEOUT_MS
 )
-_QUERIES = (_TIMEOUT, Query("command_id", "The same id again is the same command, done once."))
+_QUERIES = (_TIMEOUT, TextQuery("command_id", "The same id again is the same command, done once."))
 _OUTCOME = {"command_id": str, "status": str, "reason": str, "result": dict[str, Any]}
 _STATUSES = {
     200: "It has happened.",

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from jobs import VERSION
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, Reply, Request, encode, is_pulsar
-from jobs.service.routes import Left, MapOf, Maybe, Query, Route, Schema, reading
+from jobs.service.routes import Left, MapOf, Maybe, Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA
 from lbcore.model.tables import Table
 
@@ -173,7 +173,7 @@ IN_FRONT = tuple(
             _TOPIC,
             "The broker that serves a topic.",
             LOOKUP_DATA,
-            (Query("listenerName", "The listener whose addresses are asked for."),),
+            (TextQuery("listenerName", "The listener whose addresses are asked for."),),
             "application/json",
         ),
         (f"{_TOPIC}/bundle", "The range of a topic's bundle.", None, (), "application/json"),

@@ -16,7 +16,7 @@ from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Query, Route, WholeQuery, reading
+from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
 from lbcore.ownership.differences import find_differences
@@ -217,7 +217,7 @@ def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in _SHOWN}
 
 
-_NAMESPACE = Query("namespace", "Only this one; without it, all of the cluster.")
+_NAMESPACE = TextQuery("namespace", "Only this one; without it, all of the cluster.")
 _LIMIT = WholeQuery("limit", f"Bundles a page, at most {PAGE_MAX}.", 1, 1 << 53, PAGE_MAX)
 _RECORD = {"bundle": str, "version_id": int, "state": State, "source": str, "destination": str}
 _PAST = Maybe({**_RECORD, "cause": str, "at_ms": int})
@@ -240,9 +240,9 @@ OWNERSHIP_ROUTES = (
         },
         queries=(
             _NAMESPACE,
-            Query("as_of", _MOMENT),
+            TextQuery("as_of", _MOMENT),
             _LIMIT,
-            Query("after", "The `next` of the page before."),
+            TextQuery("after", "The `next` of the page before."),
         ),
         checks_itself=True,
         example=Example("/v1/ownership?namespace=acme/free&limit=10"),
@@ -258,8 +258,8 @@ OWNERSHIP_ROUTES = (
         },
         queries=(
             _NAMESPACE,
-            Query("from", _MOMENT),
-            Query("to", f"{_MOMENT} Without it, now."),
+            TextQuery("from", _MOMENT),
+            TextQuery("to", f"{_MOMENT} Without it, now."),
         ),
         checks_itself=True,
         example=Example("/v1/ownership/diff?from=0&namespace=acme/free"),

@@ -30,7 +30,7 @@ from jobs.operating.status_rows import read_status_rows
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import Example, Handler, Query, WholeQuery, reading
+from jobs.service.routes import Example, Handler, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
@@ -205,9 +205,9 @@ SHOWING_ROUTES = (
         {"decisions": [DECISIONS]},
         queries=(
             _LIMIT,
-            Query("bundle", "Only about this bundle."),
-            Query("kind", "Only of this kind, such as transfer or skip."),
-            Query("decision_id", "Only this one."),
+            TextQuery("bundle", "Only about this bundle."),
+            TextQuery("kind", "Only of this kind, such as transfer or skip."),
+            TextQuery("decision_id", "Only this one."),
         ),
         example=Example("/v1/decisions?limit=10"),
     ),
@@ -330,8 +330,8 @@ HISTORY_ROUTES = (
             "values": list[list[float | None]],
         },
         queries=(
-            Query("by", f"One of {', '.join({**OF_BROKERS, **OF_BUNDLES})}."),
-            Query("broker", "Its bundles; without it, all brokers."),
+            TextQuery("by", f"One of {', '.join({**OF_BROKERS, **OF_BUNDLES})}."),
+            TextQuery("broker", "Its bundles; without it, all brokers."),
             _HEAT_WINDOW,
             _UNTIL,
         ),
@@ -353,8 +353,8 @@ HISTORY_ROUTES = (
             "left_out": int,
         },
         queries=(
-            Query("kinds", f"Of {', '.join(KINDS)}, by commas; all without."),
-            Query("about", "Only events that name it."),
+            TextQuery("kinds", f"Of {', '.join(KINDS)}, by commas; all without."),
+            TextQuery("about", "Only events that name it."),
             _TIMELINE_WINDOW,
             _UNTIL,
         ),

@@ -16,7 +16,7 @@ from jobs.service.access import Role
 from jobs.service.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Request, Stream, encode
-from jobs.service.routes import Example, Query, WholeQuery, reading
+from jobs.service.routes import Example, TextQuery, WholeQuery, reading
 from jobs.service.v1.ownership import record
 from jobs.service.v1.reading import require, tenant_of
 from jobs.service.views import SHOWN_TABLES, SMALL_TABLES
@@ -220,9 +220,9 @@ WATCH_ROUTES = (
         "Each change of ownership, as server-sent events: start, change, alive, reset.",
         str,
         queries=(
-            Query("namespace", "Only this one; without it, all of the cluster."),
+            TextQuery("namespace", "Only this one; without it, all of the cluster."),
             _ALIVE,
-            Query("last_event_id", "As the header Last-Event-ID: where to go on."),
+            TextQuery("last_event_id", "As the header Last-Event-ID: where to go on."),
         ),
         checks_itself=True,
         media_type=_STREAM,
