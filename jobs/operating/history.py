@@ -1,4 +1,4 @@
-"""History of a cluster out of its tables: the heat of brokers, and a timeline of events."""
+"""History of a cluster from its tables: the heat of brokers, and a timeline."""
 
 import json
 import math
@@ -12,6 +12,7 @@ from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.explain.reasons import reason_message
 from lbcore.explain.recent_findings import moves_message, silence_message
 from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import LOAD_HISTORY
@@ -43,9 +44,10 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatQuestion:
-    """until_ms: the end of the window, ms since 1970. broker: "" = all brokers, else its bundles.
+    """Question for a heat map.
 
-    by: a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles.
+    until_ms: the end of the window, ms since 1970. broker: "" = all brokers, else its bundles. by:
+    a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles.
     """
 
     by: str
@@ -111,7 +113,7 @@ def _cells(
 
 
 def _shown(cells: list[tuple[str, int, float | None]], most: int) -> tuple[list[str], int]:
-    """Those names with the highest peaks, in name order, and how many others there are."""
+    """Return names with the highest peaks, in name order, and the number of others."""
     peaks: dict[str, float] = {}
     for name, _, value in cells:
         peaks[name] = max(peaks.get(name, 0.0), value or 0.0)
@@ -206,12 +208,13 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Return the reason, in words if a broker fell silent or died."""
+    """Return the reason in words."""
     if row["kind"] == SILENCE:
         return silence_message(row, row["at_ms"])
     if row["kind"] == "failover":
-        return f"{row['reason']}: {moves_message([json.loads(row['inputs'])])}"
-    return str(row["reason"])
+        why = reason_message(str(row["reason"]))
+        return f"{why}: {moves_message([json.loads(row['inputs'])])}"
+    return reason_message(str(row["reason"]))
 
 
 def _loads(effect: Mapping[str, Any]) -> dict[str, float | None]:

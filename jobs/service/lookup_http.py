@@ -283,7 +283,7 @@ class LookupApp:
     shared: the metrics of all workers, when there are several.
 
     wait_ms: how long a lookup waits for its bundle to get an owner. waiting_max: lookups that may
-    wait at a time; more are told at once to come again.
+    wait at a time; others get 503 with Retry-After at once.
     """
 
     def __init__(
@@ -312,7 +312,10 @@ class LookupApp:
             loop.call_soon_threadsafe(self._changed.notify_all)
 
     def end_waits(self) -> None:
-        """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""
+        """End all waits: clients come again, elsewhere.
+
+        From any thread.
+        """
         self._is_ending = self.is_stopping = True
         self.notice_change()
 
@@ -388,9 +391,10 @@ class LookupApp:
     async def _wait(
         self, request: LookupRequest, reply: LookupReply, gone: "asyncio.Future[None]"
     ) -> LookupReply:
-        """The reply once the bundle has an owner; the last one when time is up or nobody listens.
+        """Return the reply once the bundle has an owner.
 
-        Whatever has become of the bundle meanwhile, freed or split, its owner is asked for.
+        The last one when time is up or nobody listens. An owner is requested for the bundle as it
+        is then, also if it was freed or split meanwhile.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s

@@ -1,4 +1,4 @@
-"""Routes: the handler of a method and path, who may ask for it, and its page in OpenAPI.
+"""Routes: handler of a method and path, required role, and OpenAPI page.
 
 Literal parts of a path win over named ones, part by part, wherever both lead to a route.
 """

@@ -1,4 +1,4 @@
-"""Imbalance: how unevenly load lies on brokers, and how much of that moves could undo.
+"""Imbalance: unevenness of load over brokers, and how much of it moves could undo.
 
 Decides the two definitions that every report uses; nothing about what is done. A cluster's
 imbalance is that of the message rates, in and out, of its live brokers; a scenario's, whose
@@ -29,3 +29,8 @@ def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: floa
     loads = list(broker_loads)
     floor = max(math.fsum(loads) / len(loads), hottest_bundle) if loads else 0.0
     return max(loads) / floor if floor > 0.0 else None
+
+
+def worst_of(values: Iterable[float | None]) -> float | None:
+    """The highest of the values that are known; None without any."""
+    return max((value for value in values if value is not None), default=None)

@@ -84,7 +84,13 @@ def test_numbers_of_a_decision_stand_beside_their_names(
         assert [name for name, _ in froms] == [move["source"], move["destination"]]
         for name, shown in froms:
             assert float(shown) == pytest.approx(before[name], abs=0.51)
-        assert f"{RESERVED} may not take this bundle, or not now: placement chose" in text
+        chose = rf"{RESERVED} may not take this bundle, or not now: placement chose {NAME}"
+        ((chosen, own),) = re.findall(rf"{chose}, which used (\d+) %", text)
+        assert (chosen, float(own)) == (
+            move["destination"],
+            pytest.approx(before[chosen], abs=0.51),
+        )
+        assert abs(before[chosen] - before[RESERVED]) > 3.0
         inputs = json.loads(str(move["inputs"]))
         assert inputs["partner"] == RESERVED
         assert "score_of_destination" not in inputs
@@ -171,4 +177,4 @@ def test_decisions_that_are_only_observed_are_not_counted_as_moves() -> None:
         assert found is not None
         assert found.why[0].startswith("decisions moved 0 bundles from it")
     cluster = " ".join(explain_cluster(rows_of(world)).candidates)
-    assert f"{len(moves)} transfer (Overloaded), {len(moves)} of them not carried out" in cluster
+    assert f"{len(moves)} transfer ({len(moves)} of them not carried out)" in cluster

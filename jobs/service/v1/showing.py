@@ -82,7 +82,10 @@ def about_service(context: AdminContext) -> dict[str, Any]:
 
 
 async def get_settings(request: Request, context: AdminContext) -> Reply:
-    """Those that decide: in force, as the job was started with what commands have changed."""
+    """Return the deciding settings in force.
+
+    As the job was started, with what commands have changed.
+    """
     del request
     changed = context.views.settings
     config, _ = in_force(context.started, changed)

@@ -1,4 +1,4 @@
-"""Decision cycle: owners for free bundles, and, when it is due, the plan and its execution.
+"""Decision cycle: owners for free bundles, then the plan and its execution.
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
 get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
@@ -59,16 +59,20 @@ from lbcore.plan.snapshot import (
 )
 from lbcore.signals.usage import weighted_usage
 
-RETOLD_MS = 60_000
+REPEAT_MS = 60_000
+"""Interval at which a lasting state is recorded again, ms."""
 _NAMED = 5
 """Most brokers of a full group that are named."""
 FULL, CLUSTER = "full", ""
-"""The alarm that the cluster is full and the kind of its rows; where `hot` remembers it."""
+"""Alarm and row kind of a full cluster; its key in `PlanState.hot`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan that was made: of what, and what came of it. before: the memory that it began with."""
+    """Plan with its scope and result.
+
+    before: the plan's state at its begin.
+    """
 
     snapshot: Snapshot
     before: PlanState
@@ -77,7 +81,7 @@ class Planned:
 
 
 def watch_hot(work: BatchContext, planned: Planned) -> None:
-    """Write down the hot brokers that give nothing: at once, once a minute, and when it is over.
+    """Record hot brokers that shed nothing: at once, each minute, and at the end.
 
     The row has the verdicts that the plan's trace has on their bundles. O(bundles) a minute.
     """
@@ -92,7 +96,7 @@ def watch_hot(work: BatchContext, planned: Planned) -> None:
     verdicts = {
         name: verdict
         for name, verdict in stuck(planned.result).items()
-        if name in hot and work.now_ms - hot[name].told_ms >= RETOLD_MS
+        if name in hot and work.now_ms - hot[name].told_ms >= REPEAT_MS
     }
     for found in _blocked(work, planned, verdicts):
         now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
@@ -120,7 +124,7 @@ def _write_blocked(work: BatchContext, broker: str, reason: str, inputs: Mapping
 
 
 def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
-    """Note that the cluster is full: at its start, once a minute while it lasts, and at its end."""
+    """Record that the cluster is full: at its start, each minute, and at its end."""
     known = work.plan.hot.get(CLUSTER)
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     inputs = _fullest(work, snapshot, usage)
@@ -131,14 +135,17 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
         work.write_decision(work.next_decision(), FULL, OVER, inputs)
     elif missing:
         now = known or Hot(since_ms=work.now_ms)
-        if work.now_ms - now.told_ms >= RETOLD_MS:
+        if work.now_ms - now.told_ms >= REPEAT_MS:
             now = replace(now, told_ms=work.now_ms)
             work.write_decision(work.next_decision(), FULL, "Full", inputs)
         work.plan = replace(work.plan, hot={CLUSTER: now, **others})
 
 
 def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
-    """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
+    """Return the inputs of the group that lacks most brokers.
+
+    A cluster without policies is one group.
+    """
     names = snapshot.brokers.names
     found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
     for group, members in members_by_group(names, work.plan.groups).items():
@@ -155,11 +162,11 @@ ALARM = "strategy"
 
 _SETTLING_ROUNDS = 5
 _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
-"""A plan that only moves what operators want moved: off draining brokers, and to pins."""
+"""Scope of a plan with operators' moves only: off draining brokers, and to pins."""
 
 
 def place_free(work: BatchContext) -> None:
-    """Give the bundles that are free, and are not left for somebody to ask, their owners."""
+    """Assign owners to free bundles that don't wait for a lookup."""
     if is_external(work):
         work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
     elif work.config.ownership.assign == EAGER and not work.is_catching_up:
@@ -202,7 +209,10 @@ def run_cycle(work: BatchContext) -> None:
 
 
 def _freed(work: BatchContext) -> Ints:
-    """The free bundles that had an owner once: on demand, only new ones wait for a lookup."""
+    """Return the free bundles that had an owner once.
+
+    Under `on_demand` only new ones wait for a lookup.
+    """
     free = work.ledger.rows_in(State.FREE)
     freed: Ints = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
     return freed
@@ -259,11 +269,11 @@ def _scope(work: BatchContext) -> Scope:
 
 
 def _is_early_shed_due(work: BatchContext) -> bool:
-    """True if a shedding round may run before its place on the grid.
+    """Return True if a shedding round may run before its regular time.
 
-    Used where rounds are rarer than cycles. Some broker had all its high hits in the last cycle
-    already, and nothing was moved for an interval. A round that follows a jump of load at once may
-    see only a part of it. O(brokers + bundles that have moved in the last hour).
+    Used where rounds are rarer than cycles. It needs a broker that had all its high hits in the
+    last cycle, and an interval without moves. A round right after a jump of load may see only a
+    part. O(brokers + bundles that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms
@@ -286,7 +296,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = replace(before, groups=after.groups)
     if propose(work, snapshot, result):
-        # what waits is not decided: the memory goes on without it, and with what operators want
+        # what awaits approval is not decided: plan again, with the operators' moves only
         scope = _OPERATOR_MOVES_ONLY
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
@@ -328,7 +338,7 @@ def _forget_refused(work: BatchContext, before: PlanState, refused: Collection[s
 
 
 def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[str, int]) -> None:
-    """A row for each bundle that was found to be over a limit and that nothing can divide."""
+    """Record each bundle that is over a limit and that nothing can divide."""
     found = work.plan.split.unsplittable
     new = {name for name, topics in found.items() if known.get(name) != topics}
     bundles = snapshot.bundles

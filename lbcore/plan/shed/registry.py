@@ -1,8 +1,8 @@
-"""The shedding strategies: one record each. A new one is its file, its record here, and its tests.
+"""The shedding strategies: one record each.
 
-The shed phase runs what stands here; `ballast strategies`, docs/strategies.md, the checks of
-settings, simulations and metrics read it. Source: Pulsar 4.0.8's class names and rules; short names
-and advice are ours.
+A new one is its file, its record here, and its tests. The shed phase runs what stands here;
+`ballast strategies`, docs/strategies.md, the checks of settings, simulations and metrics read it.
+Source: Pulsar 4.0.8's class names and rules; short names and advice are ours.
 """
 
 from dataclasses import fields, replace
@@ -99,8 +99,8 @@ THRESHOLD_SHEDDER = Shedding(
     use_when="Pulsar's default until 2026; many similar brokers. Turn `multi_hit` on, or the "
     "lower boundary when brokers are added.",
     caveats="smoothed scores lag behind, so Pulsar's rule unloads past the balance "
-    "(`shedding.is_pulsar_exact` off cures it); a new empty broker among many full ones lifts "
-    "nobody over the threshold (`shedding.lower_boundary` cures it)",
+    "(`shedding.is_pulsar_exact` off cures it); a new empty broker among many full ones "
+    "hardly changes the mean, so none exceeds the threshold (`shedding.lower_boundary` cures it)",
     settings=(
         *keys(
             "shedding",

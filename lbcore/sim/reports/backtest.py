@@ -1,4 +1,4 @@
-"""A recorded run as a scenario: the same brokers, bundles and load, to be balanced otherwise.
+"""A recorded run as a scenario: same brokers, bundles and load, other balancing.
 
 Decides what is taken over from a history: who owned what at its start, which brokers came and went,
 what each stretch of the hash space carried. What balancing did is left out: that is what a strategy
@@ -6,6 +6,7 @@ shall do now. Open loop: load is attributed to bundles as it was recorded and go
 whatever it would have been elsewhere.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -35,7 +36,10 @@ _FILE = "history"
 def backtest_scenario(
     history: History, recording: Recording, domains: Mapping[str, str], seed: int = 1
 ) -> Scenario:
-    """The scenario of a recorded run. domains: failure domains of brokers, where they have any."""
+    """Return the scenario of a recorded run.
+
+    domains: failure domains of brokers, where they have any.
+    """
     first = _first_owners(history)
     spaces = [_namespace(name, space, first) for name, space in recording.namespaces.items()]
     loads = [
@@ -57,14 +61,14 @@ def backtest_scenario(
         namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
         owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
         loads=tuple(loads),
-        scenario_events=_happenings(history),
+        scenario_events=(*_policies(history), *_happenings(history)),
         full_rate=history.fit.full_rate,
         recordings={loads[0].recording: recording},
     )
 
 
 def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms: float) -> float:
-    """Return a run's cost in points: imbalance in percent, and its moves at MOVE_PRICE.
+    """Return a run's cost in points: imbalance in percent, and moves at MOVE_PRICE.
 
     floor_adjusted: its mean, from 1.0; None: there was no load. length_ms: above 0.
     """
@@ -74,7 +78,7 @@ def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms
 
 
 def _first_owners(history: History) -> dict[str, str]:
-    """Bundle → its first owner, of the bundles that each namespace was seen with first."""
+    """Return bundle → first owner, of each namespace's first bundles."""
     found: dict[str, str] = {}
     seen: set[str] = set()
     for interval in history.intervals:
@@ -89,7 +93,10 @@ def _space(bundle: str) -> str:
 
 
 def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) -> NamespaceSpec:
-    """With the bundles that it began with; a gap (a bundle on its way) is a bundle, too."""
+    """Return a namespace with its first bundles.
+
+    A gap (a bundle on its way) is a bundle, too.
+    """
     ends = {0, FULL_UPPER}
     for bundle in first:
         if _space(bundle) == name:
@@ -105,19 +112,24 @@ def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) ->
 def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) -> list[OwnerSpec]:
     """Return the owner of each bundle at the start.
 
-    A bundle that had no owner then goes to the first broker.
+    A bundle that had no owner then goes to the first broker, of its isolation group where there are
+    several.
     """
     there = sorted(_start(history).there)
+    homes = sorted(
+        owner for name, owner in first.items() if _space(name) == space.name and owner in there
+    )
+    spare = homes[0] if homes and history.intervals[-1].groups else there[0]
     names = [
         f"{space.name}/{each.text}" for each in NamespaceBundles(space.name, space.edges).ranges()
     ]
-    owners = [first.get(name, there[0]) for name in names]
+    owners = [first.get(name, spare) for name in names]
     return [
         OwnerSpec(
             namespace=space.name,
             first=number,
             last=number,
-            brokers=(owner if owner in there else there[0],),
+            brokers=(owner if owner in there else spare,),
         )
         for number, owner in enumerate(owners)
     ]
@@ -139,6 +151,26 @@ def _brokers(history: History, domains: Mapping[str, str]) -> tuple[BrokerSpec, 
             is_absent=name not in there,
         )
         for name in sorted(history.capacities)
+    )
+
+
+def _policies(history: History) -> tuple[ScenarioEvent, ...]:
+    """An isolation policy for each group of the last interval."""
+    return tuple(
+        ScenarioEvent(
+            at_ms=0,
+            verb="command",
+            options={
+                "kind": "set_isolation_policy",
+                "arguments": {
+                    "policy": f"group-{number}",
+                    "namespaces": sorted({re.escape(_space(name)) for name in part.owners}),
+                    "primary": sorted(map(re.escape, part.there)),
+                },
+            },
+        )
+        for number, part in enumerate(history.intervals[-1].parts())
+        if part.groups and part.owners
     )
 
 
