@@ -54,7 +54,7 @@ class HttpError(Exception):
 
 
 def require_role(caller: Caller, role: Role, cluster: str, tenant: str) -> None:
-    """Raises HttpError 403 when a caller has not this role on the tenant ("*": the cluster)."""
+    """Raise HttpError 403 without this role on the tenant ("*": the cluster)."""
     if not caller.may(role, cluster, tenant):
         where = "the cluster" if tenant == ANY else f"tenant {tenant}"
         raise HttpError(403, f"{caller.name} is not {role.name.lower()} of {where}")
@@ -192,7 +192,7 @@ _LEVEL = 1
 
 
 def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
-    """A large answer as a GET with these headers takes it: known already (304), or packed.
+    """Return a large answer as the client takes it: known already (304), or packed.
 
     Sources: RFC 9110, 8.8.3 and 12.5.3.
     """

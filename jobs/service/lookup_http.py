@@ -120,7 +120,7 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
 
 
 def bundle_reply(view: View, answer: Answer) -> LookupReply:
-    """The range of the topic's bundle, unquoted as Pulsar writes it, whether it has an owner."""
+    """Return the range of the topic's bundle, unquoted as Pulsar writes it."""
     headers = stamps(view, answer)
     if answer.route is None:
         body = reason("Namespace not found")
@@ -171,7 +171,7 @@ def broker_stamp(route: BundleRoute) -> Header:
 
 
 def ages(view: View) -> tuple[Header, ...]:
-    """The version of the table that is answered from, and how old that is in both ways."""
+    """Return the headers with the table version and both ages."""
     return (
         (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
         (AGE, b"%d" % view.age_ms(boot_ms())),

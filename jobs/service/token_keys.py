@@ -1,4 +1,4 @@
-"""Keys that tokens are checked with: a shared secret, a file, and an address that is asked.
+"""Keys that tokens are checked with: of a secret, a file and an address.
 
 A key has one algorithm, which follows from the key and never from the token: RSA is RS256, P-256 is
 ES256, a shared secret is HS256; so neither "none" nor a public key used as a secret gets through.
@@ -65,7 +65,7 @@ def secret_key(secret: str) -> TrustedKey:
 
 
 def read_keys(path: str) -> tuple[TrustedKey, ...]:
-    """The keys of a file: a JWKS, or one public key in PEM; raises OSError, ValueError."""
+    """Return the keys of a file: a JWKS, or one PEM key. Raises OSError, ValueError."""
     text = read_text_file(Path(path))
     if text.lstrip().startswith("-----"):
         return (_public_key(text),)

@@ -65,7 +65,7 @@ def _of_tenant(way: str, handler: Handler, answer: Any = None) -> Route:
 
 
 def _of_cluster(way: str, handler: Handler, answer: Any = None) -> Route:
-    """A route for those of the whole cluster; for Pulsar's superusers if it changes something."""
+    """Make a route for those of the whole cluster; a change takes a superuser."""
     return _route(way, handler, answer, is_for_superuser=True)
 
 

@@ -175,7 +175,10 @@ _HERE = {
 
 
 def _short(way: str, kind: str, names: str, summary: str, body: Any = None) -> Route:
-    """A short way to a command. way: method and path; names: of arguments; body: an example."""
+    """Make a short way to a command.
+
+    way: method and path. names: of arguments in the path. body: of the example.
+    """
     method, path = way.split()
     asked = path
     for part, known in _HERE.items():

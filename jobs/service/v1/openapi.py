@@ -1,4 +1,4 @@
-"""The OpenAPI document of all paths, drawn from the routes and from the records they answer with.
+"""The OpenAPI document of all paths, drawn from routes and answers.
 
 Served at /v1/openapi.json, to everybody who may look up. Source: OpenAPI 3.1, JSON Schema 2020-12.
 """

@@ -162,7 +162,7 @@ def _end_with_parent() -> None:
 
 
 def _answer(question: ReadQuestion, file: Path) -> str:
-    """Write an answer into a file and return its digest; runs in a process of the pool."""
+    """Write an answer into a file and return its digest; runs in the pool."""
     digest = blake2b(digest_size=8)
     try:
         reader = TableReader(question.root, question.cluster)
@@ -299,7 +299,7 @@ class Kept:
 
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:
-    """Raises HttpError 403 when the caller has not this role on the tenant ("*": the cluster)."""
+    """Raise HttpError 403 without this role on the tenant ("*": the cluster)."""
     require_role(request.caller, role, context.cluster, tenant)
 
 

@@ -235,7 +235,7 @@ _MADE_SINCE = WholeQuery(
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
-    """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
+    """Return status, balance, last decisions as sentences, age and caller."""
     since_ms = _MADE_SINCE.of(request)
     read = partial(partial, _read, context.config, context.around)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}
