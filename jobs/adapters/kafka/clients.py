@@ -36,7 +36,7 @@ PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secre
 
 
 @dataclass(frozen=True)
-class SecretToken(AbstractTokenProvider):  # type: ignore[misc] (kafka-python has no types)
+class SecretToken(AbstractTokenProvider):  # type: ignore[misc]  # it has no types
     """The token of SASL OAUTHBEARER, whose file is read again at each login.
 
     variables: the password's, of which another machine can make the same.
