@@ -154,7 +154,8 @@ minutes of a step are over. Trials of other constants, moves and minutes on 22 M
 | by report | 6, 6 | 9, 8 | 11, 8 |
 
 No trial has fewer moves and fewer minutes on each day: speed costs moves for jumps that end by
-themselves. On planetlab-20110412 the first trial has 106 minutes and 326 moves. The plan by report stops at 1.2; `ballast` goes on to 5 % above the mean."""
+themselves. On planetlab-20110412 the first trial has 106 minutes and 326 moves. The plan by report
+stops at 1.2; `ballast` goes on to 5 % above the mean."""
 
 
 def recorded(conf: Path = ROOT / "conf") -> list[Compared]:
