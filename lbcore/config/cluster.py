@@ -55,14 +55,9 @@ class ClusterConfig:
         doc="ask_above: a cycle that moves more than this share of the messages of an isolation"
         " group (all, without policies) waits.",
     )
-    approval_wait_ms: int = setting(
-        3_600_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=2_592_000_000,
-        dynamic=True,
-        doc="A plan that nobody has answered for this long lapses, and the next cycle plans anew.",
-    )
+    # a plan that nobody has answered for this long lapses: its loads are old, and the next cycle
+    # plans again
+    approval_wait_ms: int = 3_600_000
     quiet_hours: tuple[str, ...] = setting(
         (),
         dynamic=True,

@@ -6,7 +6,7 @@ Values of the topics are Kafka's own configuration keys.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import derived, setting
 from lbcore.model.times import HOUR_MS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -37,13 +37,7 @@ class KafkaConfig:
     ca_file: str = setting("", doc="PEM file of the authorities that Kafka's certificate is from.")
     certificate_file: str = setting("", doc="PEM file of our own certificate, for mutual TLS.")
     key_file: str = setting("", doc="PEM file of its key.")
-    request_timeout_ms: int = setting(
-        30_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=600_000,
-        doc="Longest wait for one answer of Kafka.",
-    )
+    request_timeout_ms: int = 30_000  # longest wait for one answer, as Kafka's clients have it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +52,8 @@ class TopicsConfig:
         doc="Partitions of broker-load, bundle-load, topic-load and acks; as many as cores that"
         " read them, as each is a reader in every batch. The driver ticks on each of broker-load.",
     )
-    ownership_partitions: int = setting(
-        4,
-        unit="partitions",
-        minimum=1,
-        maximum=1_000,
-        doc="Partitions of ownership, which every agent and its compaction read.",
-    )
+    # of ownership, which every agent and its compaction read: more would cost each of them
+    ownership_partitions: int = 4
     replication_factor: int = setting(
         1,
         unit="copies",
@@ -72,12 +61,11 @@ class TopicsConfig:
         maximum=10,
         doc="Copies of each partition; 3 in production.",
     )
-    min_insync_replicas: int = setting(
+    # copies that must have a message before it counts as sent: one may be away
+    min_insync_replicas: int = derived(
         1,
-        unit="copies",
-        minimum=1,
-        maximum=10,
-        doc="Copies that must have a message before it counts as sent; 2 in production.",
+        sources=("topics.replication_factor",),
+        by=lambda config: max(1, config.topics.replication_factor - 1),
     )
     report_retention_ms: int = setting(
         6 * HOUR_MS,

@@ -13,14 +13,8 @@ from lbcore.config.setting import setting
 class LimitsConfig:
     """Quotas of one tenant, and the most bundles that one batch changes."""
 
-    tenant_namespaces_max: int = setting(
-        10_000,
-        unit="namespaces",
-        minimum=1,
-        maximum=10_000_000,
-        dynamic=True,
-        doc="Most namespaces of a tenant; create_namespace is refused beyond it.",
-    )
+    # namespaces of a tenant; create_namespace is refused beyond it
+    tenant_namespaces_max: int = 10_000
     tenant_bundles_max: int = setting(
         200_000,
         unit="bundles",
@@ -31,31 +25,11 @@ class LimitsConfig:
         " split_bundle are refused beyond it. Splits by themselves have"
         " splitting.max_namespace_bundles.",
     )
-    tenant_topics_max: int = setting(
-        150_000,
-        unit="topics",
-        minimum=1,
-        maximum=10_000_000,
-        dynamic=True,
-        doc="Most created topics of a tenant that are kept, a partitioned one counted once.",
-    )
-    tenant_partitions_max: int = setting(
-        4_194_304,
-        unit="partitions",
-        minimum=1,
-        maximum=1_000_000_000,
-        dynamic=True,
-        doc="Most partitions of all topics of a tenant together; nothing more is"
-        " created beyond it.",
-    )
-    tenant_rules_max: int = setting(
-        20_000,
-        unit="rules",
-        minimum=1,
-        maximum=10_000_000,
-        dynamic=True,
-        doc="Most pins, pauses, anti-affinity groups and exclusions of a tenant's namespaces and"
-        " bundles together.",
-    )
+    # created topics of a tenant that are kept, a partitioned one counted once
+    tenant_topics_max: int = 150_000
+    # partitions of all topics of a tenant together
+    tenant_partitions_max: int = 4_194_304
+    # pins, pauses, anti-affinity groups and exclusions of a tenant's namespaces and bundles
+    tenant_rules_max: int = 20_000
     # bundles that one batch makes, deletes or unloads; longer batches would hold up placement
     bundles_made_max: int = 4_000

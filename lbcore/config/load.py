@@ -8,7 +8,7 @@ mappings come from `jobs.adapters.processes.settings`.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lbcore.config.catalogue import Entry
@@ -16,6 +16,7 @@ from lbcore.config.setting import UNSET
 from lbcore.config.tree import (
     CLUSTERS,
     ON_COMMAND_LINE,
+    PULSAR_EXACT,
     SECTIONS,
     SETTINGS,
     UNDECIDING_SECTIONS,
@@ -227,7 +228,11 @@ def _tables(
 
 
 def _unknown(key: str, prefix: str = "") -> Problem:
-    name = key.rpartition(".")[2]
+    section, _, name = key.rpartition(".")
+    follows = _constant(section, name)
+    if follows:
+        detail = f"is no setting any more: {follows}; delete the line"
+        return Problem(key=prefix + key, detail=detail)
     if name in _PULSAR_KEYS:
         advice = f"that is Pulsar's name, here it is {_PULSAR_KEYS[name]}"
     else:
@@ -235,6 +240,19 @@ def _unknown(key: str, prefix: str = "") -> Problem:
         near = same[0] if same else nearest(key, tuple(SETTINGS))
         advice = f"did you mean {near}?" if near else "`ballast config show` lists all"
     return Problem(key=prefix + key, detail=f"there is no such setting; {advice}")
+
+
+def _constant(section: str, name: str) -> str:
+    """Return what a value that is no setting follows, as a sentence; "" = there is none."""
+    of_section = fields(SECTIONS[section]) if section in SECTIONS else ()
+    for one in of_section:
+        if one.name == name and "derived" in one.metadata:
+            return f"it follows {' and '.join(one.metadata['derived'][0])}"
+        if one.name == name and "correction" in one.metadata:
+            return f"it is {one.default}, and Pulsar's value under {PULSAR_EXACT}"
+        if one.name == name and "setting" not in one.metadata:
+            return f"it is always {one.default}"
+    return ""
 
 
 def _unknown_section(prefix: str, section: str) -> Problem:

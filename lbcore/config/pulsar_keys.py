@@ -22,7 +22,6 @@ from lbcore.config.java_values import (
     trim,
 )
 from lbcore.config.setting import UNSET, pulsar_value
-from lbcore.config.splitting import SHORT_TERM
 from lbcore.config.strategies import (
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     LOAD_MANAGERS,
@@ -61,7 +60,7 @@ WITHOUT_EFFECT: Mapping[str, WithoutEffect] = {
         "repair runs in every decision cycle", "60"
     ),
     "loadBalancerServiceUnitStateMaxConcurrentOverrides": WithoutEffect(
-        "a broker's drain has shedding.max_drains_in_flight", "64"
+        "a broker's drain may name how many bundles leave at once", "64"
     ),
     "loadBalancerMultiPhaseBundleUnload": WithoutEffect(
         "the agent closes a bundle before another one opens it", "true"
@@ -165,8 +164,8 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings implied by the load manager that the keys name.
 
     They hold whatever else the keys say. The extensible one falls back on TransferShedder, which
-    alone it can load, and knows one placement. It splits by the last statistics, and reports a
-    broker's bundles apart from its load. The modular one reports both together by the weighted
+    alone it can load, and knows one placement. It reports a broker's bundles apart from its
+    load. The modular one reports both together by the weighted
     usage, and splits at the first hit, however many. Source: UnloadScheduler,
     ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
     """
@@ -175,7 +174,6 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
             "shedding.strategy": TRANSFER,
             "placement.strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-            "splitting.averages": SHORT_TERM,
             "signals.report_by_weight": False,
         }
     if manager == MODULAR:

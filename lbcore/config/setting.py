@@ -48,12 +48,9 @@ def correction(default: Any, *, pulsar: Any) -> Any:
     return field(default=default, metadata={"correction": about})
 
 
-def derived(default: int, *, source: str, part: float = 1, least: int = 0) -> Any:
-    """A constant that a shorter time shortens: `part` of the source, from least to the default.
-
-    source: the setting, "section.name", whose default gives ours.
-    """
-    return field(default=default, metadata={"derived": (source, part, least)})
+def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any]) -> Any:
+    """A value that follows settings. by: of the whole configuration, again when a source is set."""
+    return field(default=default, metadata={"derived": (sources, by)})
 
 
 def declared(section_field: "Field[Any]") -> Setting:

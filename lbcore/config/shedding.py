@@ -5,7 +5,7 @@ Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import correction, setting
+from lbcore.config.setting import correction, derived, setting
 from lbcore.config.strategies import BALLAST, THRESHOLD
 from lbcore.model.names import check_namespace
 
@@ -38,13 +38,8 @@ class SheddingConfig:
         "bytes/s) above what is left of the budget, 4.2 only one that fits",
         dynamic=True,
     )
-    by_group: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="avg, threshold, overload, uniform: judge a broker against the brokers that isolation "
-        "policies let share its bundles; off, as in Pulsar, against the whole cluster",
-        dynamic=True,
-    )
+    # avg, threshold, overload, uniform judge a broker against those that may share its bundles
+    by_group: bool = correction(default=True, pulsar=False)
     is_pulsar_exact: bool = setting(
         default=False,
         pulsar_default=True,
@@ -202,14 +197,8 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_moves_per_broker: int = setting(
-        200,
-        pulsar_default=-1,
-        doc="bundles taken from or given to one broker at most in a cycle; -1 = no cap",
-        unit="bundles",
-        minimum=-1,
-        dynamic=True,
-    )
+    # bundles taken from or given to one broker in a cycle: its clients connect again
+    max_moves_per_broker: int = correction(200, pulsar=-1)
     max_moves_per_namespace: int = -1  # -1 = no limit: those of a cycle and of a broker hold
     max_moves_per_hour: int = setting(
         -1,
@@ -225,14 +214,8 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_moves_in_flight: int = setting(
-        2_000,
-        pulsar_default=-1,
-        doc="moves decided and not yet landed at most; -1 = no cap",
-        unit="bundles",
-        minimum=-1,
-        dynamic=True,
-    )
+    # moves decided and not yet landed; -1 = no cap
+    max_moves_in_flight: int = correction(2_000, pulsar=-1)
     cool_down_ms: int = setting(
         60_000,
         pulsar_default=0,
@@ -241,20 +224,14 @@ class SheddingConfig:
         minimum=0,
         dynamic=True,
     )
-    role_cool_down_ms: int = setting(
+    # a broker that shed bundles takes no shed ones for this long, and the other way round
+    role_cool_down_ms: int = derived(
         60_000,
-        pulsar_default=0,
-        doc="a broker that shed bundles takes no shed ones for this long, and the other way round",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
+        sources=("shedding.cool_down_ms",),
+        by=lambda config: config.shedding.cool_down_ms,
     )
-    max_drains_in_flight: int = setting(
-        100,
-        doc="bundles that leave one broker at once because it drains or they are pinned elsewhere",
-        unit="bundles",
-        minimum=1,
-        dynamic=True,
-    )
+    # bundles that leave one broker at once because it drains or they are pinned elsewhere; a drain
+    # may name another number
+    max_drains_in_flight: int = 100
     # even distribution does not undo what avg has planned
     keep_destination: bool = correction(default=True, pulsar=False)

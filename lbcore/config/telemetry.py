@@ -19,8 +19,7 @@ class TelemetryConfig:
     bundle_metrics: bool = setting(
         False,  # noqa: FBT003 (the default)
         pulsar="exposeBundlesMetricsInPrometheus",
-        doc="Metrics of each bundle, too, once in pipeline.load_history_interval_ms: five series a"
-        " bundle, for small clusters.",
+        doc="Metrics of each bundle, too, once a minute: five series a bundle, for small clusters.",
     )
     debug: bool = setting(
         False,  # noqa: FBT003 (the default)

@@ -5,7 +5,7 @@ Read by `lbcore.plan.shed.transfer`. Source: Pulsar 4.0.8's ServiceConfiguration
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import correction, setting
+from lbcore.config.setting import correction, derived, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,11 @@ class TransferConfig:
         pulsar="loadBalancerTransferEnabled",
         dynamic=True,
     )
-    overloaded_threshold_percent: float = setting(
+    # above it, and above average + target_std, a broker sheds although std is on target
+    overloaded_threshold_percent: float = derived(
         85.0,
-        doc="A broker above this, and above average + target_std, sheds although std is on target.",
-        unit="percent",
-        minimum=0,
-        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
-        dynamic=True,
+        sources=("shedding.overloaded_threshold_percent",),
+        by=lambda config: config.shedding.overloaded_threshold_percent,
     )
     shedding_delay_ms: int = setting(
         180_000,

@@ -102,12 +102,12 @@ _CORRECTIONS = tuple(
 )
 """Section, name, own value and Pulsar's of each `correction`."""
 _DERIVED = tuple(
-    (section, one.name, one.default, *one.metadata["derived"])
+    (section, one.name, *one.metadata["derived"])
     for section, declaring in SECTIONS.items()
     for one in fields(declaring)
     if "derived" in one.metadata
 )
-"""Section, name, most, source, part and least of each `derived`."""
+"""Section, name, sources and function of each `derived`."""
 
 
 def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Config:
@@ -120,14 +120,14 @@ def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Conf
         is_exact = replace(config.shedding, **changes["shedding"]).is_pulsar_exact
         for section, name, own, exact in _CORRECTIONS:
             changes.setdefault(section, {})[name] = exact if is_exact else own
-    for section, name, most, source, part, least in _DERIVED:
-        if source in values:
-            changes.setdefault(section, {})[name] = min(
-                most, max(least, round(values[source] * part))
-            )
     sections = {name: replace(getattr(config, name), **new) for name, new in changes.items()}
     origins = {**config.origins, **dict.fromkeys(values, origin)} if origin else config.origins
-    return replace(config, **sections, origins=origins)
+    config = replace(config, **sections, origins=origins)
+    for section, name, sources, by in _DERIVED:
+        if not values.keys().isdisjoint(sources):
+            followed = replace(getattr(config, section), **{name: by(config)})
+            config = replace(config, **{section: followed})
+    return config
 
 
 def value_of(config: Config, entry: Entry) -> Any:

@@ -5,20 +5,12 @@
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """The largest sizes of one message; a larger one is rejected as too_large."""
 
-    max_message_bytes: int = setting(
-        1_048_576,
-        unit="bytes",
-        minimum=1_024,
-        maximum=16_777_216,
-        doc="Longest value of a message; at most Kafka's message.max.bytes.",
-    )
+    max_message_bytes: int = 1_048_576  # of a message's value: Kafka's own default for a batch
     max_bundles_per_message: int = 5_000  # of one part of a bundle-load, and acks of one message
     max_topics_per_message: int = 10_000  # of one topic-load; max_message_bytes bounds it, too
     max_parts: int = 1_000  # of one bundle-load: with 2,000 bundles each, two million a broker

@@ -54,9 +54,9 @@ VERDICTS: Mapping[str, str] = {
     "not_needed": "was not needed: others made up what had to go",
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited: as many moves as one cycle may have (shedding.max_moves_per_cycle)",
-    "broker_limit": "waited: as many moves as one broker may have (shedding.max_moves_per_broker)",
+    "broker_limit": "waited: as many moves as one broker may have in a cycle",
     "namespace_limit": "waited: its namespace's budget of moves was used up",
-    "in_flight_limit": "waited: as many moves as may be under way (shedding.max_moves_in_flight)",
+    "in_flight_limit": "waited: as many moves as may be under way",
     "hour_limit": "waited: as many moves as an hour may have (shedding.max_moves_per_hour)",
     "tenant_limit": "waited: as many moves as its tenant may have in an hour"
     " (shedding.max_moves_per_hour_of_tenant)",

@@ -77,7 +77,7 @@ def test_stock_file_is_obeyed_whole_and_suits(file: str, manager: str) -> None:
     assert (found.refused, found.disobeyed) == ((), ())
     findings = [one.problem.key for one in check_config(found.config)]
     is_avg = found.config.shedding.strategy == "avg"  # churns beside isolation policies
-    assert findings == ["shedding.by_group"] * is_avg
+    assert findings == ["shedding.is_pulsar_exact"] * is_avg
     assert found.config.filters.load_manager_class == ""
     assert found.config.shedding.rules == ("4.0" if "4.0.8" in file else "4.2")
 

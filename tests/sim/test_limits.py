@@ -22,7 +22,7 @@ LIMITS = {
 
 
 def running() -> World:
-    world = World(with_dynamic(Config(), LIMITS), 2, seed=2)
+    world = World(with_constants(Config(), LIMITS), 2, seed=2)
     world.run(2_000)
     for name in ("acme/one", "other/one"):
         assert ask(world, "create_namespace", namespace=name, bundles=2) == ("done", "")

@@ -73,7 +73,6 @@ AVG_SHEDDER = Shedding(
             "max_unload_fraction",
             *_LEAST_MOVES,
             "is_pulsar_exact",
-            "by_group",
         ),
         *WEIGHTS,
     ),
@@ -107,7 +106,6 @@ THRESHOLD_SHEDDER = Shedding(
             "threshold_percent",
             "lower_boundary",
             "min_throughput_mib_per_s",
-            "by_group",
         ),
         "signals.history_weight",
         *WEIGHTS,
@@ -138,7 +136,7 @@ OVERLOAD_SHEDDER = Shedding(
     caveats="knows no average: when all are overloaded, all shed for nothing "
     "(`shedding.multi_hit` cures it)",
     settings=(
-        *keys("shedding", "overloaded_threshold_percent", "by_group"),
+        "shedding.overloaded_threshold_percent",
         *WEIGHTS,
         "shedding.multi_hit",
     ),
@@ -171,7 +169,6 @@ UNIFORM_SHEDDER = Shedding(
             "max_unload_fraction",
             "max_unload_bundles",
             *_LEAST_MOVES,
-            "by_group",
         ),
         "shedding.multi_hit",
     ),
@@ -194,6 +191,7 @@ TRANSFER_SHEDDER = Shedding(
     "move",
     settings=(
         *keys("transfer", *_settings(TransferConfig)),
+        "shedding.overloaded_threshold_percent",
         *SCORE_WEIGHTS,
     ),
     seen_in="[cases](conformance/cases/transfer.jsonl)",

@@ -48,7 +48,7 @@ class Destinations(Enum):
 class Grouping(Enum):
     """Mode of running a strategy: by group (`plan.groups`) or over the whole cluster.
 
-    IF_SET: by group with `shedding.by_group`, which Pulsar's overlays switch off.
+    IF_SET: by group unless `shedding.is_pulsar_exact`.
     """
 
     NEVER = "never"

@@ -78,7 +78,7 @@ def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
     config = parse_config(
         {
             "pipeline": {"trigger_ms": 12_345},
-            "lookup": {"cluster_aliases": ["a b", 'ü"']},
+            "lookup": {"allowed_hosts": ["a b", 'ü"']},
             "shedding": {"multi_hit": True, "threshold_percent": 12},
             "clusters": {"p-1": {"ownership": {"in_flight_timeout_ms": 99_000}}},
         }
