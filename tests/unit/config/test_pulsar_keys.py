@@ -23,7 +23,6 @@ IN_MISSPELT = "loadBalancerBandwithInResourceWeight"
 
 
 ONE_KEY_FOR_SEVERAL = {
-    "loadBalancerBrokerOverloadedThresholdPercentage",
     "loadBalancerDebugModeEnabled",
     "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
 }
