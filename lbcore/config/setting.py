@@ -43,7 +43,7 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
 
 
 def correction(default: Any, *, pulsar: Any) -> Any:
-    """A constant by which Ballast corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
+    """Constant that corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
     about = Setting(doc="", pulsar_default=pulsar, dynamic=True)  # by shedding.is_pulsar_exact
     return field(default=default, metadata={"correction": about})
 
@@ -61,7 +61,7 @@ def declared(section_field: "Field[Any]") -> Setting:
 
 
 def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
-    """The value under Pulsar 4.0.8, in our unit; UNSET when neither a key nor Pulsar differs.
+    """Return the value under Pulsar 4.0.8 in our unit; UNSET if Pulsar has none.
 
     Of several spellings of a key the first present wins, unless it has the neutral value and
     another one says otherwise. A value that is no number is left as it is by the factor.
