@@ -11,9 +11,8 @@ from inspect import getdoc
 from textwrap import wrap
 from typing import Any
 
-from lbcore.config.catalogue import GROUPED_FROM, Entry
 from lbcore.config.load import SettingDifference
-from lbcore.config.setting import UNSET
+from lbcore.config.setting import GROUPED_FROM, UNSET, Entry
 from lbcore.config.tree import SECTIONS, SETTINGS, Config, value_of
 
 _WIDTH = 97

@@ -4,27 +4,43 @@
 gives, so nothing that reads a section knows of clusters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
-from lbcore.config.catalogue import Entry, entries
-from lbcore.config.cluster import ClusterConfig
-from lbcore.config.custom_strategy import CustomStrategy
+from lbcore.config.cluster import ClusterConfig, LimitsConfig, TelemetryConfig
 from lbcore.config.filters import FilterConfig
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.config.kafka import KafkaConfig, TopicsConfig
-from lbcore.config.limits import LimitsConfig
+from lbcore.config.kafka import KafkaConfig, TopicsConfig, Wire
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.setting import Entry, entries
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.telemetry import TelemetryConfig
-from lbcore.config.transfer import TransferConfig
-from lbcore.config.wire import Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomStrategy:
+    """One strategy that is not Ballast's.
+
+    name: what `shedding.strategy` says. origin: where its code is, "package.module:NAME". digest:
+    sha256 of that code, hexadecimal. decide: see `lbcore.plan.proposal`; None = it could not be
+    loaded, and problem says why and what to do.
+    """
+
+    name: str
+    origin: str = ""
+    digest: str = ""
+    decide: Callable[..., Any] | None = None
+    problem: str = ""
+
+    @property
+    def code(self) -> str:
+        """Identifier of the code, short enough for a row."""
+        return f"{self.origin}@{self.digest[:12]}"
+
 
 CLUSTERS = "clusters"
 """The section of files, and the first word of keys, for what a cluster has of its own."""

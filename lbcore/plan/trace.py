@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.shed.common import Gauge
 from lbcore.plan.snapshot import Floats, Ints
 
 

@@ -16,10 +16,9 @@ from lbcore.config.filters import FilterConfig
 from lbcore.config.java_values import parse_properties
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys, resolve_changes
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.plan.decision import Kind, Plan, PlanState

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope
 from lbcore.plan.pending import placed_load
@@ -22,8 +20,7 @@ from lbcore.plan.planner import plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_ideal_load import attainable_level
-from lbcore.plan.shed.ballast_problem import round_of
+from lbcore.plan.shed.ballast_problem import attainable_level, round_of
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.strategies import PLACEMENT
-from lbcore.config.transfer import TransferConfig
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts

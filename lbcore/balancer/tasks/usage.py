@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.tasks.creations import still_to_be_made
-from lbcore.config.limits import LimitsConfig
+from lbcore.config.cluster import LimitsConfig
 from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
 from lbcore.ownership.records import State
 from lbcore.wire.kinds.record_commands import TOPIC

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.model.names import tenant_of
+from lbcore.plan.decision import moves_within_hour
 from lbcore.plan.draft import NOBODY, Draft, Moves
-from lbcore.plan.hourly import moves_within_hour
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns
 

@@ -16,10 +16,15 @@ from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.phases.eligible import LABELS, paused, pins
 from lbcore.plan.registry import observer, shedding_strategy
-from lbcore.plan.shed.by_group import GroupedShed, observe_by_group, shed_by_group
+from lbcore.plan.shed.by_group import (
+    GroupedShed,
+    Subset,
+    observe_by_group,
+    shed_by_group,
+    without_brokers,
+)
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
 from lbcore.plan.shed.strategy import Grouping, ShedCycle
-from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRows
 from lbcore.signals.usage import resource_weights

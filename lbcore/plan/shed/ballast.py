@@ -3,7 +3,7 @@
 Decides which bundles leave which broker for which one, and which are to be divided because no move
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
 same score. Who is a tolerance away from the level in some fresh reports lets a search begin
-(`ballast_search`), which makes the objective (`ballast_objective`) smaller until nothing that is
+(`ballast_search`), which makes the objective smaller until nothing that is
 worth its price is left.
 
 Promises, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
@@ -17,17 +17,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.plan.shed.ballast_costs import recorded_costs
+from lbcore.config.shedding import IdealLoadConfig
 from lbcore.plan.shed.ballast_crowding import counted, crowded
-from lbcore.plan.shed.ballast_ineffective import (
+from lbcore.plan.shed.ballast_problem import (
     LEFT_ALONE,
+    BallastRound,
     judged,
+    recorded_costs,
+    round_of,
     suspended_brokers,
     tried,
     with_gone,
 )
-from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
 from lbcore.plan.shed.common import (
     Selection,

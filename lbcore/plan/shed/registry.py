@@ -8,7 +8,7 @@ Source: Pulsar 4.0.8's class names and rules; short names and advice are ours.
 from dataclasses import fields, replace
 from typing import Any
 
-from lbcore.config.ideal_load import IdealLoadConfig
+from lbcore.config.shedding import IdealLoadConfig, TransferConfig
 from lbcore.config.strategies import (
     AVG,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
@@ -18,13 +18,12 @@ from lbcore.config.strategies import (
     TRANSFER,
     UNIFORM,
 )
-from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.shed.avg import check_avg, shed_avg
 from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
 from lbcore.plan.shed.ballast_problem import divisible, learn_costs
-from lbcore.plan.shed.common import Shed
-from lbcore.plan.shed.gauge import (
+from lbcore.plan.shed.common import (
+    Shed,
     gauge_avg,
     gauge_ballast,
     gauge_threshold,

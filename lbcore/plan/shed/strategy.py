@@ -12,8 +12,7 @@ from typing import TypeAlias
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import Shed, ShedState, ShedView
-from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.shed.common import Gauge, Shed, ShedState, ShedView
 from lbcore.plan.strategy import Strategy
 
 

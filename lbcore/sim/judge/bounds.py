@@ -11,8 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.bounds.imbalance import Floats, least_imbalance
-from lbcore.bounds.moves import NOBODY, Course, least_moves, moves_by_report
+from lbcore.bounds.moves import (
+    NOBODY,
+    Course,
+    Floats,
+    least_imbalance,
+    least_moves,
+    moves_by_report,
+)
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample

@@ -12,8 +12,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.bounds.imbalance import Brokers, Floats
-from lbcore.bounds.moves import Course, leaving
+from lbcore.bounds.moves import Brokers, Course, Floats, leaving
 
 NODES_MAX = 2_000
 _GAP = 1e-6

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.shedding import TransferConfig
 
 
 @dataclass

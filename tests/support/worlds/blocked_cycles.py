@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.config.shedding import SheddingConfig
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.plan.decision import EVERYTHING, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.adapters.processes.settings import read_toml
 from lbcore.config.load import differences, parse_config
-from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.pulsar_presets import PRESETS
+from lbcore.config.pulsar_keys import PRESETS, from_pulsar_keys
 from lbcore.config.render import render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import as_written

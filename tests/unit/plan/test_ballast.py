@@ -7,20 +7,23 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_ideal_load import attainable_level
-from lbcore.plan.shed.ballast_ineffective import grown
-from lbcore.plan.shed.ballast_objective import SearchProblem, broker_costs, lower_bound, objective
-from lbcore.plan.shed.ballast_problem import divisible
-from lbcore.plan.shed.ballast_search import Found, search
+from lbcore.plan.shed.ballast_problem import attainable_level, divisible, grown
+from lbcore.plan.shed.ballast_search import (
+    Found,
+    SearchProblem,
+    broker_costs,
+    lower_bound,
+    objective,
+    search,
+)
 from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads

@@ -8,18 +8,26 @@ import pytest
 
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.strategies import AVG
-from lbcore.config.transfer import TransferConfig
 from lbcore.model.resources import COUNT, complete
 from lbcore.model.times import HOUR_MS
 from lbcore.plain import from_plain, to_plain
-from lbcore.plan.decision import EVERYTHING, Decision, Kind, Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import (
+    EVERYTHING,
+    Decision,
+    Kind,
+    Plan,
+    PlanState,
+    Scope,
+    Skip,
+    moves_within_hour,
+    with_moves,
+)
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.finish import opened
-from lbcore.plan.hourly import moves_within_hour, with_moves
 from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load, unreported_arrays
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
