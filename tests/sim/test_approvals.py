@@ -15,9 +15,9 @@ from tests.support.worlds.world import World, gapless, is_settled, states
 WAIT_MS = 3_600_000
 
 
-def hot(**constants: int) -> World:
+def hot(*more: str, **constants: int) -> World:
     """Under a policy that asks."""
-    return hot_world("cluster.approval=ask", **constants)
+    return hot_world("cluster.approval=ask", *more, **constants)
 
 
 def proposals(world: World) -> Mapping[str, PlanProposal]:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from lbcore.config.tree import Config
-from lbcore.validation.dynamic import with_dynamic
 from tests.support.values.seeds import with_constants
 from tests.support.worlds.checked_world import outcome
 from tests.support.worlds.world import World
@@ -58,9 +57,8 @@ def test_namespaces_and_bundles_of_a_tenant_are_limited() -> None:
 
 
 def test_namespace_in_the_making_counts_with_all_its_bundles() -> None:
-    config = with_constants(Config(), {"limits.bundles_made_max": 10})
-    limits = {**LIMITS, "limits.tenant_bundles_max": 100}
-    world = World(with_dynamic(config, limits), 2, seed=2)
+    limits = {**LIMITS, "limits.tenant_bundles_max": 100, "limits.bundles_made_max": 10}
+    world = World(with_constants(Config(), limits), 2, seed=2)
     world.run(2_000)
     world.command("create_namespace", namespace="acme/one", bundles=90)
     world.run(2_000)

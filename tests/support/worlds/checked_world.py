@@ -200,7 +200,7 @@ SETTINGS = (
 def hot_world(*more: str, **constants: int) -> World:
     """It begins to shed now. more: settings; constants: of the section shedding or cluster."""
     config = parse_assignments(Config(), [*SETTINGS, "shedding.is_shedding=false", *more])
-    for name, value in constants.items():
+    for name, value in {"role_cool_down_ms": 60_000, **constants}.items():
         section = "shedding" if hasattr(config.shedding, name) else "cluster"
         config = with_constants(config, {f"{section}.{name}": value})
     world = CheckedWorld(config, 3)
