@@ -184,10 +184,6 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
     draft = draft.note(PHASE, answer.numbers)
     if not draft.scope.is_traced:
         return draft
-    columns = {}
-    for name, values in answer.columns.items():
-        columns[name] = np.full(len(draft.usage), np.nan)
-        columns[name][subset.original] = values
     taken = [_selection_columns(draft, selection) for selection in draft.selections]
     stuck = np.flatnonzero(verdicts)
     left_out = Columns(
@@ -211,7 +207,7 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
         verdict=np.array([texts.index(answer.verdicts[one]) for one in chosen], dtype=np.int64),
         number=draft.usage[brokers],
     )
-    return draft.show_brokers(PHASE, columns).show(sources, *taken, left_out)
+    return draft.show(sources, *taken, left_out)
 
 
 def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> GaugeRows:

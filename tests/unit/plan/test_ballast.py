@@ -28,6 +28,7 @@ from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.clusters import Sections, broker_table, cluster_of, shed_view
+from tests.support.values.trace_rows import rows_of_trace
 
 POINT = 1_000.0
 HOUR_MS = 3_600_000
@@ -196,7 +197,7 @@ def hot_bundle(topics: int) -> Snapshot:
 
 def decided(cluster: Snapshot, config: Sections) -> tuple[tuple[Decision, ...], PlanState]:
     answer, state = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
-    list(answer.trace.rows())
+    list(rows_of_trace(answer.trace))
     return (() if isinstance(answer, Skip) else answer.decisions), state
 
 
@@ -258,7 +259,9 @@ def test_trace_shows_how_far_each_broker_is_from_the_level() -> None:
     answer, _ = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
     assert isinstance(answer, Skip)
     assert answer.reason == "HitCount"
-    rows = {row.subject: row for row in answer.trace.rows() if row.verdict == "too_few_hits"}
+    rows = {
+        row.subject: row for row in rows_of_trace(answer.trace) if row.verdict == "too_few_hits"
+    }
     assert {name: row.number for name, row in rows.items()} == pytest.approx({"b1": 10, "b2": 10})
 
 
