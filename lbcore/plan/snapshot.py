@@ -108,8 +108,8 @@ class BundleTable:
     is_load_known: somebody has reported it, be it idle; None = of no bundle. is_awaited: nobody has
     yet, but its owner has it so lately that this says nothing; None = of none.
     pin: broker that an operator pinned it to, -1 = none; None = none at all. is_paused:
-    balancing is paused for it; None = for none. moved_ms: when it last got another owner, 0 = never; None = not known. left: broker
-    index of its owner before that, of the last LEFT_MS, -1 = none; None = not known.
+    balancing is paused for it; None = for none. moved_ms: when it
+    last got another owner, 0 = never; None = not known. left: broker index of its owner before that, of the last LEFT_MS, -1 = none; None = not known.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
