@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lbcore.config.tree import Config
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import outcome
 from tests.support.worlds.world import World
 
