@@ -247,7 +247,7 @@ def _unknown(key: str, prefix: str = "") -> Problem:
 
 
 def _constant(section: str, name: str) -> str:
-    """Return what a value that is no setting follows, as a sentence; "" = there is none."""
+    """Return what a value that is no setting follows; "" = there is none."""
     of_section = fields(SECTIONS[section]) if section in SECTIONS else ()
     for one in of_section:
         if one.name == name and "derived" in one.metadata:

@@ -49,7 +49,10 @@ def correction(default: Any, *, pulsar: Any) -> Any:
 
 
 def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any]) -> Any:
-    """A value that follows settings. by: of the whole configuration, again when a source is set."""
+    """Value that follows settings.
+
+    by: of the whole configuration, computed again when one of the sources is set.
+    """
     return field(default=default, metadata={"derived": (sources, by)})
 
 
