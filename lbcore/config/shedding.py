@@ -199,7 +199,6 @@ class SheddingConfig:
     )
     # bundles taken from or given to one broker in a cycle: its clients connect again
     max_moves_per_broker: int = correction(200, pulsar=-1)
-    max_moves_per_namespace: int = -1  # -1 = no limit: those of a cycle and of a broker hold
     max_moves_per_hour: int = setting(
         -1,
         doc="bundles that cycles may move within any hour, drains and pins apart; -1 = no cap",

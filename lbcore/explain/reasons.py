@@ -55,7 +55,6 @@ VERDICTS: Mapping[str, str] = {
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited: as many moves as one cycle may have (shedding.max_moves_per_cycle)",
     "broker_limit": "waited: as many moves as one broker may have in a cycle",
-    "namespace_limit": "waited: its namespace's budget of moves was used up",
     "in_flight_limit": "waited: as many moves as may be under way",
     "hour_limit": "waited: as many moves as an hour may have (shedding.max_moves_per_hour)",
     "tenant_limit": "waited: as many moves as its tenant may have in an hour"

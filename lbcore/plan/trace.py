@@ -28,7 +28,6 @@ class CandidateVerdict(str, Enum):
     OVER_BUDGET = "over_budget"
     CYCLE_LIMIT = "cycle_limit"
     BROKER_LIMIT = "broker_limit"
-    NAMESPACE_LIMIT = "namespace_limit"
     IN_FLIGHT_LIMIT = "in_flight_limit"
     HOUR_LIMIT = "hour_limit"
     TENANT_LIMIT = "tenant_limit"

@@ -30,7 +30,6 @@ _BUNDLES: Mapping[str, str] = {
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited (shedding.max_moves_per_cycle)",
     "broker_limit": "waited: as many as one broker may have in a cycle",
-    "namespace_limit": "waited (shedding.max_moves_per_namespace)",
     "in_flight_limit": "waited: 2,000 moves are under way",
     "hour_limit": "waited (shedding.max_moves_per_hour)",
     "tenant_limit": "waited (shedding.max_moves_per_hour_of_tenant)",
@@ -60,7 +59,7 @@ _REMEDIES: Mapping[str, str] = {
     "anti_affinity": "another group: `ballast policy list`",
     "role_cool_down": "time, or `ballast config set shedding.cool_down_ms=0`",
     "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
-    "suspended_brokers": "find what else uses it, or raise ideal_load.max_ineffective_rounds",
+    "suspended_brokers": "find what else uses it",
     "churn_budget": "the next round, or a higher ideal_load.churn_budget",
 }
 

@@ -130,7 +130,6 @@ def test_isolated_namespace_stays_on_its_brokers() -> None:
     [
         ({"max_moves_per_cycle": 5}, 5),
         ({"max_moves_per_broker": 3}, 3),
-        ({"max_moves_per_namespace": 1}, 7),
         ({"max_moves_in_flight": 4}, 4),
         ({"max_moves_per_cycle": 0}, 0),
         ({"max_moves_per_hour": 4}, 4),
