@@ -59,6 +59,7 @@ from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
+from lbcore.plan.registry import hot_points
 from lbcore.signals.imbalance import imbalance_of_sums
 from lbcore.signals.shown_load import (
     GroupLoad,
@@ -73,8 +74,6 @@ HISTORY_MS = 3_600_000
 """Period in which times without cycles are reported."""
 
 _DEATHS_SHOWN = 5
-_HOT_POINTS = 10.0
-"""Distance from the mean at which a broker counts as hot, where the strategy states none."""
 _SECTION = re.compile(r"section (\w+) of docs/runbook\.md")
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
@@ -197,7 +196,7 @@ class ClusterStatus:
     blocked: tuple[BlockedStatus, ...]
     alarms: tuple[str, ...] = ()
     alarm_sections: tuple[str, ...] = ()
-    hot_points: float = _HOT_POINTS
+    hot_points: float = 10.0
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
     silence: Silence = field(default_factory=Silence)
@@ -254,7 +253,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         blocked=blocked_status(rows.blocked, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
-        hot_points=_hot_points(config),
+        hot_points=hot_points(config),
     )
     phase, why = _phase(draft, config)
     alarms = tuple(_alarms(draft, rows, config))
@@ -266,13 +265,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
     )
-
-
-def _hot_points(config: Config) -> float:
-    strategy = config.shedding.strategy
-    if strategy == "ballast":
-        return config.ideal_load.high_points
-    return config.shedding.threshold_percent if strategy == "threshold" else _HOT_POINTS
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:

@@ -122,6 +122,7 @@ THRESHOLD_SHEDDER = Shedding(
         )
     ),
     gauge=lambda cycle, shed: gauge_threshold(cycle.view, shed, cycle.config.shedding),
+    hot_points=lambda config: config.shedding.threshold_percent,
     hits_needed=multi_hits,
     forget=without_averages,
 )
@@ -233,6 +234,7 @@ BALLAST_SHEDDER = Shedding(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.ideal_load)
     ),
     gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.ideal_load),
+    hot_points=lambda config: config.ideal_load.high_points,
     hits_needed=lambda config: (config.ideal_load.low_hits, config.ideal_load.high_hits),
     destinations=lambda _config: Destinations.KEPT,
     prices_moves=True,
