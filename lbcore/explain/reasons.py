@@ -164,7 +164,7 @@ def gauge_of(candidate: Row) -> dict[str, Any]:
         "measure": detail.get("measure", ""),
         "number": candidate["number"],
         "levels": detail.get("levels", []),
-        **{name: detail[name] for name in ("movable", "takers", "refusal")},
+        **{name: detail[name] for name in ("movable", "takers", "refusal") if name in detail},
     }
 
 
@@ -188,6 +188,8 @@ def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
 
 def _destination_message(gauge: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
+    if "movable" not in gauge:  # of a version that did not write it
+        return ""
     if not gauge["movable"]:
         return "; but none of its bundles may move"
     if not gauge["takers"]:
@@ -307,18 +309,20 @@ def _what(decision: Row) -> str:
 def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """The numbers that decided, as far as there are words for them."""
     if "level" in inputs:
+        partner, score = _partner(inputs)
         yield (
-            f"{decision['source']} had {number(inputs['score'])} and {inputs['partner']} "
-            f"{number(inputs['score_of_partner'])}, the ideal load{_group(inputs)} is "
+            f"{decision['source']} had {number(inputs['score'])} and {partner} "
+            f"{number(score)}, the ideal load{_group(inputs)} is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
             f"counted) or {number(inputs['hits_high_needed'])} hits "
             f"{number(inputs['threshold_high'])} away ({number(inputs['hits_high'])} counted)"
         )
     elif "difference" in inputs:
+        partner, score = _partner(inputs)
         yield (
-            f"{decision['source']} used {number(inputs['score'])} % and {inputs['partner']} "
-            f"{number(inputs['score_of_partner'])} %: {number(inputs['difference'])} points "
+            f"{decision['source']} used {number(inputs['score'])} % and {partner} "
+            f"{number(score)} %: {number(inputs['difference'])} points "
             f"apart; it takes {number(inputs['hits_low_needed'])} hits from "
             f"{number(inputs['threshold_low'])} ({number(inputs['hits_low'])} counted) or "
             f"{number(inputs['hits_high_needed'])} from {number(inputs['threshold_high'])} "
@@ -358,6 +362,14 @@ def _group(inputs: Mapping[str, Any]) -> str:
     """Return the size of a level's isolation group; "" where the cluster is one."""
     size = inputs.get("group_brokers")
     return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
+
+
+def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
+    """The broker that the strategy compared the source with, and that broker's number."""
+    if "partner" in inputs:
+        return inputs["partner"], inputs["score_of_partner"]
+    # of a version that did not name it: it may be another one than the destination
+    return "the broker that it was paired with", inputs["score_of_destination"]
 
 
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
