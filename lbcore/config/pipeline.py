@@ -89,11 +89,11 @@ class Pipeline:
             0 if config.shedding.is_pulsar_exact else config.pipeline.shed_interval_ms
         ),
     )
-    # between two rows of a broker in load_history: no more often than brokers report
+    # between two rows of a broker in load_history: six cycles, a minute at most
     load_history_interval_ms: int = derived(
         60_000,
-        sources=("signals.report_max_interval_ms",),
-        by=lambda config: min(60_000, config.signals.report_max_interval_ms),
+        sources=("pipeline.decision_interval_ms",),
+        by=lambda config: max(1_000, min(60_000, 6 * config.pipeline.decision_interval_ms)),
     )
     # a table's small files are joined before they slow its commits
     upkeep_interval_ms: int = 30_000

@@ -188,7 +188,7 @@ def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
 
 def _destination_message(gauge: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
-    if "movable" not in gauge:  # of a version that did not write it
+    if "movable" not in gauge:  # a verdict of the strategy, not a gauge
         return ""
     if not gauge["movable"]:
         return "; but none of its bundles may move"
