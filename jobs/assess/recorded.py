@@ -6,6 +6,7 @@ settings of the brokers are judged.
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import brokers_settings
@@ -38,7 +39,8 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     admin: of the cluster, None = not named. Raises CommandError and MisuseError.
     """
     unread: dict[str, str] = {}
-    found = write_trace(args, edges_of=admin and (lambda name: _edges(admin, name, unread)))
+    edges_of = partial(_edges, admin, unread) if admin else None
+    found = write_trace(args, edges_of=edges_of)
     for line in trace_lines(found):
         note(line)
     recorded = read_recorded_file(found.path)
@@ -69,7 +71,7 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     )
 
 
-def _edges(admin: PulsarAdmin, namespace: str, unread: dict[str, str]) -> Sequence[int]:
+def _edges(admin: PulsarAdmin, unread: dict[str, str], namespace: str) -> Sequence[int]:
     try:
         return admin.boundaries(namespace)
     except PulsarAdminError as error:
