@@ -54,9 +54,8 @@ VERDICTS: Mapping[str, str] = {
     "not_needed": "was not needed: others made up what had to go",
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited: as many moves as one cycle may have (shedding.max_moves_per_cycle)",
-    "broker_limit": "waited: as many moves as one broker may have (shedding.max_moves_per_broker)",
-    "namespace_limit": "waited: its namespace's budget of moves was used up",
-    "in_flight_limit": "waited: as many moves as may be under way (shedding.max_moves_in_flight)",
+    "broker_limit": "waited: as many moves as one broker may have in a cycle",
+    "in_flight_limit": "waited: as many moves as may be under way",
     "hour_limit": "waited: as many moves as an hour may have (shedding.max_moves_per_hour)",
     "tenant_limit": "waited: as many moves as its tenant may have in an hour"
     " (shedding.max_moves_per_hour_of_tenant)",
@@ -190,7 +189,7 @@ def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
 
 def _destination_message(gauge: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
-    if "movable" not in gauge:  # of a version that did not write it
+    if "movable" not in gauge:  # a verdict of the strategy, not a gauge
         return ""
     if not gauge["movable"]:
         return "; but none of its bundles may move"
