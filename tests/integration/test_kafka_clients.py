@@ -1,12 +1,9 @@
 """The thin Kafka clients against the real Kafka: nothing lost silently, only committed read."""
 
-import json
 import threading
-from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -14,7 +11,6 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.delta.table_writer import FencedError
 from jobs.adapters.kafka.clients import (
-    PASSWORD,
     Delivered,
     Delivery,
     KafkaAddress,
@@ -23,15 +19,12 @@ from jobs.adapters.kafka.clients import (
     Sender,
     Tail,
 )
-from jobs.adapters.kafka.connection import kafka_address
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
-from jobs.adapters.kafka.raw_fetch import RawFetcher, connection_text, latest_offsets
-from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 from tests.support.processes.frozen import freeze
-from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics, running_kafka
+from tests.support.processes.kafka_cluster import make_topics, running_kafka
 
 
 @pytest.fixture(scope="module")
@@ -159,49 +152,6 @@ def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: Kafk
     fresh.close()
     tail.close()
     producer.close()
-
-
-def unsigned_token(subject: str, *, lasts_s: int) -> str:
-    """A token as Kafka's own validator for tests takes it, which asks for no signature."""
-
-    def part(value: Mapping[str, object]) -> str:
-        return urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-    now_s = time()
-    claims = {"sub": subject, "iat": now_s - 60, "exp": now_s + lasts_s}
-    return f"{part({'alg': 'none'})}.{part(claims)}."
-
-
-def test_client_logs_in_by_a_token_that_is_renewed_in_its_file(tmp_path: Path) -> None:
-    jaas = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
-    properties = {
-        "sasl.enabled.mechanisms": "OAUTHBEARER",
-        "listener.name.client.oauthbearer.sasl.jaas.config": (
-            f'{jaas} unsecuredLoginStringClaim_sub="admin";'
-        ),
-    }
-    options = KafkaOptions(
-        security_protocol="SASL_PLAINTEXT", java_options=QUICK_JAVA, properties=properties
-    )
-    file = tmp_path / "token"
-    changes = ["kafka.security_protocol=SASL_PLAINTEXT", "kafka.sasl_mechanism=OAUTHBEARER"]
-    kafka = EmbeddedKafka(tmp_path / "kafka", options)
-    kafka.start()
-    try:
-        given = {f"{PASSWORD}_FILE": str(file)}
-        address = kafka_address(load_settings(["test"], changes), kafka.bootstrap, given)
-        file.write_text(unsigned_token("ada", lasts_s=-30))
-        hurried = {**address.security, "bootstrap_timeout_ms": 4_000}
-        with pytest.raises(CommandError) as raised:
-            Sender(replace(address, security=hurried), "test")
-        assert "Authentication failed" in raised.value.why or "login" in raised.value.why
-        file.write_text(unsigned_token("ada", lasts_s=600))
-        make_topics(kafka, address)
-        connection = connection_text(address)
-        assert latest_offsets(connection, [address.topic_name(Topic.COMMANDS)])
-        RawFetcher(connection, (address.topic_name(Topic.COMMANDS),)).close()
-    finally:
-        kafka.stop()
 
 
 def test_tail_of_a_missing_topic_says_what_to_do(kafka: EmbeddedKafka) -> None:
