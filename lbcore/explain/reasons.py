@@ -112,6 +112,7 @@ REPAIRS: Mapping[str, str] = {
     "never_closed": "its owner did not close it in time (ownership.in_flight_timeout_ms, or"
     " unload_timeout_ms while it says that it is at it), and keeps it",
     "never_split": "its owner did not split it in time, and keeps it",
+    "never_merged": "its owner did not merge it in time, or its neighbour was taken away",
     "cannot_serve": "who was to open or split it said that it can't",
     "still_closing": "its owner was still closing it",
 }
@@ -222,6 +223,8 @@ _CAUSES: Mapping[str, str] = {
     "assign": "it had no owner, and placement chose one",
     "admin": "an operator's command asked for it",
     "split": "its parent was split",
+    "merge": "it was to be merged with its neighbour",
+    "merged": "two neighbours were merged into it",
     "failover": "its owner was taken for dead",
     "repair": "a transition was stuck and was repaired",
     "drain": "its owner then was being emptied",
@@ -242,6 +245,8 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
     cause = record["cause"]
     if cause == "ack" and decision is not None and decision["kind"] == "split":
         cause = "split"  # a child begins with its parent's broker's acknowledgement
+    if cause == "ack" and decision is not None and decision["kind"] == "merge":
+        cause = "merged"
     yield _CAUSES.get(cause, f"cause: {cause}")
     if record["command_id"] and (decision is None or "command_id" not in decision["inputs"]):
         yield f"command {record['command_id']}; the table `commands` has it"
@@ -362,6 +367,8 @@ def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         yield f"command {inputs['command_id']} asked for it; the table `commands` has whose"
     if inputs.get("children"):
         yield f"it became {', '.join(inputs['children'])}"
+    if inputs.get("merged"):
+        yield f"{' and '.join(inputs['parents'])} become {inputs['merged']}"
 
 
 def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:

@@ -57,6 +57,7 @@ from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.shown_load import (
     GroupLoad,
     ShownLoad,
@@ -70,7 +71,7 @@ HISTORY_MS = 3_600_000
 """Period in which times without cycles are reported."""
 
 _DEATHS_SHOWN = 5
-_IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+_IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
 
 
 class ClusterPhase(str, Enum):

@@ -8,13 +8,16 @@ state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 The callbacks' contract, all of a hash range and a fencing token, each repeatable:
 open: the range is served as one bundle under this token, whatever of it was open before; when it
 fails, nothing of the range is open. close: nothing of the range is served; when it fails, what was
-served still is. split: the range is served as the named children; when it fails, as before.
+served still is. split: the range is served as the named children; when it fails, as before. merge:
+all is served as before, and the service is ready to open the bundle with its neighbour as the named
+one; a service that can't do that fails it.
 """
 
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+from lbcore.model.names import parse_bundle
 from lbcore.ownership.changes import Instance, destination_of, source_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
@@ -28,6 +31,7 @@ class Callback(str, Enum):
     OPEN = "open"
     CLOSE = "close"
     SPLIT = "split"
+    MERGE = "merge"
 
 
 class Goal(str, Enum):
@@ -36,18 +40,28 @@ class Goal(str, Enum):
     SERVE = "serve"
     RELEASE = "release"
     SPLIT = "split"
+    MERGE = "merge"
     DROP = "drop"
     GIVE_UP = "give_up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A callback to run. version_id: the fencing token; children: for a split, ascending."""
+    """A callback to run.
+
+    version_id: the fencing token. children: for a split, ascending; for a merge, the one bundle
+    that this and its neighbour become.
+    """
 
     callback: Callback
     bundle: str
     version_id: int
     children: tuple[str, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """The bundle in whose range no other callback may run meanwhile."""
+        return self.children[0] if self.callback is Callback.MERGE else self.bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +122,7 @@ class Holding:
 
         False while it is only being assigned: another broker may get it if opening takes too long.
         """
-        is_from_here = self.goal in (Goal.RELEASE, Goal.SPLIT)
+        is_from_here = self.goal in _LEAVING
         return self.is_owned or self.version_id == 0 or is_from_here
 
     @property
@@ -126,7 +140,7 @@ class Holding:
     @property
     def is_pending(self) -> bool:
         """True if something is due later without a further event: a message or a retry."""
-        is_busy = self.goal in (Goal.RELEASE, Goal.SPLIT) and not self.is_settled
+        is_busy = self.goal in _LEAVING and not self.is_settled
         return self.outcome is not None or is_busy or self.has_failed_to_drop
 
     @property
@@ -140,6 +154,8 @@ class Holding:
         is_given_up = self.goal is Goal.GIVE_UP and self.is_settled and self.running is None
         return (self.is_closed or is_given_up) and (self.outcome is None or self.said > 0)
 
+
+_LEAVING = frozenset({Goal.RELEASE, Goal.SPLIT, Goal.MERGE})
 
 Next: TypeAlias = tuple[Holding, Call | None]
 
@@ -155,6 +171,8 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
         return Goal.RELEASE
     if record.state is State.SPLITTING and source_of(record) == me:
         return Goal.SPLIT
+    if record.state is State.MERGING and source_of(record) == me:
+        return Goal.MERGE
     return Goal.DROP
 
 
@@ -162,10 +180,13 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
     """The holding under a newer record; None = the bundle was of no concern so far.
 
     A parent that was split here goes without a call when its record is Deleted by that very split
-    (unforced, from here): its children have records of their own.
+    (unforced, from here): its children have records of their own. One that was merged stays in use
+    until the record of what it became is read.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
     is_end = record.state is State.DELETED and not record.is_forced and source_of(record) == me
+    if is_end and before.goal is Goal.MERGE and before.is_open:
+        return replace(before, is_settled=True, outcome=None, reason="")
     is_over = is_end and bool(before.split_into)
     return replace(
         before,
@@ -203,16 +224,16 @@ def next_call(holding: Holding) -> Next:
     """The holding with the callback that must run now, if any."""
     if holding.running is not None or holding.is_settled:
         return holding, None
-    if holding.goal is Goal.SPLIT and holding.token == NO_TOKEN:
+    if holding.goal in (Goal.SPLIT, Goal.MERGE) and holding.token == NO_TOKEN:
         return settle(holding, AckOutcome.FAILED, "the bundle is not open here"), None
     if holding.goal is Goal.SERVE and _is_served(holding):
         return replace(holding, is_settled=True), None
     if holding.goal is Goal.GIVE_UP and holding.is_closed:
         return _give_up(holding), None
-    if holding.is_idle:
+    if holding.is_idle or (holding.goal is Goal.MERGE and not _leads_merge(holding)):
         return holding, None
     callback = _CALLBACKS[holding.goal]
-    children = holding.children if callback is Callback.SPLIT else ()
+    children = holding.children if callback in (Callback.SPLIT, Callback.MERGE) else ()
     call = Call(
         callback=callback,
         bundle=holding.bundle,
@@ -233,6 +254,8 @@ def finish(holding: Holding, done: CallDone) -> Holding:
         return _opened(free, call, done.failure, is_current=is_current)
     if call.callback is Callback.CLOSE:
         return _closed(free, done.failure, is_current=is_current)
+    if call.callback is Callback.MERGE:
+        return _merged(free, done.failure, is_current=is_current)
     return _split(free, call, done.failure, is_current=is_current)
 
 
@@ -246,7 +269,8 @@ def inherited(parent: Holding) -> tuple[Holding, ...]:
 
 def give_up(holding: Holding, reason: str) -> Holding:
     """The holding of a stopping agent that waits no longer for its bundles to be moved away."""
-    if holding.goal not in (Goal.SERVE, Goal.SPLIT) or holding.outcome is AckOutcome.SPLIT:
+    is_done = holding.outcome in (AckOutcome.SPLIT, AckOutcome.MERGED)
+    if holding.goal not in (Goal.SERVE, Goal.SPLIT, Goal.MERGE) or is_done:
         return holding
     return replace(holding, goal=Goal.GIVE_UP, reason=reason, is_settled=False, outcome=None)
 
@@ -255,7 +279,7 @@ def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | N
     """Return the acknowledgement to send now, if any.
 
     A final outcome is sent at once, then at growing intervals, up to 8 × the first. *closing* is
-    sent at equal intervals, for as long as closing or splitting takes.
+    sent at equal intervals, for as long as closing, splitting or merging takes.
     """
     outcome = _due_outcome(holding)
     if outcome is None or now_ms < due_at_ms(holding, repeat_ms):
@@ -290,6 +314,7 @@ _CALLBACKS = {
     Goal.SERVE: Callback.OPEN,
     Goal.RELEASE: Callback.CLOSE,
     Goal.SPLIT: Callback.SPLIT,
+    Goal.MERGE: Callback.MERGE,
     Goal.DROP: Callback.CLOSE,
     Goal.GIVE_UP: Callback.CLOSE,
 }
@@ -315,7 +340,7 @@ def settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
 def _due_outcome(holding: Holding) -> AckOutcome | None:
     if holding.outcome is not None:
         return holding.outcome
-    is_busy = holding.goal in (Goal.RELEASE, Goal.SPLIT) and not holding.is_settled
+    is_busy = holding.goal in _LEAVING and not holding.is_settled
     return AckOutcome.CLOSING if is_busy else None
 
 
@@ -353,3 +378,14 @@ def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> H
     if holding.goal is not Goal.SPLIT or not is_current:
         return split
     return settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)
+
+
+def _leads_merge(holding: Holding) -> bool:
+    """True for the lower of two bundles that are merged: its callback is of both."""
+    return parse_bundle(holding.bundle)[1] == parse_bundle(holding.children[0])[1]
+
+
+def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
+    if holding.goal is not Goal.MERGE or not is_current:
+        return holding
+    return settle(holding, AckOutcome.FAILED if failure else AckOutcome.MERGED, failure)

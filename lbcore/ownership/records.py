@@ -10,7 +10,10 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """The states of Pulsar's ServiceUnitState; the value is its name on the wire."""
+    """The states of Pulsar's ServiceUnitState, and Merging; the value is its name on the wire.
+
+    Stored states are numbered in this order: a new one comes last.
+    """
 
     INIT = "Init"
     FREE = "Free"
@@ -19,10 +22,11 @@ class State(str, Enum):
     RELEASING = "Releasing"
     SPLITTING = "Splitting"
     DELETED = "Deleted"
+    MERGING = "Merging"
 
 
 class Cause(str, Enum):
-    """Cause of a transition; also the label of the transitions metric."""
+    """Cause of a transition; also the label of the transitions metric. A new one comes last."""
 
     CREATE = "create"
     ASSIGN = "assign"
@@ -36,13 +40,15 @@ class Cause(str, Enum):
     ACK = "ack"
     DELETE = "delete"
     EXTERNAL = "external"
+    MERGE = "merge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipRecord:
     """One version of one bundle's ownership. Brokers are names, "" where there is none.
 
-    children: child bundle name → broker that shall get it ("" = stay with the splitting broker).
+    children: child bundle name → broker that shall get it ("" = stay with the splitting broker). Of
+    a merge it is the one bundle that the two become.
     """
 
     cluster: str

@@ -183,6 +183,7 @@ class AckOutcome(str, Enum):
     CLOSING = "closing"
     CLOSED = "closed"
     SPLIT = "split"
+    MERGED = "merged"
     FAILED = "failed"
 
 

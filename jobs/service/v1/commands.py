@@ -295,6 +295,13 @@ COMMAND_ROUTES = (
     ),
     _short(
         "PUT",
+        f"{_BUNDLE}/merge",
+        "merge_bundle",
+        ("bundle",),
+        _about("Merge a bundle with its upper neighbour.", "merge_bundle", f"{_AT}/merge"),
+    ),
+    _short(
+        "PUT",
         "/v1/pause",
         "pause",
         (),
