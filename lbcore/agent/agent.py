@@ -171,7 +171,9 @@ class AgentMachine:
         if work.stopping_at_ms is not None and is_new_here:
             after = give_up(after, STOPPING)
         work.advance(after)
-        if record.bundle not in work.holdings:
+        if after.goal is Goal.MERGE:
+            work.advance_blocked()  # the merged bundle's record may have come first
+        elif record.bundle not in work.holdings:
             work.end_merge(record.bundle, record.version_id, is_served=False)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:

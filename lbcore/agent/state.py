@@ -223,7 +223,7 @@ class AgentContext:
             self._disinherit(before)
             self._inherit(after)
         self.advance(after)
-        self._advance_blocked()
+        self.advance_blocked()
 
     def give_up_call(self, after: Holding) -> None:
         """A callback takes too long: its range stays taken, and who waits for it fails."""
@@ -232,16 +232,17 @@ class AgentContext:
         self._stuck.add(call.range)
         self.end_merge(call.bundle, call.version_id, is_served=True)
         self.advance(after)
-        self._advance_blocked()
+        self.advance_blocked()
 
     def take_back_call(self, call: Call, after: Holding) -> None:
         """A callback that was given up has returned: its range is free again."""
         self._stuck.remove(call.range)
         self._busy.release(call.range)
         self.advance(after)
-        self._advance_blocked()
+        self.advance_blocked()
 
-    def _advance_blocked(self) -> None:
+    def advance_blocked(self) -> None:
+        """Start what waits for an overlapping bundle, where that waits no longer."""
         for bundle in sorted(self._blocked):
             self.advance(self.holdings[bundle])
 
