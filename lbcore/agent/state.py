@@ -12,6 +12,7 @@ from lbcore.ownership.busy_ranges import Busy, BusyRanges, OpenRanges
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Call,
+    Callback,
     CallDone,
     Goal,
     Holding,
@@ -197,28 +198,28 @@ class AgentContext:
         return [
             name
             for name in sorted(self._merging)
-            if self.holdings[name].children == (bundle,)
+            if self.holdings[name].merged == bundle
             and self.holdings[name].is_open
             and is_newer(version_id, self.holdings[name].version_id)
         ]
 
-    def end_merge(self, bundle: str, version_id: int, *, is_served: bool) -> None:
-        """The bundle that others became stands for itself now.
-
-        is_served: it had a callback, which was of their ranges too. Otherwise they are closed.
-        """
+    def end_merge(self, bundle: str, version_id: int) -> None:
+        """Close what was merged into a bundle that is not for this agent, or is stuck."""
         for name in self._merged_into(bundle, version_id):
-            if is_served:
-                self._drop(name)
-            else:
-                self.advance(replace(self.holdings[name], goal=Goal.DROP, is_settled=False))
+            self.advance(replace(self.holdings[name], goal=Goal.DROP, is_settled=False))
 
-    def finish_call(self, before: Holding, after: Holding) -> None:
+    def _absorb(self, call: Call, *, is_done: bool) -> None:
+        """Forget what was merged into a bundle: its callback has opened or closed all of it."""
+        if is_done or call.callback is Callback.OPEN:
+            for name in self._merged_into(call.bundle, call.version_id):
+                self._drop(name)
+
+    def finish_call(self, before: Holding, after: Holding, *, is_done: bool) -> None:
         """A callback has run: follow what it did to children, start what it kept waiting."""
         call = before.running
         assert call is not None  # noqa: S101 it has just run
         self._busy.release(call.range)
-        self.end_merge(call.bundle, call.version_id, is_served=True)
+        self._absorb(call, is_done=is_done)
         if after.split_into != before.split_into:
             self._disinherit(before)
             self._inherit(after)
@@ -230,14 +231,15 @@ class AgentContext:
         call = after.stuck
         assert call is not None  # noqa: S101 it is overdue
         self._stuck.add(call.range)
-        self.end_merge(call.bundle, call.version_id, is_served=True)
+        self.end_merge(call.bundle, call.version_id)
         self.advance(after)
         self.advance_blocked()
 
-    def take_back_call(self, call: Call, after: Holding) -> None:
+    def take_back_call(self, call: Call, after: Holding, *, is_done: bool) -> None:
         """A callback that was given up has returned: its range is free again."""
         self._stuck.remove(call.range)
         self._busy.release(call.range)
+        self._absorb(call, is_done=is_done)
         self.advance(after)
         self.advance_blocked()
 
@@ -296,7 +298,7 @@ class AgentContext:
 
     def _keep(self, holding: Holding) -> None:
         self._own_holdings()[holding.bundle] = holding
-        if holding.goal is Goal.MERGE:
+        if holding.merged:
             self._merging.add(holding.bundle)
         else:
             self._merging.discard(holding.bundle)
@@ -349,5 +351,5 @@ def unpack_agent(blob: bytes) -> AgentState:
         pending=frozenset(name for name, one in state.holdings.items() if one.is_pending),
         busy=busy.freeze(),
         stuck=frozenset(call.range for call in stuck),
-        merging=frozenset(name for name, one in state.holdings.items() if one.goal is Goal.MERGE),
+        merging=frozenset(name for name, one in state.holdings.items() if one.merged),
     )

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from lbcore.config.cluster import EXTERNAL
 from lbcore.explain.broker import newest_gauge, unload_advice
 from lbcore.explain.explanation import (
     ExplainRows,
@@ -210,6 +211,8 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
         yield from _without_owner(rows, bundle)
         return
     yield from unload_advice(rows, owner)
+    if rows.config.cluster.authority == EXTERNAL:
+        yield "it can't be merged with a neighbour: Pulsar's brokers own it, and they only split"
     share = _share(rows, bundle, owner)
     if share is not None and share > _TOO_LARGE_SHARE:
         yield (

@@ -225,6 +225,8 @@ _CAUSES: Mapping[str, str] = {
     "split": "its parent was split",
     "merge": "it was to be merged with its neighbour",
     "merged": "two neighbours were merged into it",
+    "not merged": "its owner did not merge it with its neighbour; only a command tries it again"
+    " before it moves",
     "failover": "its owner was taken for dead",
     "repair": "a transition was stuck and was repaired",
     "drain": "its owner then was being emptied",
@@ -247,6 +249,8 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
         cause = "split"  # a child begins with its parent's broker's acknowledgement
     if cause == "ack" and decision is not None and decision["kind"] == "merge":
         cause = "merged"
+    if cause == "merge" and record["state"] == "Owned":
+        cause = "not merged"
     yield _CAUSES.get(cause, f"cause: {cause}")
     if record["command_id"] and (decision is None or "command_id" not in decision["inputs"]):
         yield f"command {record['command_id']}; the table `commands` has it"

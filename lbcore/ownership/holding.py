@@ -112,6 +112,11 @@ class Holding:
         return is_at_rest and self.token == NO_TOKEN
 
     @property
+    def merged(self) -> str:
+        """The bundle that this one becomes with its neighbour; "" = none."""
+        return self.children[0] if len(self.children) == 1 else ""
+
+    @property
     def is_open(self) -> bool:
         """True if it is open here as one bundle."""
         return self.token != NO_TOKEN and not self.split_into
@@ -185,8 +190,9 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
     is_end = record.state is State.DELETED and not record.is_forced and source_of(record) == me
-    if is_end and before.goal is Goal.MERGE and before.is_open:
-        return replace(before, is_settled=True, outcome=None, reason="")
+    if is_end and before.merged and before.is_open:
+        is_waiting = before.goal is Goal.MERGE
+        return replace(before, is_settled=before.is_settled or is_waiting, outcome=None, reason="")
     is_over = is_end and bool(before.split_into)
     return replace(
         before,

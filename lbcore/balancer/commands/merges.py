@@ -161,8 +161,8 @@ def _begin(
     result: dict[str, Any] = {"merged": pair.merged, "parents": parents}
     work.write_decision(
         origin.decision_id,
-        kind="merge" if is_together else "transfer",
-        reason=reason if is_together else "Merge",
+        kind="merge",
+        reason=reason,
         inputs={**inputs, **({"command_id": command_id} if command_id else {}), **result},
         bundle=kept.bundle if is_together else other.bundle,
         source=other.destination,
