@@ -1,4 +1,4 @@
-"""Words for labels and decisions: skips, verdicts, distances, and the cause of a record.
+"""Sentences for labels and decisions: skips, verdicts, distances, causes.
 
 Every label that the planner and the balancer write has its sentence here; one that is not known is
 shown as it is.
@@ -118,6 +118,27 @@ REPAIRS: Mapping[str, str] = {
 }
 
 
+_MOVES: Mapping[str, str] = {
+    "Overloaded": "its broker was above the ideal load or the threshold",
+    "Underloaded": "the destination was below the ideal load or the threshold",
+    "Crowded": "few brokers had too many partitions of one topic",
+    "Unowned": "it had no owner",
+    "Pinned": "it is pinned to the destination",
+    "Draining": "its broker is being drained",
+    "Admin": "an operator's command",
+    "Proposed": "a step of an approved plan",
+    "Topics": "it had more topics than a bundle may have",
+    "Sessions": "it had more sessions than a bundle may have",
+    OVER: "the broker is no longer blocked",
+}
+
+
+def reason_message(reason: str) -> str:
+    """Return the reason of a decision in words; the label itself where there are none."""
+    words = (_MOVES, REPAIRS, SKIPS, VERDICTS)
+    return next((found[reason] for found in words if reason in found), reason)
+
+
 def cycle_message(rows: Iterable[Row]) -> str:
     """Return the decisions of a cycle, such as `2 transfer (HitCount)`, by count."""
     counts = Counter((row["kind"], row["reason"]) for row in rows)
@@ -185,7 +206,7 @@ def _destination_message(gauge: Mapping[str, Any]) -> str:
 
 
 def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
-    """The number as people read it, with as many digits as tell it from each threshold."""
+    """Return the number with as many digits as tell it from each threshold."""
     thresholds = [float(level["threshold"]) for level in levels]
     shown = (number(now), *(f"{now:,.{digits}f}" for digits in range(2, 7)))
     return next(
@@ -348,7 +369,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _group(inputs: Mapping[str, Any]) -> str:
-    """The size of the isolation group that a level is of; "" where the cluster is one group."""
+    """Return the size of a level's isolation group; "" where the cluster is one."""
     size = inputs.get("group_brokers")
     return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
 
