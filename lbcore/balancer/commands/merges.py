@@ -37,6 +37,8 @@ from lbcore.wire.messages import Command
 
 KIND = "merge_bundle"
 ADMIN, COLD = "Admin", "Cold"
+PRINCIPAL = "balancer"
+"""In the rows of `commands` that automatic merges write."""
 _LOOKED_AT = 10
 """Pairs that are looked at for each merge that a cycle may begin."""
 
@@ -163,7 +165,7 @@ def _begin(
         origin.decision_id,
         kind="merge",
         reason=reason,
-        inputs={**inputs, **({"command_id": command_id} if command_id else {}), **result},
+        inputs={"command_id": command_id, **inputs, **result},
         bundle=kept.bundle if is_together else other.bundle,
         source=other.destination,
         destination="" if is_together else kept.destination,
@@ -222,19 +224,39 @@ def merge_cold(work: BatchContext) -> None:
         names = {pair.kept.bundle, pair.other.bundle}
         if names & taken or begun >= most:
             continue
-        outcome = _begin(work, pair, "", COLD, {"load_of_split_limit": round(load, 4)})
+        command = _command(work, pair)
+        inputs = {"load_of_split_limit": round(load, 4)}
+        outcome = _begin(work, pair, command.command_id, COLD, inputs)
         if outcome.status == ACCEPTED:
             taken |= names
             begun += 1
+            begin_wait(work, command, outcome, 0)
+
+
+def _command(work: BatchContext, pair: _Pair) -> Command:
+    """The command that an automatic merge counts as: it goes on after the transfer alike."""
+    bundle, neighbour = sorted([pair.kept.bundle, pair.other.bundle])
+    return Command(
+        cluster=work.cluster,
+        command_id=work.next_decision(),
+        kind=KIND,
+        arguments={"bundle": bundle, "neighbour": neighbour},
+        principal=PRINCIPAL,
+    )
 
 
 def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
-    """The pairs that have been at rest and cold for long, with their load as a part of a limit."""
+    """The pairs that have been at rest and cold for long, with their load as a part of a limit.
+
+    Those of one owner come first, then those with the least load.
+    """
     ledger = work.ledger
     rows, load = _loads_of_neighbours(work)
     chosen = np.flatnonzero(load <= 1 / _HYSTERESIS)
+    owners = ledger.destination[rows]
+    is_apart = owners[chosen] != owners[chosen + 1]
     rooms: dict[str, int] = {}
-    for at in chosen[np.argsort(load[chosen], kind="stable")].tolist():
+    for at in chosen[np.lexsort((load[chosen], is_apart))].tolist():
         low, high = int(rows[at]), int(rows[at + 1])
         namespace = ledger.names[low].rpartition("/")[0]
         if namespace not in rooms:
