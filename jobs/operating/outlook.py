@@ -1,4 +1,4 @@
-"""A foresight as people and programs read it: what comes when, what it brings, what is not known.
+"""A forecast for people and programs: events, effects, and what is unknown.
 
 Decides how much is shown. Shared by `plan --dry-run` and `broker drain --dry-run`.
 """
@@ -104,7 +104,7 @@ def _skip_lines(found: Foresight) -> Iterator[str]:
 
 
 def _fault(one: Mapping[str, Any]) -> str:
-    """Return what a strategy of the user's own did wrong, "" where it did nothing wrong."""
+    """Return the fault of a custom strategy; "" without one."""
     if one["reason"] not in FAULTS:
         return ""
     return f": {one['inputs'].get('skipped', {}).get('strategy', '')}"

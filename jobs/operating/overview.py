@@ -1,4 +1,4 @@
-"""Reads what is shown of a cluster at one glance: by the status page, and by `ballast top`.
+"""Reader of a cluster's overview, for the status page and `ballast top`.
 
 Decides how far back is looked; what is said is `lbcore.explain.overview`'s.
 """

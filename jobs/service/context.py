@@ -49,10 +49,10 @@ class CommandEnd:
 
 
 class CommandPort(Protocol):
-    """Brings commands to the balancer and its answers back; audit entries go the same way."""
+    """Commands to the balancer and its answers; audit entries go the same way."""
 
     async def ask(self, command: Command) -> CommandEnd | None:
-        """Send and wait for `command.timeout_ms` at most; None: nobody has taken it up yet.
+        """Send, and wait for `command.timeout_ms` at most; None: not taken up yet.
 
         Raises HttpError 503 when it could not be sent.
         """

@@ -89,7 +89,10 @@ def run(args: argparse.Namespace) -> int:
 def read_bundles(
     where: ConnectionOptions, by: str, broker: str, limit: int
 ) -> Sequence[dict[str, Any]]:
-    """The largest bundles first; share: of the broker that reported them, None without load."""
+    """Return the largest bundles first.
+
+    share: of the broker that reported them, None without load.
+    """
     cluster = literal(where.cluster)
     of_broker = f"AND o.broker = {literal(broker)}" if broker else ""
     text = f"""
@@ -106,9 +109,9 @@ ORDER BY {ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a
 
 
 def read_narrow(where: ConnectionOptions, broker: str, limit: int) -> list[Row]:
-    """Topics whose partitions are on too few brokers, as the bridge told last, by name.
+    """Return topics with partitions on too few brokers, by name.
 
-    Raises CommandError where no bridge tells.
+    As the bridge reported last. Raises CommandError where no bridge tells.
     """
     config = where.started()
     rows = read_status_rows(where.reader(), wall_ms()).mirror_commands

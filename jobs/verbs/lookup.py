@@ -1,6 +1,7 @@
-"""Say which broker serves a topic, from the tables alone: no service, no Kafka, no Spark.
+"""Say which broker serves a topic, from the tables alone.
 
-Fails when a topic has no owner or its namespace doesn't exist.
+It needs no service, no Kafka and no Spark. Fails when a topic has no owner or its namespace doesn't
+exist.
 """
 
 import argparse
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write a line for each topic; raises CommandError when the tables can't be loaded."""
+    """Write a line for each topic. Raises CommandError for unreadable tables."""
     tables = args.tables or Layout(root=args.state_dir).tables
     TableReader(tables, args.cluster)  # without tables there is nothing to wait for
     with LookupClient(tables, args.cluster) as client:

@@ -30,17 +30,20 @@ from lbcore.assess.report import Report
 from lbcore.assess.risks import few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import Message
-from tests.support.admin.assessed import (
+from tests.support.admin.fake_pulsar import (
     BUNDLES,
+    CLUSTER,
     HOT_COUNT,
+    NOT_TO_BE_USED,
     REPORT_PATH,
     RUNTIME_PATH,
+    FakePulsar,
     broker_list,
+    fake_pulsar,
+    fronted_brokers,
     recorded_cluster,
     set_loads,
 )
-from tests.support.admin.fake_pulsar import CLUSTER, NOT_TO_BE_USED, FakePulsar, fake_pulsar
-from tests.support.admin.fronts import fronted_brokers
 from tests.support.worlds.world import CLUSTER as WORLD
 from tests.support.worlds.world import World
 
