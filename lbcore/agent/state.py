@@ -200,7 +200,7 @@ class AgentContext:
         return not is_beside_open and self._busy.take(call.range)
 
     def _merged_into(self, bundle: str, version_id: int) -> list[str]:
-        """The open bundles that became this one, at this version or before, and stand for it."""
+        """Return the open bundles that this one, from this version on, replaces."""
         return [
             name
             for name in sorted(self._merging)
@@ -215,7 +215,7 @@ class AgentContext:
             self.advance(replace(self.holdings[name], goal=Goal.DROP, is_settled=False))
 
     def _absorb(self, call: Call, *, is_done: bool) -> None:
-        """Forget what was merged into a bundle: its callback has opened or closed all of it."""
+        """Forget what was merged into a bundle whose callback has run."""
         if is_done or call.callback is Callback.OPEN:
             for name in self._merged_into(call.bundle, call.version_id):
                 self._drop(name)

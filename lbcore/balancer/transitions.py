@@ -1,4 +1,4 @@
-"""Transitions of ownership: repairs, splits, merges, acknowledgements, reconciliation.
+"""Transitions of ownership: repairs, splits, merges, acknowledgements, audit.
 
 Repairs give bundles of dead brokers new owners, and end stuck transitions. Brokers' answers (acks)
 advance records, as `ownership.acknowledge` defines. Reconciliation compares brokers' reports with
@@ -287,7 +287,10 @@ def finish_split(work: BatchContext, before: OwnershipRecord) -> None:
 
 
 def finish_merge(work: BatchContext, before: OwnershipRecord) -> None:
-    """Finish a merge that its owner has acknowledged. before: the Merging record of one parent."""
+    """Finish a merge that its owner has acknowledged.
+
+    before: the Merging record of one parent.
+    """
     [child] = before.children
     parents = sorted([before.bundle, partner_of(before.bundle, child)])
     rows = np.array([work.ledger.index[parent] for parent in parents], dtype=np.int64)

@@ -148,7 +148,7 @@ def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundi
 
 
 def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Answer:
-    """The end of a merge; a bundle whose partner was taken away meanwhile stays as it was."""
+    """End a merge, or give the bundle back if its partner was taken away."""
     partner = surroundings.partner
     if partner is None or not are_partners(record, partner):
         return cancel(record, origin)

@@ -200,7 +200,7 @@ def tiles(parent: str, children: Sequence[str]) -> bool:
 
 
 def joined(one: str, other: str) -> str:
-    """The bundle that two adjacent bundles of a namespace make; "" if they are not adjacent."""
+    """Return the bundle that two neighbours make; "" if they are none."""
     try:
         low, high = sorted((parse_bundle(one), parse_bundle(other)))
     except InvalidNameError:
@@ -210,7 +210,7 @@ def joined(one: str, other: str) -> str:
 
 
 def partner_of(bundle: str, merged: str) -> str:
-    """The other one of the two bundles that a merge joins; "" if this is no end of the merged."""
+    """Return the other bundle of a merge; "" if this is no end of the merged."""
     try:
         (namespace, lower, upper), (within, first, last) = map(parse_bundle, (bundle, merged))
     except InvalidNameError:

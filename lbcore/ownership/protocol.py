@@ -101,7 +101,7 @@ def split(
 
 
 def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Owned → Merging(owner, the bundle that both become), of two neighbours in one commit."""
+    """Owned → Merging(owner, merged bundle), of two neighbours in one commit."""
     if not all(may_start(Move.MERGE, record.state) for record in (one, other)):
         return Refused(reason=RefusalReason.NOT_OWNED)
     merged = joined(one.bundle, other.bundle)

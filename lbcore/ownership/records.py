@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """The states of Pulsar's ServiceUnitState, and Merging; the value is its name on the wire.
+    """States of Pulsar's ServiceUnitState, and Merging, by their names on the wire.
 
     Stored states are numbered in this order: a new one comes last.
     """
@@ -26,7 +26,7 @@ class State(str, Enum):
 
 
 class Cause(str, Enum):
-    """Cause of a transition; also the label of the transitions metric. A new one comes last."""
+    """Cause of a transition, and label of its metric; a new one comes last."""
 
     CREATE = "create"
     ASSIGN = "assign"

@@ -118,9 +118,10 @@ def inherited_averages(averages: BundleAverages, parents: Ints, shares: Floats) 
 
 
 def joined_averages(averages: BundleAverages, parents: Ints) -> BundleAverages:
-    """Averages of the one bundle that two or more become. parents: int64[k], their rows.
+    """Averages of the one bundle that two or more become.
 
-    Their traffic is added up; of sample counts the smallest is taken.
+    parents: int64[k], their rows. Their traffic is added up. The smallest of the sample counts is
+    taken.
     """
     return BundleAverages(
         short=averages.short[parents].sum(axis=0, keepdims=True),

@@ -1,4 +1,4 @@
-"""Merges: two neighbours become one bundle, by a command or because both are cold for long.
+"""Merges of two neighbours into one bundle, by command or when both are cold.
 
 The owner of the one with more traffic keeps the merged bundle. Where the other has another owner,
 it is transferred there first. Part of `balancer`; the state machine is that of `ownership`.
@@ -45,7 +45,10 @@ _LOOKED_AT = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """Two neighbours. kept: the one with more traffic, whose owner keeps what they become."""
+    """Two neighbours.
+
+    kept: the one with more traffic, whose owner keeps what they become.
+    """
 
     kept: OwnershipRecord
     other: OwnershipRecord
@@ -146,7 +149,7 @@ def _problem(work: BatchContext, pair: _Pair) -> str:
 def _begin(
     work: BatchContext, pair: _Pair, command_id: str, reason: str, inputs: Mapping[str, Any]
 ) -> Outcome:
-    """Begin the merge where both have one owner, else the transfer of the one with less traffic."""
+    """Begin the merge, or with two owners the transfer of the less busy bundle."""
     problem = _problem(work, pair)
     if problem:
         return refuse(problem)
@@ -177,7 +180,7 @@ def _begin(
 
 
 def drive_merges(work: BatchContext) -> None:
-    """Merge what commands have brought together, and in cycles that split what has been cold."""
+    """Merge what commands have brought together, and in cycles what is cold."""
     resting = [
         command_id
         for command_id, waiting in work.waiting.items()
@@ -234,7 +237,7 @@ def merge_cold(work: BatchContext) -> None:
 
 
 def _command(work: BatchContext, pair: _Pair) -> Command:
-    """The command that an automatic merge counts as: it goes on after the transfer alike."""
+    """Return the command that an automatic merge counts as."""
     bundle, neighbour = sorted([pair.kept.bundle, pair.other.bundle])
     return Command(
         cluster=work.cluster,
@@ -246,9 +249,9 @@ def _command(work: BatchContext, pair: _Pair) -> Command:
 
 
 def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
-    """The pairs that have been at rest and cold for long, with their load as a part of a limit.
+    """Yield the pairs at rest and cold for long, with their load.
 
-    Those of one owner come first, then those with the least load.
+    The load is a part of a limit. Those of one owner come first, then those with the least load.
     """
     ledger = work.ledger
     rows, load = _loads_of_neighbours(work)
@@ -273,10 +276,10 @@ _HYSTERESIS = 2.0
 
 
 def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Live rows, and for each the load of it and the next as a part of the nearest split limit.
+    """Return live rows, and for each the load of it and the next one.
 
-    Infinite where the two can't be merged. Both averages of traffic count, the short one too: a
-    bundle that has just become hot is not cold.
+    The load is a part of the nearest split limit, and infinite where the two can't be merged. Both
+    averages of traffic count, the short one too: a bundle that has just become hot is not cold.
     """
     ledger, config = work.ledger, work.config.splitting
     is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
@@ -304,7 +307,7 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
 
 
 def _room(work: BatchContext, namespace: str) -> int:
-    """How many bundles the namespace may still lose; merges that are under way count."""
+    """Return how many bundles the namespace may lose, beside merges under way."""
     entry, least = work.namespaces.get(namespace), 0
     if entry is not None and not entry.is_deleted and CREATING not in entry.properties:
         least = least_bundles(work, namespace)

@@ -252,9 +252,9 @@ class TopicBook:
         return self.changed({parent: None, **known})
 
     def joined(self, parents: Sequence[str], child: str) -> "TopicBook":
-        """The book after a merge: the child has its parents' topics, if one broker reported them.
+        """The book after a merge: the child has its parents' topics.
 
-        parents: ascending.
+        It has none where two brokers reported them. parents: ascending.
         """
         found = [self.topics_of(parent) for parent in parents]
         known = [topics for topics in found if topics is not None]
