@@ -68,7 +68,7 @@ class Callbacks:
     again for what is done already.
 
     These four run in threads, one at a time for a bundle, `Options.threads` at once. One that has
-    not returned after `agent.callback_timeout_ms` has failed. load(): what the service carries now;
+    not returned after a minute has failed. load(): what the service carries now;
     topics(): of the bundles whose topics have changed, the topics. Both must be quick.
     attach(permits): called once, before anything else; permits tells at each use whether a bundle
     may be served.

@@ -145,7 +145,7 @@ class ServiceCalls:
         return not task.is_overdue and self._seen_ms - began_ms >= self._timeout_ms
 
     def _give_up(self, task: _CallbackTask) -> None:
-        failure = f"it has not returned within agent.callback_timeout_ms = {self._timeout_ms} ms"
+        failure = f"it has not returned within {self._timeout_ms} ms"
         of_what = f" of {task.call.bundle}" if task.call else ""
         logger.error(
             "%s%s hangs: %s; nothing else of this hash range runs until it does",

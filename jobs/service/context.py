@@ -132,8 +132,11 @@ class AdminContext:
         same command, which is carried out once. Raises HttpError 503 when it can't be asked, or
         when nobody takes it up: then nothing has happened yet, but may still happen.
         """
+        command_id = command_id or str(uuid.uuid4())
+        if self.commands is not None:
+            request.notes["command_id"] = command_id
         outcome = await self.command_as(
-            arguments, request.caller, timeout_ms=timeout_ms, command_id=command_id, notes=request
+            arguments, request.caller, timeout_ms=timeout_ms, command_id=command_id
         )
         if outcome.is_done:
             await self._catch_up()
@@ -144,9 +147,8 @@ class AdminContext:
         arguments: CommandArguments,
         caller: Caller,
         *,
-        timeout_ms: int = COMMAND_TIMEOUT_MS,
-        command_id: str = "",
-        notes: Request | None = None,
+        timeout_ms: int,
+        command_id: str,
     ) -> CommandEnd:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
@@ -155,15 +157,13 @@ class AdminContext:
         kind, given = format_arguments(arguments)
         command = Command(
             cluster=self.cluster,
-            command_id=command_id or str(uuid.uuid4()),
+            command_id=command_id,
             kind=kind,
             arguments=given,
             principal=caller.name,
             address=caller.address,
             timeout_ms=timeout_ms,
         )
-        if notes is not None:
-            notes.notes["command_id"] = command.command_id
         outcome = await self.commands.ask(command)
         if outcome is None:
             silent_ms = self.view.writer_silent_ms(wall_ms())

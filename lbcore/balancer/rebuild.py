@@ -28,7 +28,7 @@ from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.deletions import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
-from lbcore.config.reported_settings import newest_reported, reported_digest
+from lbcore.config.load import newest_reported, reported_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults
 from lbcore.model.names import parse_bundle
 from lbcore.model.tables import (

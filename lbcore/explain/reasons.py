@@ -54,27 +54,26 @@ VERDICTS: Mapping[str, str] = {
     "not_needed": "was not needed: others made up what had to go",
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited: as many moves as one cycle may have (shedding.max_moves_per_cycle)",
-    "broker_limit": "waited: as many moves as one broker may have (shedding.max_moves_per_broker)",
-    "namespace_limit": "waited: its namespace's budget of moves was used up",
-    "in_flight_limit": "waited: as many moves as may be under way (shedding.max_moves_in_flight)",
+    "broker_limit": "waited: as many moves as one broker may have in a cycle",
+    "in_flight_limit": "waited: as many moves as may be under way",
     "hour_limit": "waited: as many moves as an hour may have (shedding.max_moves_per_hour)",
     "tenant_limit": "waited: as many moves as its tenant may have in an hour"
     " (shedding.max_moves_per_hour_of_tenant)",
-    "role_cool_down": "waited: a broker that gave of late does not take, nor the other way round",
+    "role_cool_down": "waited: a broker that shed recently gets no bundles, and the reverse",
     "too_few_hits": "too few reports in a row beyond the threshold",
     "below_threshold": "below the threshold",
     "below_min_unload": "what may move is less than is worth moving (shedding.min_unload_*)",
     "below_min_throughput": "what would move is below shedding.min_throughput_mib_per_s",
     "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
     "no_gain": "no move or exchange of its bundles gains more than it costs",
-    "suspended_brokers": "it got worse although it carries less: what else uses it?",
+    "suspended_brokers": "it got hotter although it carries less: look for another process on it",
     "churn_budget": "waited: the round has moved what its budget allows (ideal_load.churn_budget)",
     "no_eligible_bundle": "none of its bundles may move now",
     "sole_bundle": "it has one bundle only",
     "no_bundles": "it has no bundle",
-    "draining": "is being emptied",
+    "draining": "is being drained",
     "flapping": "starts again and again",
-    "suspected": "has not been heard of for too long, and may be dead",
+    "suspected": "has sent no heartbeat for too long, and may be dead",
     "current_owner": "has it already",
     "pinned_elsewhere": "the bundle is pinned to another broker",
     "not_in_policy": "the namespace's isolation policy does not admit it",
@@ -89,7 +88,7 @@ VERDICTS: Mapping[str, str] = {
     "recently_unloaded": "moved a short while ago",
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
-    "in_flight": "was changing hands",
+    "in_flight": "was in flight",
     "system_namespace": "belongs to its broker (system namespace)",
     "paused": "balancing is paused for its namespace",
     "hit_count": "over a limit, but not for enough reports in a row yet",
@@ -105,15 +104,16 @@ VERDICTS: Mapping[str, str] = {
 
 REPAIRS: Mapping[str, str] = {
     "owner_dead": "its owner was silent for ownership.broker_timeout_ms",
-    "destination_dead": "who was to open it was silent for ownership.broker_timeout_ms",
-    "source_dead": "who was to close or split it was silent for ownership.broker_timeout_ms",
-    "restarted": "its broker had started again, and had it open no more",
-    "never_opened": "who was to open it did not within ownership.in_flight_timeout_ms",
+    "destination_dead": "the broker that was to open it was silent for ownership.broker_timeout_ms",
+    "source_dead": "the broker that was to close or split it was silent for"
+    " ownership.broker_timeout_ms",
+    "restarted": "its broker had restarted, and no longer had it open",
+    "never_opened": "its destination did not open it within ownership.in_flight_timeout_ms",
     "never_closed": "its owner did not close it in time (ownership.in_flight_timeout_ms, or"
-    " unload_timeout_ms while it says that it is at it), and keeps it",
+    " unload_timeout_ms while it reports progress), and keeps it",
     "never_split": "its owner did not split it in time, and keeps it",
     "never_merged": "its owner did not merge it in time, or its neighbour was taken away",
-    "cannot_serve": "who was to open or split it said that it can't",
+    "cannot_serve": "the broker that was to open or split it answered that it can't",
     "still_closing": "its owner was still closing it",
 }
 
@@ -190,7 +190,7 @@ def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
 
 def _destination_message(gauge: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
-    if "movable" not in gauge:  # of a version that did not write it
+    if "movable" not in gauge:  # a verdict of the strategy, not a gauge
         return ""
     if not gauge["movable"]:
         return "; but none of its bundles may move"
@@ -248,11 +248,11 @@ _CAUSES: Mapping[str, str] = {
     "merged": "two neighbours were merged into it",
     "not merged": "its owner did not merge it with its neighbour; only a command tries it again"
     " before it moves",
-    "failover": "its owner was taken for dead",
+    "failover": "its owner was found dead",
     "repair": "a transition was stuck and was repaired",
-    "drain": "its owner then was being emptied",
+    "drain": "its owner then was being drained",
     "shed": "balancing moved it",
-    "ack": "its owner acknowledged it; what began that is older than what was read",
+    "ack": "its owner acknowledged it; the decision is older than the rows that were read",
 }
 _OUTCOMES: Mapping[str, str] = {
     "helped": "it helped",

@@ -29,8 +29,7 @@ from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
-from lbcore.foresight.late_reports import count_moves
-from lbcore.foresight.planning_memory import next_cycle_ms, recalled_plan, unknowns
+from lbcore.foresight.planning_memory import count_moves, next_cycle_ms, recalled_plan, unknowns
 from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.ownership.records import OwnershipRecord, State

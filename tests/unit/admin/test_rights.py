@@ -17,7 +17,7 @@ from jobs.service.v1.reading import ReadQuestion, readers
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 
-ASSETS = (".css", ".js", ".svg")
+ASSETS = (".css", ".js", ".svg", ".md")
 # The files of the console hold nothing of the cluster: those in their folder, and only those.
 OPEN = {"/", *(f"/page/{path.name}" for path in FOLDER.glob("*.*") if path.suffix in ASSETS)}
 TAKING_AWAY = ("/v1/brokers/{broker}",)
@@ -98,10 +98,10 @@ def may(grants: tuple[Grant, ...], wanted: tuple[Role, str] | None) -> bool:
     )
 
 
-async def read_elsewhere(question: ReadQuestion) -> IO[bytes]:
+async def read_elsewhere(question: ReadQuestion) -> tuple[IO[bytes], str]:
     """Nothing, at once."""
     del question
-    return BytesIO(b"{}")
+    return BytesIO(b"{}"), "1"
 
 
 @pytest.mark.parametrize("who", CALLERS)

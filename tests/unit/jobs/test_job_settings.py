@@ -16,8 +16,7 @@ from jobs.operating.connection_options import started_with
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.views import TableViews
-from lbcore.config.load import parse_assignments
-from lbcore.config.reported_settings import reported_rows
+from lbcore.config.load import parse_assignments, reported_rows
 from lbcore.config.tree import Config
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from tests.support.admin.admin_world import make_context
@@ -126,7 +125,7 @@ def test_tables_that_tell_nothing_are_answered_for_by_the_files_and_it_is_said(
     ):
         assert main([*words, "--tables", str(tmp_path)]) == 0
         out, err = capsys.readouterr()
-        assert "the tables don't tell what the job was started with" in err
+        assert "the tables have no settings of the job yet" in err
         assert of_files in out
 
 
