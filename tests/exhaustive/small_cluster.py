@@ -69,6 +69,7 @@ def config_of(fencing: str) -> Config:
         }
     )
     constants = {
+        "agent.agent_lease_ms": 4_000,
         "ownership.brake_brokers": 0,
         "pipeline.load_history_interval_ms": 3_600_000,
         "pipeline.settle_ms": 0,
