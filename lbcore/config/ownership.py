@@ -21,9 +21,9 @@ FENCING_LEASE = "lease"
 
 def _spare_ms(config: Any) -> int:
     """Return what is left of broker_timeout_ms without a clock step and a batch."""
-    ownership = config.ownership
-    spare: int = ownership.broker_timeout_ms - ownership.clock_step_max_ms
-    return max(0, spare - config.pipeline.trigger_ms)
+    ownership, batch_ms = config.ownership, config.pipeline.trigger_ms
+    spare_ms: int = ownership.broker_timeout_ms - ownership.clock_step_max_ms - batch_ms
+    return max(0, spare_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
