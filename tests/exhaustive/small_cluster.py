@@ -120,6 +120,8 @@ class Process:
     def did(self, call: Call, failure: str) -> "Process":
         """The process after a callback has run, by the callbacks' contract."""
         left = tuple(other for other in self.calls if other != call)
+        if call.callback is Callback.MERGE:
+            return replace(self, calls=left)
         rest = {b: t for b, t in self.open if not overlap(b, call.bundle)}
         if failure:
             now_open = rest if call.callback is Callback.OPEN else dict(self.open)
@@ -349,7 +351,7 @@ def overlap(one: str, other: str) -> bool:
 
 def _called(process: Process, call: Call) -> Process:
     for other in process.calls:
-        assert not overlap(other.bundle, call.bundle), f"{call} and {other} run at once"
+        assert not overlap(other.range, call.range), f"{call} and {other} run at once"
     return replace(process, calls=(*process.calls, call))
 
 
