@@ -1,6 +1,6 @@
 """Reader of a cluster's overview, for the status page and `ballast top`.
 
-Decides how far back is looked; what is said is `lbcore.explain.overview`'s.
+Decides how far back is looked; what is said is `lbcore.explain.status`'s.
 """
 
 from jobs.adapters.delta.rows import literal
@@ -10,8 +10,7 @@ from jobs.sql.engine import SqlEngine
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.explain.overview import Moment, Overview, last_decisions, moments
-from lbcore.explain.status import make_status
+from lbcore.explain.status import Moment, Overview, last_decisions, make_status, moments
 from lbcore.model.tables import LOAD_HISTORY
 
 HOUR_MS = 3_600_000

@@ -34,8 +34,7 @@ from jobs.service.routes import Example, Handler, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.explain.overview import ExplainedDecision, Moment
-from lbcore.explain.status import ClusterStatus, make_status
+from lbcore.explain.status import ClusterStatus, ExplainedDecision, Moment, make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.model.tables import (
     BROKERS,
