@@ -200,6 +200,8 @@ class ServiceCalls:
             self._callbacks.open(call.bundle, call.version_id)
         elif call.callback is Callback.CLOSE:
             self._callbacks.close(call.bundle, call.version_id)
+        elif call.callback is Callback.MERGE:
+            self._callbacks.merge(call.bundle, call.children[0], call.version_id)
         else:
             self._callbacks.split(call.bundle, call.children, call.version_id)
 

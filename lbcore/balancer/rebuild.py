@@ -46,7 +46,7 @@ from lbcore.model.tables import (
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.ownership.states import IN_FLIGHT
+from lbcore.ownership.states import IN_FLIGHT, RESHAPING
 from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Command
 
@@ -372,10 +372,10 @@ def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
     parse_bundle(row["bundle"])
     state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)
     brokers = {name: row[name] for name in _BROKERS_OF_RECORD}
-    if state is State.SPLITTING and not row["source"]:
+    if state in RESHAPING and not row["source"]:
         source, incarnation = row["destination"], row["destination_incarnation"]
         brokers = dict(zip(_BROKERS_OF_RECORD, (source, incarnation, "", ""), strict=True))
-    if state is State.SPLITTING:
+    if state in RESHAPING:
         state = State.RELEASING if brokers["source"] else State.FREE
     return OwnershipRecord(
         cluster=row["cluster"],

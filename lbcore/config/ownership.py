@@ -5,6 +5,7 @@ ServiceConfiguration, and ours where no key is named.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from lbcore.config.setting import correction, derived, setting
 
@@ -16,6 +17,13 @@ EAGER = "eager"
 ON_DEMAND = "on_demand"
 FENCING_TOKEN = "token"  # noqa: S105 the name of a mode, not a secret
 FENCING_LEASE = "lease"
+
+
+def _spare_ms(config: Any) -> int:
+    """Return what is left of broker_timeout_ms without a clock step and a batch."""
+    ownership, batch_ms = config.ownership, config.pipeline.trigger_ms
+    spare_ms: int = ownership.broker_timeout_ms - ownership.clock_step_max_ms - batch_ms
+    return max(0, spare_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +151,10 @@ class AgentConfig:
         sources=("agent.shutdown_timeout_ms",),
         by=lambda config: min(10_000, round(config.agent.shutdown_timeout_ms / 6)),
     )
-    # with fencing = lease an agent serves only this long after its last confirmed report; the rest
-    # of broker_timeout_ms is for a clock step and a batch
+    # with fencing = lease an agent serves only this long after its last confirmed report: less than
+    # broker_timeout_ms without a clock step and a batch, or two brokers serve a bundle at once
     agent_lease_ms: int = derived(
         10_000,
-        sources=_TIMEOUT,
-        by=lambda config: min(10_000, 2 * config.ownership.broker_timeout_ms // 3),
+        sources=(*_TIMEOUT, *_TRIGGER),
+        by=lambda config: min(10_000, 5 * _spare_ms(config) // 6),
     )

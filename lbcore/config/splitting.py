@@ -148,6 +148,27 @@ class Splitting:
         pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
         dynamic=True,
     )
+    merge_enabled: bool = setting(
+        default=False,
+        doc="Merge neighbours that are cold for long, where splits have given a namespace more "
+        "bundles than it was created with; a merge command works regardless.",
+        dynamic=True,
+    )
+    merge_after_ms: int = setting(
+        7_200_000,
+        doc="Two bundles are merged when neither has moved for this long and both together have at "
+        "most half of each limit, by short and by long averages.",
+        unit="ms",
+        minimum=60_000,
+        dynamic=True,
+    )
+    max_merges_per_cycle: int = setting(
+        1,
+        doc="Most automatic merges that one cycle begins, the coldest bundles first.",
+        unit="merges",
+        minimum=1,
+        dynamic=True,
+    )
     # of one split
     max_children: int = correction(8, pulsar=2)
     # a split command with more children without a known topic is mostly a slip, and needs force

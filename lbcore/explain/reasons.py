@@ -112,6 +112,7 @@ REPAIRS: Mapping[str, str] = {
     "never_closed": "its owner did not close it in time (ownership.in_flight_timeout_ms, or"
     " unload_timeout_ms while it reports progress), and keeps it",
     "never_split": "its owner did not split it in time, and keeps it",
+    "never_merged": "its owner did not merge it in time, or its neighbour was taken away",
     "cannot_serve": "the broker that was to open or split it answered that it can't",
     "still_closing": "its owner was still closing it",
 }
@@ -243,6 +244,10 @@ _CAUSES: Mapping[str, str] = {
     "assign": "it had no owner, and placement chose one",
     "admin": "an operator's command asked for it",
     "split": "its parent was split",
+    "merge": "it was to be merged with its neighbour",
+    "merged": "two neighbours were merged into it",
+    "not merged": "its owner did not merge it with its neighbour; only a command tries it again"
+    " before it moves",
     "failover": "its owner was found dead",
     "repair": "a transition was stuck and was repaired",
     "drain": "its owner then was being drained",
@@ -263,6 +268,10 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
     cause = record["cause"]
     if cause == "ack" and decision is not None and decision["kind"] == "split":
         cause = "split"  # a child begins with its parent's broker's acknowledgement
+    if cause == "ack" and decision is not None and decision["kind"] == "merge":
+        cause = "merged"
+    if cause == "merge" and record["state"] == "Owned":
+        cause = "not merged"
     yield _CAUSES.get(cause, f"cause: {cause}")
     if record["command_id"] and (decision is None or "command_id" not in decision["inputs"]):
         yield f"command {record['command_id']}; the table `commands` has it"
@@ -383,6 +392,8 @@ def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         yield f"command {inputs['command_id']} asked for it; the table `commands` has whose"
     if inputs.get("children"):
         yield f"it became {', '.join(inputs['children'])}"
+    if inputs.get("merged"):
+        yield f"{' and '.join(inputs['parents'])} become {inputs['merged']}"
 
 
 def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:

@@ -59,6 +59,7 @@ from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.registry import hot_points
 from lbcore.signals.imbalance import imbalance_of_sums
 from lbcore.signals.shown_load import (
@@ -75,7 +76,7 @@ HISTORY_MS = 3_600_000
 
 _DEATHS_SHOWN = 5
 _SECTION = re.compile(r"section (\w+) of docs/runbook\.md")
-_IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+_IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
 
 
 class ClusterPhase(str, Enum):

@@ -425,8 +425,8 @@ def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) ->
 def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
     if record.state is State.ASSIGNING:
         return record.destination, AckOutcome.OPENED
-    is_split = record.state is State.SPLITTING
-    return record.source, AckOutcome.SPLIT if is_split else AckOutcome.CLOSED
+    outcomes = {State.SPLITTING: AckOutcome.SPLIT, State.MERGING: AckOutcome.MERGED}
+    return record.source, outcomes.get(record.state, AckOutcome.CLOSED)
 
 
 def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:

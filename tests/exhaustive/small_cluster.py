@@ -69,6 +69,7 @@ def config_of(fencing: str) -> Config:
         }
     )
     constants = {
+        "agent.agent_lease_ms": 4_000,
         "ownership.brake_brokers": 0,
         "pipeline.load_history_interval_ms": 3_600_000,
         "pipeline.settle_ms": 0,
@@ -120,6 +121,8 @@ class Process:
     def did(self, call: Call, failure: str) -> "Process":
         """The process after a callback has run, by the callbacks' contract."""
         left = tuple(other for other in self.calls if other != call)
+        if call.callback is Callback.MERGE:
+            return replace(self, calls=left)
         rest = {b: t for b, t in self.open if not overlap(b, call.bundle)}
         if failure:
             now_open = rest if call.callback is Callback.OPEN else dict(self.open)
@@ -349,7 +352,7 @@ def overlap(one: str, other: str) -> bool:
 
 def _called(process: Process, call: Call) -> Process:
     for other in process.calls:
-        assert not overlap(other.bundle, call.bundle), f"{call} and {other} run at once"
+        assert not overlap(other.range, call.range), f"{call} and {other} run at once"
     return replace(process, calls=(*process.calls, call))
 
 

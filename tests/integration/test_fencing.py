@@ -37,7 +37,7 @@ from tests.support.values.ownership_records import ORIGIN, record_of
 
 LEASED, TOKENED, TAKER = "leased:1", "tokened:1", "taker:1"
 BROKER_TIMEOUT_S = 5
-LEASE_MS = BROKER_TIMEOUT_S * 2_000 // 3
+LEASE_MS = 1_666  # five sixths of what a clock step and a batch leave
 SETTINGS = (
     f"ownership.broker_timeout_ms={BROKER_TIMEOUT_S * 1_000}",
     "agent.heartbeat_interval_ms=200",

@@ -238,6 +238,12 @@ COMMAND_ROUTES = (
         "Split a bundle into two or more.",
         {"parts": 3},
     ),
+    _short(
+        f"PUT {_AT}/merge",
+        "merge_bundle",
+        "bundle",
+        "Merge a bundle with its upper neighbour.",
+    ),
     _short("PUT /v1/pause", "pause", "", "Stop shedding and splitting.", {"reason": "upgrade"}),
     _short("DELETE /v1/pause", "resume", "", "Go on."),
     _short("DELETE /v1/brake", "release_brake", "", "Go on after many brokers vanished."),

@@ -37,10 +37,6 @@ def test_check_of_the_defaults_finds_nothing() -> None:
         ({"pipeline": {"split_interval_ms": 5_000}}, "pipeline.split_interval_ms"),
         ({"ownership": {"broker_timeout_ms": 4_000}}, "ownership.broker_timeout_ms"),
         (
-            {"ownership": {"fencing": "lease"}, "pipeline": {"trigger_ms": 3_000}},
-            "ownership.broker_timeout_ms",
-        ),
-        (
             {
                 "ownership": {"fencing": "lease", "broker_timeout_ms": 20_000},
                 "agent": {"heartbeat_interval_ms": 6_000},
