@@ -150,8 +150,14 @@ class StorePath:
 
     def write_bytes(self, data: bytes) -> None:
         """Write the object whole, over what was there."""
-        with store_errors(self), self._store.open_output_stream(self._key) as stream:
+        store = self._store
+        with store_errors(self):
+            if isinstance(store, arrow_fs.PyFileSystem):  # whose streams take no buffers of Arrow
+                stream = store.handler._handler.open_output_stream(self._key, None)  # noqa: SLF001
+            else:
+                stream = store.open_output_stream(self._key)
             stream.write(data)
+            stream.close()
 
     def unlink(self) -> None:
         """Remove the object; raises FileNotFoundError when there is none."""
