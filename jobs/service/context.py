@@ -33,7 +33,8 @@ _LOOK_S = 0.02
 class CommandEnd:
     """Outcome of a command.
 
-    status: accepted (still under way at the end of the wait), done, refused or timed_out. reason: a
+    status: accepted (still under way at the end of the wait), sent (nobody has taken it up by
+    then), done, refused or timed_out. reason: a
     sentence, if it was refused or timed out. result: as in the table `commands`.
     """
 
@@ -51,8 +52,10 @@ class CommandEnd:
 class CommandPort(Protocol):
     """Brings commands to the balancer and its answers back; audit entries go the same way."""
 
-    async def ask(self, command: Command) -> CommandEnd | None:
-        """Send and wait for `command.timeout_ms` at most; None: nobody has taken it up yet.
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
+        """Send and wait, for command.timeout_ms at most unless told otherwise.
+
+        None: nobody has taken it up yet.
 
         Raises HttpError 503 when it could not be sent.
         """
@@ -122,29 +125,37 @@ class AdminContext:
         request: Request,
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
+        wait_ms: int | None = None,
         command_id: str = "",
     ) -> CommandEnd:
         """Ask the balancer in the caller's name and wait for the outcome.
 
         What has been done is shown by this service's tables before it is told, so that the caller's
         next request sees it; when they can't be read, that is not waited for beyond catch_up_ms.
-        timeout_ms: bound of the wait, and of the command itself. command_id: given again it is the
+        timeout_ms: until when the command may be begun. wait_ms: bound of the wait, None = the
+        same; a shorter one can end with the status `sent`. command_id: given again it is the
         same command, which is carried out once. Raises HttpError 503 when it can't be asked, or
         when nobody takes it up: then nothing has happened yet, but may still happen.
         """
         outcome = await self.command_as(
-            arguments, request.caller, timeout_ms=timeout_ms, command_id=command_id, notes=request
+            arguments,
+            request.caller,
+            timeout_ms=timeout_ms,
+            wait_ms=wait_ms,
+            command_id=command_id,
+            notes=request,
         )
         if outcome.is_done:
             await self._catch_up()
         return outcome
 
-    async def command_as(
+    async def command_as(  # noqa: PLR0913 (each has a default)
         self,
         arguments: CommandArguments,
         caller: Caller,
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
+        wait_ms: int | None = None,
         command_id: str = "",
         notes: Request | None = None,
     ) -> CommandEnd:
@@ -164,7 +175,10 @@ class AdminContext:
         )
         if notes is not None:
             notes.notes["command_id"] = command.command_id
-        outcome = await self.commands.ask(command)
+        wait_ms = timeout_ms if wait_ms is None else wait_ms
+        outcome = await self.commands.ask(command, wait_ms)
+        if outcome is None and wait_ms < timeout_ms:
+            return CommandEnd(command_id=command.command_id, status="sent", reason="", result={})
         if outcome is None:
             silent_ms = self.view.writer_silent_ms(wall_ms())
             raise HttpError(

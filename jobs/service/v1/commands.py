@@ -12,6 +12,9 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.kafka.command_client import new_command
+from jobs.operating.connection_options import started_with
+from jobs.operating.foreseeing import rehearse_command
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
@@ -28,17 +31,28 @@ from jobs.service.routes import (
     whole,
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
+from lbcore.config.tree import Config
+from lbcore.plain import to_plain
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
+from lbcore.wire.messages import Command
 
-_STATUSES = {"done": 200, "accepted": 202, "refused": 409, "timed_out": 504}
+_STATUSES = {"done": 200, "accepted": 202, "sent": 202, "refused": 409, "timed_out": 504}
 _ID_MAX_CHARS = 100
-_TIMEOUT_MAX_MS = 600_000
+_WAIT_MAX_MS, _TIMEOUT_MAX_MS = 600_000, 86_400_000
 _UNLOAD_ID = "20261121-unload-1"
 
 QUERIES = (
     QueryParameter(
-        name="timeout_ms", doc="Longest wait for the outcome.", schema=whole(0, _TIMEOUT_MAX_MS)
+        name="timeout_ms",
+        doc="Until when the balancer may begin it, from now on.",
+        schema=whole(0, _TIMEOUT_MAX_MS),
     ),
+    QueryParameter(
+        name="wait_ms",
+        doc="Longest wait for the outcome; timeout_ms without it. Then ask by the id.",
+        schema=whole(0, _WAIT_MAX_MS),
+    ),
+    QueryParameter(name="dry_run", doc="true: nothing is sent, and what it would do is said."),
     QueryParameter(
         name="command_id", doc="The same id again is the same command, carried out once."
     ),
@@ -107,13 +121,28 @@ async def _carry_out(
     arguments = parse_arguments(kind, asked)
     if isinstance(arguments, RefusedArguments):
         raise HttpError(400, arguments.detail)
+    timeout_ms = request.whole("timeout_ms", COMMAND_TIMEOUT_MS, maximum=_TIMEOUT_MAX_MS)
+    if request.flag("dry_run"):
+        command = new_command(
+            context.cluster,
+            arguments,
+            principal=request.caller.name,
+            command_id=_command_id(request),
+            timeout_ms=timeout_ms,
+        )
+        return await in_background(context, partial(_rehearse, context.config, command))
     outcome = await context.command(
         arguments,
         request,
-        timeout_ms=request.whole("timeout_ms", COMMAND_TIMEOUT_MS, maximum=_TIMEOUT_MAX_MS),
+        timeout_ms=timeout_ms,
+        wait_ms=request.whole("wait_ms", min(timeout_ms, _WAIT_MAX_MS), maximum=_WAIT_MAX_MS),
         command_id=_command_id(request),
     )
     return _answer(outcome)
+
+
+def _rehearse(config: Config, command: Command, reader: TableReader) -> Any:
+    return to_plain(rehearse_command(reader, started_with(reader, config), command))
 
 
 def role_of(kind: str) -> Role:

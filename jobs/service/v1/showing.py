@@ -10,14 +10,17 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.console import MisuseError
+from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, read_bundles
 from jobs.operating.connection_options import started_with
-from jobs.operating.overview import read_overview
-from jobs.operating.status_rows import read_status_rows
-from jobs.service.access import Role
+from jobs.operating.status_rows import read_overview, read_status_rows
+from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import WHOLE, About, Example, Handler, QueryParameter, Route, whole
+from jobs.service.routes import TEXT, WHOLE, About, Example, Handler, QueryParameter, Route, whole
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
+from jobs.sql.engine import SqlEngine, plain_rows
+from lbcore.config.reported_settings import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import make_status
@@ -26,7 +29,9 @@ from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.dynamic import in_force
 
 _DECISIONS_MAX = 1_000
+_SQL_MAX_CHARS, _SQL_ROWS_MAX = 100_000, 100_000
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
+_STARTED = ("setting", "started", "origin")
 
 
 _status = Kept(1.0)
@@ -61,14 +66,17 @@ def about_service(context: AdminContext) -> dict[str, Any]:
 async def get_settings(request: Request, context: AdminContext) -> Reply:
     """Those that decide: in force, as the job was started with what commands have changed."""
     del request
-    changed = context.views.settings
-    config, _ = in_force(context.started, changed)
+    changed, started = context.views.settings, context.started
+    config, _ = in_force(started, changed)
+    told = [] if started is context.config else reported_rows(started, started, "")
     shown = {
         key: entry
         for key, entry in sorted(SETTINGS.items())
         if entry.section not in ("kafka", "topics", "lookup")
     }
     answer = {
+        "cluster": context.cluster,
+        "started": [{name: row[name] for name in _STARTED} for row in told],
         "settings": {key: value_of(config, entry) for key, entry in shown.items()},
         "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
         "changed": dict(sorted(changed.items())),
@@ -109,6 +117,41 @@ def _read_decisions(condition: str, limit: int, reader: TableReader) -> dict[str
     newest = reader.table("decisions", condition=condition).sort_by(order)[:limit]
     shown = map(_without, newest.to_pylist())
     return {"decisions": shown}
+
+
+async def get_bundles(request: Request, context: AdminContext) -> Reply:
+    """The bundles with the most load, by one measure."""
+    by = request.first("by", "rate")
+    if by not in BUNDLE_ORDERS:
+        raise HttpError(400, f"by must be one of {', '.join(BUNDLE_ORDERS)}, got {by[:100]}")
+    limit = request.whole("limit", 20, minimum=1, maximum=BUNDLES_MAX)
+    broker = request.first("broker")
+    return await in_background(context, partial(_read_bundles, by, broker, limit))
+
+
+def _read_bundles(by: str, broker: str, limit: int, reader: TableReader) -> dict[str, Any]:
+    return {"bundles": read_bundles(reader, by, broker, limit)}
+
+
+async def post_sql(request: Request, context: AdminContext) -> Reply:
+    """One SELECT on all tables of the service."""
+    asked = request.json()
+    query = asked.get("query") if isinstance(asked, dict) else None
+    if not isinstance(query, str) or len(query) > _SQL_MAX_CHARS:
+        raise HttpError(400, f'The body must be {{"query": text}}, of {_SQL_MAX_CHARS} at most')
+    if not request.caller.may(Role.ADMIN, ANY):  # the tables may have other clusters' rows
+        raise HttpError(403, f"{request.caller.name} is not admin of all clusters")
+    return await in_background(context, partial(_read_sql, query))
+
+
+def _read_sql(query: str, reader: TableReader) -> dict[str, Any]:
+    try:
+        found = SqlEngine(reader.root).query(query)
+    except MisuseError as error:
+        raise ReadRefusedError(400, f"{error.what}: {error.why}") from None
+    if found.num_rows > _SQL_ROWS_MAX:
+        raise ReadRefusedError(400, f"more than {_SQL_ROWS_MAX} rows: write a LIMIT")
+    return {"columns": found.column_names, "rows": plain_rows(found)}
 
 
 async def get_history(request: Request, context: AdminContext) -> Reply:
@@ -157,7 +200,7 @@ SHOWING_ROUTES = (
         _about(
             "The settings that decide.",
             "/v1/settings",
-            {"settings": None, "origins": None, "changed": {}},
+            {"cluster": None, "settings": None, "origins": None, "changed": {}},
         ),
     ),
     _shown(
@@ -201,6 +244,38 @@ SHOWING_ROUTES = (
             QueryParameter(name="bundle", doc="Only about this bundle."),
             QueryParameter(name="kind", doc="Only of this kind, such as transfer or skip."),
             QueryParameter(name="decision_id", doc="Only this one."),
+        ),
+    ),
+    _shown(
+        "/v1/bundles",
+        get_bundles,
+        _about(
+            "The bundles with the most load, in the newest minute of each broker.",
+            "/v1/bundles?by=rate",
+            {"bundles": []},
+            QueryParameter(name="by", doc=f"One of {', '.join(BUNDLE_ORDERS)}; rate without it."),
+            QueryParameter(name="broker", doc="Only those that it has now."),
+            QueryParameter(
+                name="limit", doc="At most so many; 20 without it.", schema=whole(1, BUNDLES_MAX)
+            ),
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/sql",
+        handler=post_sql,
+        checks_itself=True,
+        about=About(
+            summary=f"One SELECT on the tables, of at most {_SQL_ROWS_MAX} rows; for admins of all "
+            "clusters.",
+            body={"type": "object", "required": ["query"], "properties": {"query": TEXT}},
+            answers={200: "Names of columns, and rows."},
+            example=Example(
+                path="/v1/sql",
+                status=200,
+                body={"query": "SELECT 1 AS one"},
+                answer={"columns": ["one"], "rows": [{"one": 1}]},
+            ),
         ),
     ),
     _shown(
