@@ -43,9 +43,10 @@ def _printable(text: str) -> str:
 def read_load(
     callbacks: Callbacks, tell: Callable[[LoadRead | TopicsRead], None], is_late: Callable[[], bool]
 ) -> str:
-    """Ask for load and topics, tell what can be reported, and return what is wrong ("" = nothing).
+    """Ask for load and topics, and return what is wrong ("" = nothing).
 
-    is_late: whether this has taken so long that topics, which may never end, are read no further.
+    What can't be reported is named. is_late: whether this has taken so long that topics, which may
+    never end, are read no further.
     """
     faults = []
     try:

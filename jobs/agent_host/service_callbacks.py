@@ -39,7 +39,7 @@ class Permits:
         self._given = (tokens, until_ms)
 
     def withdraw(self) -> None:
-        """The agent's part at its end: nothing may be used any more, whatever is given later."""
+        """End the agent's part: nothing may be used any more, whatever is given later."""
         self._is_withdrawn = True
 
 

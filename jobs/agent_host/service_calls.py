@@ -1,4 +1,4 @@
-"""Runs a service's callbacks for its agent, in threads that no callback can end or hold up.
+"""Callbacks of a service, run in threads that no callback can end or hold up.
 
 Decides which thread runs what, and when a callback has taken too long; `agent` decides what
 follows. Whatever a callback raises is an answer, also what is meant to end a process. One that does
@@ -31,7 +31,10 @@ Tell = Callable[[Event], None]
 
 @dataclass
 class _CallbackTask:
-    """One callback that waits or runs: which, of what bundle; began_ms by the looks' clock."""
+    """One callback that waits or runs, of a bundle.
+
+    began_ms: by the clock of the looks.
+    """
 
     name: str
     run: Callable[["_CallbackTask"], None]

@@ -1,1 +1,1 @@
-"""The parts of `ballast assess`: looks at a Pulsar cluster, and three renderings of a report."""
+"""Parts of `ballast assess`: looks at a Pulsar cluster, renderings of a report."""

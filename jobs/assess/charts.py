@@ -22,7 +22,10 @@ _HALF = 0.5
 
 
 def escape(text: str) -> str:
-    """Return the text as HTML shows it, with control characters and marks of direction escaped."""
+    """Return the text as HTML shows it.
+
+    Control characters and marks of direction are escaped.
+    """
     return html.escape(printable(text))
 
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no script, no font, no picture from outside.
+"""A report as one HTML page without scripts, fonts or pictures from outside.
 
 Decides the page's order and looks; `charts` draws, `text` has the tables' words. Every text that
 came from a cluster is escaped.

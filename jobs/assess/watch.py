@@ -1,4 +1,4 @@
-"""Looks at a Pulsar cluster, look after look, and hands what was read to the Machines.
+"""Repeated looks at a Pulsar cluster, handed to the Machines.
 
 Decides when what is asked; every question is one that only reads. What is found is
 `lbcore.assess`'.
@@ -202,7 +202,7 @@ class ClusterWatch:
 
 
 class _Trouble(logging.Handler):
-    """Takes what the collector warns of: it belongs into the report, not between its lines."""
+    """Warnings of the collector, kept for the report instead of the log."""
 
     def __init__(self, unread: dict[str, str]) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The Pulsar bridge: a real Pulsar cluster is seen, mirrored, and, when asked, moved.
+"""The Pulsar bridge: observes, mirrors and, when asked, moves a real cluster.
 
 `lbcore.bridge` does. Collector, mirror, actuator and guard are threads of one process without
 Spark; `jobs.verbs.bridge` starts it.

@@ -1,4 +1,4 @@
-"""The actuator: carries decisions out through Pulsar's admin interface, each to its end.
+"""The actuator: carries out decisions through Pulsar's admin interface.
 
 Decides nothing of its own: `lbcore.bridge.acting` says what a record needs next. Here are the
 threads, the limits of how much at once and how often, and the answers to Kafka.
@@ -156,7 +156,10 @@ class Actuator:
         return replace(self.bounds, forbidden=self.bounds.forbidden or QUARANTINED)
 
     def mend(self, finding: Finding) -> None:
-        """Ask Pulsar once for what may end a finding, in a thread; a new look shows whether."""
+        """Ask Pulsar once, in a thread, for what may end a finding.
+
+        A new look shows whether it did.
+        """
         self._pool.submit(self._mend, finding)
 
     def _mend(self, finding: Finding) -> None:

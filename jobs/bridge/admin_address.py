@@ -46,7 +46,10 @@ def _place_of(broker: str) -> tuple[str, int]:
 
 
 class ShownCertificates:
-    """Until when each is good, as it was shown last. own: the file of ours, read at each look."""
+    """Expiry of each certificate that was shown last.
+
+    own: our file, read at each look.
+    """
 
     def __init__(self, own: Path | None) -> None:
         self._own = own
@@ -76,7 +79,7 @@ class ShownCertificates:
 
 
 class PulsarAdminError(Exception):
-    """Pulsar refused, did not answer, or answered what can't be read. status: 0 = no answer.
+    """Pulsar refused, did not answer, or answered unreadably. status: 0 = no answer.
 
     is_page: an HTML page came, as gateways and login pages send it, and Pulsar never does.
     """
@@ -92,7 +95,7 @@ class PulsarAdminError(Exception):
 
     @property
     def label(self) -> str:
-        """One of `lbcore.bridge.anomalies.FAILURES`: the kind of failure, as metrics count it."""
+        """Kind of failure, as metrics count it: one of `lbcore.bridge.anomalies.FAILURES`."""
         if isinstance(self, UnverifiedBrokerError):
             return "other_broker"
         if self.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):

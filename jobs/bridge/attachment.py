@@ -69,7 +69,10 @@ def add_network_option(words: "argparse._ActionsContainer") -> None:
 
 
 def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
-    """The interface at an address, with the words of `add_access_options`. Raises MisuseError."""
+    """Return the interface at an address. Raises MisuseError.
+
+    The options are those of `add_access_options`.
+    """
     return PulsarAdmin(
         AdminAddress(
             url=url.rstrip("/"),
@@ -129,7 +132,10 @@ class FirstLook:
 
 
 def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
-    """A cluster of the instance; raises CommandError for one that can't be attached to."""
+    """Look at a cluster of the instance.
+
+    Raises CommandError for one that can't be attached to.
+    """
     try:
         brokers = admin.brokers(name)
     except PulsarAdminError as error:
@@ -179,7 +185,10 @@ def known_attachment(layout: Layout) -> Attachment | None:
 
 
 def settle(layout: Layout, url: str, seen: FirstLook) -> Attachment:
-    """The folder's attachment, made if it has none; raises CommandError for another cluster's."""
+    """Return the folder's attachment, made if it has none.
+
+    Raises CommandError if the folder belongs to another cluster.
+    """
     known = known_attachment(layout)
     if known is None:
         known = Attachment(url=url, pulsar_cluster=seen.name)

@@ -1,4 +1,4 @@
-"""The bridge: one process between a Pulsar cluster and Kafka, until it is told to stop.
+"""The bridge: one process between a Pulsar cluster and Kafka.
 
 Decides the order of one round: look, compare, tell, let the actuator begin; and that it only
 observes until it was told to act and the guard agrees. No Spark in it, no state of its own: after a
@@ -68,7 +68,10 @@ class BridgeOptions:
 
 
 class Bridge:
-    """Runs the rounds. Raises CommandError at its making when Pulsar or Kafka isn't there."""
+    """The rounds of the bridge.
+
+    Raises CommandError when it is made and Pulsar or Kafka is missing.
+    """
 
     def __init__(
         self, admin: PulsarAdmin, address: KafkaAddress, config: Config, options: BridgeOptions
@@ -180,12 +183,15 @@ class Bridge:
         return judged.findings
 
     def _compare(self, look: Look, busy_before: frozenset[str]) -> Difference:
-        """Work that began or ended in the meantime makes the look older than what is recorded."""
+        """Compare a look with the records.
+
+        Work that began or ended meanwhile makes the look older than what is recorded.
+        """
         records, busy = dict(self._feed.records), busy_before | self._actuator.busy()
         return compare(records, self._before, look, self._brokers, busy)
 
     def _send_difference(self, difference: Difference) -> None:
-        """Send what differs, once in a while when it stays so; and that we look, every minute."""
+        """Send what differs, repeated at intervals, and a sign of life every minute."""
         now_s = time.monotonic()
         is_alive_due = now_s - self._alive_s >= _ALIVE_S and self._before is not None
         told, told_s = self._told
@@ -281,7 +287,10 @@ class Bridge:
 
 
 def only_cluster(admin: PulsarAdmin) -> str:
-    """The one cluster that the instance has; CommandError when it can't be asked or has several."""
+    """Return the instance's only cluster.
+
+    Raises CommandError when it can't be asked or has several.
+    """
     try:
         found = admin.clusters()
     except PulsarAdminError as error:
@@ -303,7 +312,7 @@ def only_cluster(admin: PulsarAdmin) -> str:
 def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
 ) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
-    """Each broker's configuration as it runs, None where it can't be had; and why it can't."""
+    """Return each broker's running configuration, and why one can't be had (None)."""
     found: dict[str, Settings | None] = {}
     failed: dict[str, PulsarAdminError] = {}
     for broker in brokers:
@@ -316,7 +325,7 @@ def brokers_settings(
 
 
 def require_brokers_apart(admin: PulsarAdmin, cluster: str, brokers: Sequence[str]) -> None:
-    """Raises CommandError where no broker can be told from the others at the address given."""
+    """Raise CommandError where the given address can't tell brokers apart."""
     refused = None
     for broker in brokers[:_TRIED_MAX]:
         try:

@@ -1,4 +1,4 @@
-"""The collector: asks every broker, sends what it carries to Kafka, and looks who owns what.
+"""The collector: reads each broker's load and owned bundles, reports to Kafka.
 
 Decides when each broker is asked: all at once and each by itself, so that a slow one delays nobody
 and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'.
@@ -78,7 +78,7 @@ class Rhythm:
 
 
 class TooSoonError(PulsarAdminError):
-    """Nobody is asked what it owns, for bundles are being acquired; it is not Pulsar that fails."""
+    """It is too early to ask who owns what: bundles are being acquired."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,10 @@ class Collector:
     def __init__(
         self, admin: PulsarAdmin, names: tuple[str, str], config: Config, rhythm: Rhythm, send: Send
     ) -> None:
-        """names: the cluster's here and in Pulsar. send: takes each message, from any thread."""
+        """Take the cluster's names, here and in Pulsar.
+
+        send: takes each message, from any thread.
+        """
         self._admin, self._config, self._rhythm, self._send = admin, config, rhythm, send
         self._cluster, self.pulsar_cluster = names
         self.metrics = BridgeMetrics(self._cluster)
@@ -138,10 +141,11 @@ class Collector:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> Look:
-        """One round: who owns what. Raises PulsarAdminError when there is no list of brokers.
+        """Run one round: who owns what.
 
-        Brokers that have not answered within the round are None in it; loads go on beside. Raises
-        TooSoonError when it is too soon to ask.
+        Raises PulsarAdminError when there is no list of brokers. Brokers that have not answered
+        within the round are None in it; loads go on beside. Raises TooSoonError when it is too soon
+        to ask.
         """
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
@@ -274,7 +278,10 @@ class Collector:
             return {name: one for name, one in self._partitions.items() if self._has(name)}
 
     def _note_clients(self, measured: Measured) -> None:
-        """Of the bundles of one report; forgotten with their namespace, at a namespaces' look."""
+        """Note which bundles of a report have clients.
+
+        They are forgotten with their namespace.
+        """
         has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
         for name, is_used in zip(measured.names, has_clients.tolist(), strict=True):
             if is_used:
@@ -295,7 +302,7 @@ class Collector:
         return future.result()
 
     def _refresh_namespaces(self, seen: Iterable[str]) -> None:
-        """Ask for the bundles of every namespace when it is time, or when one is not known.
+        """Read the bundles of every namespace when due, or when one is unknown.
 
         One that can't be read keeps the bundles that were known, and hides no other.
         """

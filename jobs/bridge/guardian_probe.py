@@ -1,4 +1,4 @@
-"""Observations that the guardian judges by, with lookups of topics as clients do them.
+"""Observations for the guardian, with lookups of topics as clients do them.
 
 Decides nothing but which topics are looked up: those of bundles that are in doubt, and in turn some
 of all that have clients. What is wrong is `lbcore.bridge.guardian`'s to say.

@@ -1,4 +1,4 @@
-"""Follows Pulsar's policies: reads them now and then, and tells the balancer what has changed.
+"""Pulsar's policies: read at intervals, changes sent to the balancer.
 
 Decides when: told again every `_TOLD_S` should a command have been lost. As long as they could not
 be read once, the bridge has a reason not to act.
@@ -24,9 +24,10 @@ _GROUP = "anti-affinity group of {}"
 
 
 class PolicyFollower:
-    """Called by one thread. What can't be read stays as it was known and hides nothing else.
+    """Follower of Pulsar's policies, called by one thread.
 
-    unread: what could not be read last → why.
+    What can't be read stays as it was known and hides nothing else. unread: what could not be read
+    last → why.
     """
 
     def __init__(
@@ -58,7 +59,10 @@ class PolicyFollower:
 
     @property
     def ungrouped(self) -> frozenset[str]:
-        """Namespaces whose anti-affinity group could never be read: nothing of them may move."""
+        """Return the namespaces whose anti-affinity group was never read.
+
+        Nothing of them may move.
+        """
         prefix = _GROUP.format("")
         failed = {name.removeprefix(prefix) for name in self.unread if name.startswith(prefix)}
         return frozenset(failed - self._grouped)

@@ -155,7 +155,7 @@ class PulsarAdmin:
         return self._ask(_owned_path(cluster, broker), parse_claims, self._base(cluster, broker))
 
     def verify(self, cluster: str, broker: str) -> None:
-        """Raises UnverifiedBrokerError when another broker answers at a broker's address now.
+        """Raise UnverifiedBrokerError when another broker answers at a broker's address.
 
         For answers that do not say whose they are: pages of metrics and topics.
         """
@@ -198,7 +198,7 @@ class PulsarAdmin:
         return self._raw_of("/metrics/", cluster, broker)
 
     def topic_internals(self, topic: str) -> bytes:
-        """A topic's internal statistics, as they are. topic: persistent/tenant/namespace/name."""
+        """Return a topic's internal statistics. topic: persistent/tenant/namespace/name."""
         return self._raw(f"/admin/v2/{topic}/internalStats", self._entry)
 
     def topic_entry(
@@ -217,7 +217,10 @@ class PulsarAdmin:
         return _parsed(path, parse_version(self._raw_of(path, cluster, broker)))
 
     def settings(self, cluster: str, broker: str) -> Settings:
-        """The broker's configuration as it runs; raises UnverifiedBrokerError for another's."""
+        """Return the broker's running configuration.
+
+        Raises UnverifiedBrokerError for another broker's.
+        """
         path = "/admin/v2/brokers/configuration/runtime"
         found = _parsed(path, parse_settings(self._raw_of(path, cluster, broker)))
         told = runtime_addresses(found)
@@ -226,7 +229,7 @@ class PulsarAdmin:
         return found
 
     def isolation_policies(self, cluster: str) -> Readable[Mapping[str, Any]]:
-        """The isolation policies by name, as the bridge tells of them, and the unusable ones."""
+        """Return the isolation policies by name, and the unusable ones."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
         return self._ask_of_one(path, parse_isolation, _NOTHING_SET)
 
@@ -463,7 +466,7 @@ class PulsarAdmin:
         return () if isinstance(names, Unreadable) else names
 
     def _turn_from(self, base: str) -> None:
-        """Next time begin at another broker, when the one that we begin at does not answer."""
+        """Begin at another broker next time, when the first one does not answer."""
         with self._lock:
             others = sorted({self._address.url, *self._bases.values()} - {base})
             if self._entry == base and others:
@@ -477,7 +480,10 @@ class PulsarAdmin:
     def _ask_of_one(
         self, path: str, parse: Callable[[bytes], Value | Unreadable], none: Value
     ) -> Value:
-        """`none` where Pulsar answers 404: it is gone, or nothing of the kind was ever set."""
+        """Ask one broker.
+
+        `none` is the answer to 404: it is gone, or nothing of the kind was ever set.
+        """
         try:
             return self._ask(path, parse)
         except PulsarAdminError as error:
@@ -568,7 +574,7 @@ def _place(url: str) -> str:
 
 
 def _content(asked: str, answer: Answered) -> bytes:
-    """The content of Pulsar's answer with success; raises PulsarAdminError for any other."""
+    """Return the content of a successful answer; raises PulsarAdminError for others."""
     is_page = is_html(answer.kind, answer.content)
     if http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES and not is_page:
         return answer.content

@@ -1,4 +1,4 @@
-"""The cluster that is restarted: observations of it, commands to balancer and shell.
+"""The cluster that is restarted: observations, commands to balancer and shell.
 
 What a modular manager owns is asked only of a broker that is drained, and only now and then: the
 question itself may stop a broker (docs/pulsar.md).
@@ -263,13 +263,16 @@ class PulsarCluster:
 
 
 def command_line(command: str, broker: str) -> str:
-    """The shell's line for a broker: {broker} is host:port, {host} the host, both quoted."""
+    """Return the shell's line for a broker.
+
+    {broker} is host:port, {host} the host, both quoted.
+    """
     host = broker.rpartition(":")[0] or broker
     return command.replace("{broker}", shlex.quote(broker)).replace("{host}", shlex.quote(host))
 
 
 def is_running(pid: int) -> bool:
-    """Return True if the shell of that id still runs, in a session of its own as it began."""
+    """Return True if the shell of that id still runs in its own session."""
     try:
         if pid <= 0 or os.getsid(pid) != pid:
             return False
@@ -281,7 +284,10 @@ def is_running(pid: int) -> bool:
 
 
 def read_records(rows: Iterable[Row], began_ms: int, now_ms: int) -> dict[str, Any]:
-    """Return the observation's bundles. began_ms: what was free before has no part in it."""
+    """Return the observation's bundles.
+
+    began_ms: bundles that were free before are left out.
+    """
     owners: dict[str, str] = {}
     freed: dict[str, int] = {}
     moving: dict[str, int] = {}
@@ -312,7 +318,10 @@ def open_plans(policies: Iterable[Row], prefix: str) -> dict[str, bool]:
 
 
 def usage_without(broker: str, status: ClusterStatus) -> float | None:
-    """The mean usage of the others if they had what it has; None where one doesn't tell."""
+    """Return the mean usage of the others if they had its load.
+
+    None where one doesn't report.
+    """
     usages = {row.broker: row.usage for row in status.broker_rows if row.state != "silent"}
     known: Sequence[float] = [one for one in usages.values() if one is not None]
     if broker not in usages or len(known) < len(usages) or len(known) < 2:  # noqa: PLR2004 (others)
@@ -327,7 +336,10 @@ def rates_of(status: ClusterStatus | None) -> Mapping[str, float]:
 
 
 def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
-    """Yield what a status says against a restart: job, bridge, findings, pauses, brake."""
+    """Yield what in a status speaks against a restart.
+
+    Job, bridge, findings, pauses and brake are judged.
+    """
     is_away = status.job.word in (JobWord.AWAY, JobWord.NEVER_STARTED)
     if is_away or status.job.is_stalled:
         why = next(iter(job_alarms(status.job)), status.job.why())

@@ -1,4 +1,4 @@
-"""Restart a Pulsar cluster's brokers one after the other, so that no client notices.
+"""Restart a Pulsar cluster's brokers one by one without clients noticing.
 
 Runs beside a job and a bridge that acts (or `ballast attach --act`). Each broker, the least loaded
 first: its bundles are moved off at the bridge's pace, Pulsar itself shows it empty, --command
@@ -206,7 +206,7 @@ def _pulsar(
 
 
 def _answering(args: argparse.Namespace, known: Progress | None) -> PulsarAdmin:
-    """The interface; at another broker that it knows, when the one named is just restarting."""
+    """Return the interface, at another known broker while the named one restarts."""
     admin = admin_at(args.admin_url, args)
     if known is None or not args.admin_url.startswith("http://"):
         return admin

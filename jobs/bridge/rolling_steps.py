@@ -1,4 +1,4 @@
-"""Steps of a rolling restart: drain, command, wait, fill, one broker after the other.
+"""Steps of a rolling restart: drain, command, wait, fill, one broker at a time.
 
 Each step looks until what it waits for has come, and repeats its command until a look shows it, so
 a cut at any moment loses nothing. The progress file is written, down to the disk, before anything
@@ -105,7 +105,10 @@ class Progress:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """The one that is not done yet; None without. Raises CommandError for what can't be read."""
+    """Return the unfinished restart; None without.
+
+    Raises CommandError for what can't be read.
+    """
     try:
         found = json.loads(path.read_text())
         known = {one.name for one in fields(Progress)}
@@ -162,7 +165,10 @@ class RestartBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """Problem of a rolling restart. key: the same as long as it lasts, which it may for so long."""
+    """Problem of a rolling restart.
+
+    key: the same as long as it lasts, which it may for so long.
+    """
 
     key: str
     why: str
@@ -201,7 +207,10 @@ class Observation:
 
 
 class RestartedCluster(Protocol):
-    """The cluster's side. Commands have ids, so that each is carried out once; "" = taken."""
+    """The cluster's side.
+
+    Commands have ids, so that each is carried out once; "" = taken.
+    """
 
     def look(self, progress: Progress) -> Observation:
         """Return what can be seen now."""
@@ -225,7 +234,10 @@ class RestartedCluster(Protocol):
         """Begin the command for the broker in hand; return the id of its shell."""
 
     def command_end(self, progress: Progress) -> tuple[int | None, str] | None:
-        """Return code and last words of the command, code None while it runs; None = no command."""
+        """Return the command's return code and last output.
+
+        The code is None while it runs; None = no command.
+        """
 
 
 class CutOffError(Exception):
@@ -299,7 +311,10 @@ def _move_complaints(p: Progress, seen: Observation, bounds: RestartBounds) -> I
 
 
 def missing_of(progress: Progress, seen: Observation) -> list[str]:
-    """Return what the broker had and another has now, or is in transit; not what is gone."""
+    """Return bundles that the broker had and another has now.
+
+    Those in transit count, those that are gone don't.
+    """
     return [
         one
         for one in progress.homes
@@ -326,7 +341,10 @@ class RollingRestart:
         self._said_ms = 0
 
     def run(self) -> None:
-        """Until all is done. Raises CommandError where it stops, CutOffError where it is cut."""
+        """Run until all is done.
+
+        Raises CommandError where it stops, CutOffError where it is cut.
+        """
         p = self._p
         steps = {
             RestartStage.WAITING: self._wait_until_well,
@@ -362,7 +380,10 @@ class RollingRestart:
         p.turn += 1
 
     def halt(self, *, for_good: bool = False) -> None:
-        """Undo what can be undone, and keep the stage to resume from. for_good: nobody will."""
+        """Undo what can be undone, and keep the stage to resume from.
+
+        for_good: nobody will resume.
+        """
         p, seen = self._p, self._cluster.look(self._p)
         for plan in sorted(seen.plans):
             self._cluster.drop(plan)

@@ -1,4 +1,4 @@
-"""Follow Pulsar's bundle channel and name the first record that its protocol does not allow.
+"""Follow Pulsar's bundle channel and name the first record against its protocol.
 
 Reads each entry of the topic loadbalancer-service-unit-state through the admin interface, from the
 oldest that is kept. Needs Pulsar 4.0 or newer with the extensible load manager, and a super user's

@@ -1,4 +1,4 @@
-"""One simulated broker: a hosted agent, a service in miniature, and how it lives and dies.
+"""One simulated broker: a hosted agent, a service in miniature, and its life.
 
 Carries out the agent's effects at once (messages, reading load) or after a while (callbacks); when
 the agent is stepped, and what waits meanwhile, `lbcore.agent.host` decides. Nothing of it survives
@@ -154,7 +154,7 @@ class SimulatedBroker:
         return self.life in _RUNNING or self.life is ProcessLife.PAUSED
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
-        """Bundle → token of what its service serves now: what is open, and its lease allows."""
+        """Return bundle → token of what is open and allowed by the lease."""
         if not self.is_serving or self._host is None:
             return {}
         if self._around.settings.fencing == FENCING_TOKEN:
@@ -305,7 +305,10 @@ class SimulatedBroker:
         return [read, *self._read_topics(now_ms)]
 
     def _read_topics(self, now_ms: int) -> list[TopicsRead]:
-        """The topics of a few bundles: newly opened ones first, all in turn when load changes."""
+        """Read the topics of a few bundles.
+
+        Newly opened ones first, all in turn when load changes.
+        """
         virtual_ms, model = self._around.virtual_ms(now_ms), self._around.model
         if model.step_at(virtual_ms) != self._load_step:
             self._load_step = model.step_at(virtual_ms)

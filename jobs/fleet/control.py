@@ -1,4 +1,4 @@
-"""The fleet's control server on the loopback, and the client that the supervisor and tests use.
+"""The fleet's control server on the loopback, and its client.
 
 Each request is carried out by the fleet's own thread.
 

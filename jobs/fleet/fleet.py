@@ -1,4 +1,4 @@
-"""All simulated brokers together: who gets which record, whose time has come, what is true.
+"""All simulated brokers together: their records, due times and true state.
 
 Every method is called by one thread, the loop's.
 """
@@ -82,7 +82,10 @@ class Fleet:
             self._brokers[name].come_due(due[name], now_ms)
 
     def describe(self, now_ms: int, *, with_bundles: bool = False) -> dict[str, Any]:
-        """Each broker's life, true load (msg/s in + out) and bundles; see the control server."""
+        """Return each broker's life, true load (msg/s in + out) and bundles.
+
+        See the control server.
+        """
         rows = [self._row(broker, now_ms, with_bundles) for broker in self._brokers.values()]
         return {
             "at_ms": now_ms,
@@ -93,7 +96,7 @@ class Fleet:
         }
 
     def confirm_end(self, asked_ms: int, now_ms: int) -> None:
-        """All that was committed to ownership before asked_ms has been given to `take_records`."""
+        """Confirm that `take_records` has had all of ownership before asked_ms."""
         for name in sorted(self._brokers):
             self._brokers[name].take([EndConfirmed(asked_ms=asked_ms)], now_ms)
 
@@ -190,7 +193,7 @@ class FleetLoop:
             sleep(_PACE_S)
 
     def _wait(self) -> None:
-        """Do what is in the inbox; with an empty one wait for more, or for the next due time."""
+        """Process the inbox; when it is empty, wait for more or for the next due time."""
         due_ms = self._next_due()
         until_due_s = _LONGEST_WAIT_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
         wait_s = min(max(until_due_s, 0.0), _LONGEST_WAIT_S)

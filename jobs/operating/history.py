@@ -12,6 +12,7 @@ from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.explain.reasons import reason_message
 from lbcore.explain.recent_findings import moves_message, silence_message
 from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import LOAD_HISTORY
@@ -206,12 +207,13 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Return the reason, in words if a broker fell silent or died."""
+    """Return the reason in words."""
     if row["kind"] == SILENCE:
         return silence_message(row, row["at_ms"])
     if row["kind"] == "failover":
-        return f"{row['reason']}: {moves_message([json.loads(row['inputs'])])}"
-    return str(row["reason"])
+        why = reason_message(str(row["reason"]))
+        return f"{why}: {moves_message([json.loads(row['inputs'])])}"
+    return reason_message(str(row["reason"]))
 
 
 def _loads(effect: Mapping[str, Any]) -> dict[str, float | None]:

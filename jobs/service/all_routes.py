@@ -33,6 +33,7 @@ _TYPES = {
     ".html": b"text/html; charset=utf-8",
     ".css": b"text/css; charset=utf-8",
     ".js": b"text/javascript; charset=utf-8",
+    ".md": b"text/plain; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
 

@@ -66,7 +66,10 @@ class AgentMetrics:
             self._store.set("ballast_agent_lease_seconds", max(0, left_ms) / _S, *self._who)
 
     def count_message(self, topic: str, *, is_delivered: bool, at_s: float) -> None:
-        """A message was confirmed by Kafka, or given up, at this time (seconds since 1970)."""
+        """Count a message that Kafka confirmed or that was given up.
+
+        The time is in seconds since 1970.
+        """
         result = "delivered" if is_delivered else "not_delivered"
         self._store.add("ballast_agent_messages_total", *self._who, topic, result)
         if is_delivered:

@@ -1,4 +1,4 @@
-"""Gives a process's metrics out over HTTP, on a port of their own: /metrics, and /ready.
+"""HTTP server of a process's metrics on a port of its own: /metrics, and /ready.
 
 /ready answers probes without a look at the metrics, which are thousands of lines.
 """

@@ -36,9 +36,10 @@ from lbcore.wire.messages import RejectReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBatch:
-    """One batch. reports: a cluster each; tables: name → rows written; versions: after that.
+    """One written batch.
 
-    parts_ms: operators_ms, delta_ms and kafka_ms.
+    reports: one a cluster; tables: name → rows written; versions: after that. parts_ms:
+    operators_ms, delta_ms and kafka_ms.
     """
 
     batch_id: int

@@ -1,4 +1,4 @@
-"""The streaming job's numbers: each written batch and each trigger of Spark is counted once.
+"""Metrics of the streaming job: each written batch and trigger is counted once.
 
 A batch that is repeated after a crash is counted by the process that repeats it; counters begin at
 0 with each start, as Prometheus expects.
@@ -39,7 +39,10 @@ def standing_by() -> CollectorRegistry:
 
 
 class JobMetrics:
-    """Counts for one process. bundle_metrics: each bundle's load, too. topics: that are read."""
+    """Counts of one process.
+
+    bundle_metrics: each bundle's load, too. topics: that are read.
+    """
 
     def __init__(
         self, *, bundle_metrics: bool = False, epoch: int = 0, topics: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Moves as the ownership events show them: how long each part took, and whether it came back.
+"""Durations and returns of moves, from the ownership events.
 
 Remembers what is under way, and where each moved bundle was within the last hour; both are
 forgotten by time, so memory is bounded by the moves of an hour. Source: the latencies are Pulsar

@@ -36,14 +36,20 @@ class _Histogram:
 
 @dataclass(slots=True)
 class _Series:
-    """By the first label, "" for none: a job of many clusters shows one of them at a time."""
+    """Series by the first label, "" for none.
+
+    A job of many clusters shows one of them at a time.
+    """
 
     values: dict[str, dict[Labels, float]] = field(default_factory=dict)
     histograms: dict[str, dict[Labels, _Histogram]] = field(default_factory=dict)
 
 
 class MetricStore(Collector):
-    """The numbers of one process. Metrics without labels and counters' closed sets begin at 0."""
+    """Metrics of one process.
+
+    Those without labels, and counters of closed sets, begin at 0.
+    """
 
     def __init__(self, metrics: Iterable[DeclaredMetric]) -> None:
         self._metrics = by_name(metrics)
@@ -80,7 +86,10 @@ class MetricStore(Collector):
             found.total += value
 
     def keep_brokers(self, cluster: str, brokers: Collection[str]) -> None:
-        """Drop the series of a cluster's other brokers. Empty labels and the balancer stay."""
+        """Drop the series of a cluster's other brokers.
+
+        Empty labels and the balancer stay.
+        """
         with self._lock:
             for name, metric in self._metrics.items():
                 if metric.labels[:2] != ("cluster", "broker"):

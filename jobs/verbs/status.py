@@ -7,6 +7,7 @@ is redrawn until Ctrl-C; read errors are shown, and the read is repeated.
 """
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ from jobs.operating.connection_options import (
 )
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_duration_ms
+from lbcore.explain.reasons import skip_message
 from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus
 from lbcore.model.times import duration
 from lbcore.signals.shown_load import groups_line
@@ -90,13 +92,15 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
 def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
     yield f"{status.cluster}: {status.phase.value} – {status.why}"
-    yield from (f"  ALARM  {alarm}" for alarm in status.alarms)
+    for alarm, section in zip(status.alarms, status.alarm_sections, strict=True):
+        named = f" (runbook: {section})" if section and section not in alarm else ""
+        yield f"  ALARM  {alarm}{named}"
     yield from (f"  warning {warning}" for warning in status.warnings)
     yield f"  job     {status.job_message}"
     yield from (f"  gap     {gap.message()}" for gap in status.gaps[-_GAPS_SHOWN:])
     if not status.job.is_present and status.writer_silent_ms >= 0:
         yield f"  as of   {_ago(status.writer_silent_ms)}, by the job's last commit:"
-    what = f": {status.last_cycle}" if status.last_cycle else ""
+    what = f": {_cycle(status.last_cycle)}" if status.last_cycle else ""
     yield f"  cycle   {status.cycle}, {_ago(status.cycle_age_ms)}{what}"
     yield f"  brokers {_counts(status.brokers)}"
     yield f"  bundles {_counts(status.bundles)}"
@@ -110,6 +114,12 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield from _rules(status)
     yield from _broker_table(status)
     yield from _flight(status)
+
+
+def _cycle(decided: str) -> str:
+    """Return the decisions of a cycle; of one that moved nothing the reason as a sentence."""
+    skipped = re.fullmatch(r"1 skip \((\w+)\)", decided)
+    return f"nothing moved, because {skip_message(skipped[1])}" if skipped else decided
 
 
 def _mirror(status: ClusterStatus) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Load over time, imbalance and its floor, and the hottest bundles, from rows of load_history.
+"""Load over time, imbalance, its floor and the hottest bundles, from load_history.
 
 Decides what each number means; nothing about how it is shown. The floor is a proven lower bound
 (`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
@@ -96,7 +96,10 @@ def loads_of(rows: Sequence[Row]) -> Loads:
 
 
 def _by_group(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each isolation group; those of no group only where there are no others."""
+    """Return the rows of each isolation group.
+
+    Those of no group only where there are no others.
+    """
     names = [str(row["broker"]) for row in rows]
     groups = {name: group for name, row in zip(names, rows, strict=True) if (group := _group(row))}
     return [[rows[at] for at in found] for found in members_by_group(names, groups).values()]

@@ -1,4 +1,4 @@
-"""The job's Machines in one process, fed with what the bridge reads of a Pulsar cluster.
+"""The job's Machines in one process, fed with what the bridge reads.
 
 Decides only the order of a batch: what brokers reported, what the mirror found, then the Machines,
 in time that the caller gives. Messages stay values and nothing leaves the process. The same scorers
@@ -25,7 +25,7 @@ _NEVER = 0
 
 
 class Observer:
-    """Scorers and balancer of one cluster that is observed. rows: by table, in their order."""
+    """Scorers and balancer of one observed cluster. rows: by table, in their order."""
 
     def __init__(self, config: Config, cluster: str) -> None:
         """config: of the cluster; its authority is external, and it observes only."""
@@ -45,7 +45,7 @@ class Observer:
         look: Look | None,
         told: Sequence[CommandArguments] = (),
     ) -> list[Command]:
-        """One batch; the commands that were made of the look and of `told`, as they were read.
+        """Take one batch: the commands made of the look and of `told`, as they were read.
 
         now_ms: wall time of the batch, never before the last one's. look: None = nobody answered.
         """

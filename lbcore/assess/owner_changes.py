@@ -22,7 +22,10 @@ _BY_REASON = "pulsar_lb_unload_broker_breakdown_total"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerChange:
-    """A bundle changed hands between two looks. is_gone: its source ended or restarted."""
+    """Change of a bundle's owner between two looks.
+
+    is_gone: its source ended or restarted.
+    """
 
     at_ms: int
     bundle: str
@@ -70,7 +73,7 @@ class OwnerChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unloads:
-    """Bundles that Pulsar's load managers say they unloaded since their start, over all brokers."""
+    """Unloads that Pulsar's load managers count since their start, over all brokers."""
 
     shed: float = 0.0
     by_admin: float = 0.0

@@ -1,4 +1,4 @@
-"""Rows as `load_history` has them, made of what Pulsar's brokers export to Prometheus.
+"""Rows of `load_history`, made of the metrics that Pulsar's brokers export.
 
 Topics are folded into bundles by their hash; a bundle's owner is the broker that exports its
 topics. Bundles of a namespace: those that series name, else an even number. Rates are gauges of

@@ -1,4 +1,4 @@
-"""The report: one value with everything that was found, from which every rendering is made.
+"""The report: one value with everything that was found.
 
 Decides what is in it and how its parts are named; nothing about its looks.
 """
@@ -55,7 +55,7 @@ class ClusterObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A bundle that went from one broker to another meanwhile. who: whose doing it was."""
+    """Bundle that went from one broker to another meanwhile. who: whose doing it was."""
 
     at_ms: int
     bundle: str
@@ -105,7 +105,10 @@ class Report:
 def make_report(
     observer: Observer, seen: ClusterObservation, where: tuple[str, str], times_ms: tuple[int, int]
 ) -> Report:
-    """The report of what was seen so far. where: cluster and URL; times_ms: from and to."""
+    """Return the report of what was seen so far.
+
+    where: cluster and URL; times_ms: from and to.
+    """
     rows = observer.rows[LOAD_HISTORY.name]
     loads, bundles = loads_of(rows), hottest_bundles(rows)
     found, notes = _next_moves(observer, times_ms[1])
@@ -151,7 +154,10 @@ def _risks(
 
 
 def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> dict[str, int]:
-    """Namespace → how many brokers may take its bundles, by those that own some; else all."""
+    """Return namespace → how many brokers may take its bundles.
+
+    Counted by those that own some, else all.
+    """
     found: dict[str, int] = {}
     for broker, owned in seen.look.owned.items():
         for bundle in owned or ():

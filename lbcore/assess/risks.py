@@ -1,4 +1,4 @@
-"""Risks that moves can't mend, or that nobody sees: each with its subject and what to do.
+"""Risks that moves can't mend, or that are not visible: subject and remedy.
 
 Decides what counts as one: a bundle that is too hot for any broker, a hot bundle of one hot topic,
 partitions that share few brokers, namespaces of fewer bundles than brokers, ownership that is
@@ -51,9 +51,10 @@ class Risk:
 def unrelievable(
     loads: Loads, bundles: Sequence[HotBundle], topics: Sequence[HotTopic]
 ) -> list[Risk]:
-    """Bundles above the mean broker's load: alone on a broker, they still make it the hottest.
+    """Return the bundles above the mean broker's load.
 
-    The mean is that of the isolation group of the bundle's broker.
+    Even alone on a broker, they make it the hottest. The mean is that of the isolation group of the
+    bundle's broker.
     """
     rates = {name: series[-1] or 0.0 for name, series in loads.msg_rates.items() if series}
     found = []
@@ -128,7 +129,10 @@ _AVG_SHEDDER = "AvgShedder"
 def churn_by_isolation(
     settings: Mapping[str, Mapping[str, str] | None], policies: Sequence[str]
 ) -> list[Risk]:
-    """AvgShedder beside isolation policies. settings: broker → its own, None = unknown."""
+    """Report AvgShedder beside isolation policies.
+
+    settings: broker → its own, None = unknown.
+    """
     key = "loadBalancerLoadSheddingStrategy"
     brokers = [name for name, told in settings.items() if told and _is_avg(told.get(key, ""))]
     if not policies or not brokers:

@@ -1,4 +1,4 @@
-"""Settings of Pulsar's that hurt: each with its key, what it does, and what would be better.
+"""Harmful settings of Pulsar: key, effect, and a better value.
 
 Decides from brokers' configurations as they run. Source: Pulsar 4.0.8, ServiceConfiguration and the
 classes that read the keys; the pathologies are those of docs/strategies.md.

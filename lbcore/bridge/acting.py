@@ -1,4 +1,4 @@
-"""Acting: what a record in flight needs next from Pulsar, and what is answered for its brokers.
+"""Actions: requests to Pulsar for records in flight, and the brokers' answers.
 
 Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar for
 it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is what a
@@ -197,7 +197,10 @@ def _of_source(record: OwnershipRecord, outcome: AckOutcome, reason: str = "") -
 
 
 def positions_for(split: Split, *, at_once: bool) -> Sequence[int]:
-    """The positions of the next request: all, or the first where the manager takes one only."""
+    """Return the positions of the next request.
+
+    All, or the first where the manager takes one only.
+    """
     return split.positions if at_once else split.positions[:1]
 
 

@@ -234,7 +234,7 @@ def _unresponsive(seen: ProbeRound) -> Iterable[Anomaly]:
 
 
 def _poison(memory: Memory, crowd: int) -> Iterable[Anomaly]:
-    """Of bundles whose owners have died; none where so many share the fate that it is chance."""
+    """Return the bundles whose owners died; none where so many did that it is chance."""
     victims = {
         bundle: brokers
         for bundle, deaths in memory.deaths.items()
@@ -270,7 +270,10 @@ def _expiring(seen: ProbeRound, now_ms: int) -> Iterable[Anomaly]:
 
 
 def _named(trouble: Trouble, reasons: Mapping[str, str]) -> Iterable[Anomaly]:
-    """The first by name, and how many more: an instance may refuse thousands of namespaces."""
+    """Return the first by name, and how many more.
+
+    An instance may refuse thousands of namespaces.
+    """
     named = sorted(reasons)
     for subject in named[:_NAMED]:
         yield _anomaly(trouble, subject, reasons[subject])

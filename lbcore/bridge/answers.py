@@ -106,7 +106,10 @@ Settings: TypeAlias = Mapping[str, str]
 
 
 def is_html(kind: str, content: bytes) -> bool:
-    """True for a web page, which Pulsar's admin interface never answers. kind: Content-Type."""
+    """Return True for a web page, which the admin interface never answers.
+
+    kind: Content-Type.
+    """
     start = content[:_PAGE_START].lstrip().lower()
     return kind.lower().startswith("text/html") or start.startswith((b"<!doctype", b"<html"))
 
@@ -196,9 +199,10 @@ def parse_topics(raw: bytes) -> TopicTable | Unreadable:
 
 
 def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of a Prometheus page's samples of some names; NaN for no number.
+    """Yield name, labels and value of the samples of some names.
 
-    O(characters), whatever the page is made of: no sample reaches beyond its line.
+    NaN for what is no number. O(characters), whatever the page is made of: no sample reaches beyond
+    its line.
     """
     for found in _SAMPLE.finditer(page):
         if found[1] in names:

@@ -1,4 +1,4 @@
-"""Records of Pulsar's topic loadbalancer-service-unit-state, checked against the protocol.
+"""Records of Pulsar's loadbalancer-service-unit-state, checked by its protocol.
 
 An entry holds one message or a batch. A record is judged by the resolver against the record before
 it that brokers kept. A version gap is refused, as the whole log is read and nothing is compacted
@@ -31,7 +31,10 @@ class UnreadableEntryError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRecord:
-    """One message. position: ledger:entry, and :number in a batch. data: None = tombstone."""
+    """One message. data: None = tombstone.
+
+    position: ledger:entry, and :number in a batch.
+    """
 
     position: str
     bundle: str
@@ -40,7 +43,7 @@ class ChannelRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelViolation:
-    """A record that the protocol does not allow after the one before it (None = no record)."""
+    """Record that the protocol forbids after the one before it (None = no record)."""
 
     record: ChannelRecord
     before: StateData | None
@@ -67,7 +70,10 @@ class ChannelChecker:
         return len(self._kept)
 
     def take(self, record: ChannelRecord) -> ChannelViolation | None:
-        """The next record; the violation if it is one. Brokers keep the record before then."""
+        """Take the next record; return the violation if it is one.
+
+        Brokers keep the record before then.
+        """
         self.records += 1
         before = self._kept.get(record.bundle)
         try:
@@ -132,7 +138,7 @@ def _record(position: str, bundle: str, value: bytes | None) -> ChannelRecord:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of each field of a protobuf message. Raises UnreadableEntryError."""
+    """Yield (number, value) of each protobuf field. Raises UnreadableEntryError."""
     at = 0
     try:
         while at < len(raw):

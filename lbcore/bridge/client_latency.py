@@ -27,7 +27,10 @@ class LatencySums:
 
 
 def parse_client_latency(raw: bytes) -> LatencySums:
-    """The sums of a broker's Prometheus page; what can't be read is not in them. O(bytes)."""
+    """Return the sums of a broker's Prometheus page. O(bytes).
+
+    What can't be read is left out.
+    """
     page = raw.decode("utf-8", "replace")
     found = {
         name: value
@@ -38,7 +41,7 @@ def parse_client_latency(raw: bytes) -> LatencySums:
 
 
 def publish_ms(before: LatencySums, now: LatencySums) -> float | None:
-    """The mean between two pages of a broker; None when it is not told, or it has restarted."""
+    """Return the mean between two pages; None if unknown or after a restart."""
     if before.published is None or now.published is None:
         return None
     total_ms, count = (now.published[at] - before.published[at] for at in (0, 1))

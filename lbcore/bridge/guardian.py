@@ -1,4 +1,4 @@
-"""The guardian: what a Pulsar cluster has lost of its ownership, found from outside.
+"""The guardian: lost and doubled ownership of a Pulsar cluster, seen from outside.
 
 Decides which sights last too long to be a move, and what the admin interface may be asked to mend.
 A sight is made by one round of questions; it is a finding once it was the same in every round for
@@ -129,7 +129,10 @@ class Judged:
 def judge(
     state: GuardState, seen: ProbeRound, now_ms: int, timeouts: GuardianTimeouts, *, acts: bool
 ) -> Judged:
-    """The guardian's step. now_ms: never runs back; acts: Pulsar may be asked. O(bundles)."""
+    """Run the guardian's step. O(bundles).
+
+    now_ms: never runs back. acts: Pulsar may be asked.
+    """
     memory = remember(state.memory, seen, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
     found = {
         (one.trouble, one.subject): one for one in anomalies(memory, seen, timeouts.crowd, now_ms)
@@ -167,7 +170,10 @@ def _watch(
     seen: ProbeRound,
     now_ms: int,
 ) -> Iterable[tuple[tuple[Trouble, str], _LastingAnomaly]]:
-    """Old sights go on while they are the same, or while nobody can say; new ones begin."""
+    """Update the findings.
+
+    Known ones go on while they are the same, or while nothing can be said; new ones begin.
+    """
     for key in before.keys() | found.keys():
         known, anomaly = before.get(key), found.get(key)
         if anomaly is None:
@@ -214,7 +220,10 @@ def _stage(
 def _look_in(
     lasting: Iterable[_LastingAnomaly], now_ms: int, timeouts: GuardianTimeouts
 ) -> int | None:
-    """Until the first sight that is soon sure; those that are sure, or far from it, can wait."""
+    """Return the wait until the first finding is certain.
+
+    Those that are certain, or far from it, can wait.
+    """
     left = [
         one.since_ms + timeouts.of(one.anomaly.trouble) - now_ms
         for one in lasting

@@ -1,4 +1,4 @@
-"""The mirror: where Pulsar's ownership differs from our records, and what to take over.
+"""The mirror: differences between Pulsar's ownership and our records.
 
 Decides which differences are real. Brokers are asked one after the other, so a bundle on its way
 may be seen at two of them or at none: only what two looks in a row agree on is taken over, nothing
@@ -40,7 +40,7 @@ class Look:
     unread: frozenset[str] = frozenset()
 
     def is_unread(self, namespace: str) -> bool:
-        """True where it is not known which bundles a namespace has now, or whether it exists."""
+        """Return True where a namespace's bundles or existence are unknown."""
         return not self.unread.isdisjoint((ALL, namespace, tenant_of(namespace)))
 
     def owner(self, bundle: str) -> str | None:
@@ -56,7 +56,7 @@ class Look:
         return NOBODY if is_whole and self.owned else None
 
     def owners(self) -> Mapping[str, str | None]:
-        """Bundle → owner, of every bundle that somebody owns; None when two do. O(bundles)."""
+        """Return bundle → owner of all owned bundles; None when two own one. O(bundles)."""
         found: dict[str, str | None] = {}
         for broker, owned in sorted(self.owned.items()):
             for bundle in owned or ():
@@ -113,7 +113,10 @@ def compare(
 
 
 def commands_of(difference: Difference) -> list[ObserveOwnership]:
-    """The difference as commands of bounded size; one at least, which says that we look."""
+    """Return the difference as commands of bounded size.
+
+    One at least, which says that we look.
+    """
     namespaces = sorted(difference.namespaces.items())
     owners = [(name, *found) for name, found in sorted(difference.owners.items())]
     count = max(len(namespaces), len(owners), 1)

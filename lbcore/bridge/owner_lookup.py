@@ -15,7 +15,10 @@ _TRIES_MAX = 200_000
 
 
 def topic_within(bundle: str) -> str:
-    """The name; "" when the range is so narrow that none was found. O(full range / its width)."""
+    """Return the name of a topic in the range. O(full range / its width).
+
+    "" when the range is so narrow that none was found.
+    """
     namespace, lower, upper = parse_bundle(bundle)
     for number in range(_TRIES_MAX):
         topic = f"persistent://{namespace}/ballast-asks-for-an-owner-{number}"

@@ -46,7 +46,10 @@ _TOPICS, _CONSUMERS, _PRODUCERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One reading of a broker. stats: float64[names, 8] in the order of BUNDLE_COLUMNS."""
+    """One reading of a broker.
+
+    stats: float64[names, 8] in the order of BUNDLE_COLUMNS.
+    """
 
     load: BrokerLoad
     names: tuple[str, ...]
@@ -108,12 +111,12 @@ def measured_extensible(
 
 
 def partitions_in(topics: Iterable[str]) -> Mapping[str, int]:
-    """Partitioned or scalable topic → how many of `topics` are its partitions or segments."""
+    """Return partitioned or scalable topic → number of its parts in `topics`."""
     return Counter(whole for one in topics if (whole := whole_topic(one)) != one)
 
 
 def with_network(measured: Measured, bytes_per_s: float) -> Measured:
-    """The measurement with the usages of bandwidth as throughput over what a broker can carry.
+    """Return the measurement with bandwidth as throughput over the network's capacity.
 
     For brokers whose own figures say nothing: several on one machine, or a network of unknown
     speed. bytes_per_s: each way, > 0.
@@ -192,7 +195,10 @@ def report_topics(
 
 
 def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list[str]:
-    """The bundles with at least half of one of the four split limits, in order. O(bundles)."""
+    """Return the bundles at half of one of the four split limits or more. O(bundles).
+
+    In order.
+    """
     if not len(names):
         return []
     column = {name: stats[:, at] for at, name in enumerate(BUNDLE_COLUMNS)}

@@ -14,6 +14,7 @@ from lbcore.explain.job_state import gaps
 from lbcore.explain.reasons import (
     decision_messages,
     gauge_message,
+    reason_message,
     since_message,
     skip_message,
     verdict_message,
@@ -95,11 +96,11 @@ def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
     for (kind, strategy, reason), count in sorted(reasons.items()):
         by = f" by {strategy}" if strategy else ""
         if kind == "skip":
-            yield f"it moved nothing ({reason}{by}): {skip_message(reason)}"
+            yield f"it moved nothing{by}: {skip_message(reason)}"
         else:
             left = refused[kind, strategy, reason]
             more = f", {left} of them not carried out" if left else ""
-            yield f"{count} {kind}{by} ({reason}){more}"
+            yield f"{count} {kind}{by}: {reason_message(reason)}{more}"
     yield from sorted({words for row in cycle for words in _code_messages(row)})
 
 
@@ -128,7 +129,8 @@ def _candidate_messages(rows: ExplainRows) -> Iterable[str]:
     yield f"{count_of(rows.cycles(), 'cycle')} in the last {duration(rows.window_ms)}"
     for (kind, reason), count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
         left = refused[kind, reason]
-        yield f"{count} {kind} ({reason})" + (f", {left} of them not carried out" if left else "")
+        not_done = f" ({left} of them not carried out)" if left else ""
+        yield f"{count} {kind}{not_done}: {reason_message(reason)}"
     outcomes = Counter(row["outcome"] for row in rows.effects)
     if outcomes:
         said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))

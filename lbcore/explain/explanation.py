@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 SECTIONS = (
     ("unknown", "what is not known"),
     ("why", "why"),
-    ("candidates", "candidates of late"),
+    ("candidates", "recent candidates"),
     ("blocks", "what holds it"),
     ("changes", "what would have to change"),
 )

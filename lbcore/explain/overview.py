@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lbcore.explain.explanation import ExplainRows, Row
-from lbcore.explain.reasons import decision_messages
+from lbcore.explain.reasons import decision_messages, reason_message
 from lbcore.explain.status import ClusterStatus
 from lbcore.signals.imbalance import imbalance_of_sums
 
@@ -41,7 +41,8 @@ class Moment:
 class ExplainedDecision:
     """A decision and what `explain` says of it; outcome: "" = not known (yet).
 
-    more: how many of the same kind, reason and source this one stands for, besides itself.
+    why: the reason in words. more: how many others of the same kind, reason and source this one
+    stands for.
     """
 
     decision_id: str
@@ -49,6 +50,7 @@ class ExplainedDecision:
     kind: str
     strategy: str
     reason: str
+    why: str
     bundle: str
     source: str
     destination: str
@@ -115,6 +117,7 @@ def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
     )
     return ExplainedDecision(
         **{name: decision[name] for name in names},
+        why=reason_message(decision["reason"]),
         outcome=outcomes[-1] if outcomes else "",
         messages=tuple(decision_messages(rows, decision))[1:],
     )

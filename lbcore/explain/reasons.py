@@ -117,6 +117,27 @@ REPAIRS: Mapping[str, str] = {
 }
 
 
+_MOVES: Mapping[str, str] = {
+    "Overloaded": "its broker was above the ideal load or the threshold",
+    "Underloaded": "the destination was below the ideal load or the threshold",
+    "Crowded": "few brokers had too many partitions of one topic",
+    "Unowned": "it had no owner",
+    "Pinned": "it is pinned to the destination",
+    "Draining": "its broker is being drained",
+    "Admin": "an operator's command",
+    "Proposed": "a step of an approved plan",
+    "Topics": "it had more topics than a bundle may have",
+    "Sessions": "it had more sessions than a bundle may have",
+    OVER: "the broker is no longer blocked",
+}
+
+
+def reason_message(reason: str) -> str:
+    """Return the reason of a decision in words; the label itself where there are none."""
+    words = (_MOVES, REPAIRS, SKIPS, VERDICTS)
+    return next((found[reason] for found in words if reason in found), reason)
+
+
 def cycle_message(rows: Iterable[Row]) -> str:
     """Return the decisions of a cycle, such as `2 transfer (HitCount)`, by count."""
     counts = Counter((row["kind"], row["reason"]) for row in rows)

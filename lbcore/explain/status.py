@@ -10,6 +10,7 @@ bundles still), *ready*. `job_state` judges how the job is.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -54,6 +55,7 @@ from lbcore.explain.recent_findings import (
     silence_of,
 )
 from lbcore.model.certificates import CertificateEnd
+from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
@@ -70,6 +72,9 @@ HISTORY_MS = 3_600_000
 """Period in which times without cycles are reported."""
 
 _DEATHS_SHOWN = 5
+_HOT_POINTS = 10.0
+"""Distance from the mean at which a broker counts as hot, where the strategy states none."""
+_SECTION = re.compile(r"section (\w+) of docs/runbook\.md")
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
 
@@ -156,7 +161,9 @@ class ClusterStatus:
     words. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
     rates of the live brokers, of the worst group; None without load. groups: by isolation policies,
     empty where all brokers are one. blocked: hot brokers that shed nothing, and why.
-    alarms: what somebody should do now. warnings: what can wait for days.
+    alarms: what somebody should do now; alarm_sections: of each its section in docs/runbook.md, ""
+    = none. warnings: what can wait for days. hot_points: from how far above the mean of its group a
+    broker is shown as hot, in points of usage.
     """
 
     cluster: str
@@ -185,6 +192,8 @@ class ClusterStatus:
     groups: tuple[GroupLoad, ...]
     blocked: tuple[BlockedStatus, ...]
     alarms: tuple[str, ...] = ()
+    alarm_sections: tuple[str, ...] = ()
+    hot_points: float = _HOT_POINTS
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
     silence: Silence = field(default_factory=Silence)
@@ -241,15 +250,25 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         blocked=blocked_status(rows.blocked, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
+        hot_points=_hot_points(config),
     )
     phase, why = _phase(draft, config)
+    alarms = tuple(_alarms(draft, rows, config))
     return replace(
         draft,
         phase=phase,
         why=why,
-        alarms=tuple(_alarms(draft, rows, config)),
+        alarms=tuple(words for words, _ in alarms),
+        alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
     )
+
+
+def _hot_points(config: Config) -> float:
+    strategy = config.shedding.strategy
+    if strategy == "ballast":
+        return config.ideal_load.high_points
+    return config.shedding.threshold_percent if strategy == "threshold" else _HOT_POINTS
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:
@@ -389,52 +408,102 @@ def _bundles(count: int) -> str:
     return f"{count} bundle{'' if count == 1 else 's'}"
 
 
-def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
-    """Yield what needs attention: what is wrong, then what to do."""
-    yield from job_alarms(status.job)
-    yield from (as_of(status.job, words) for words in _table_alarms(status, rows, config))
-    yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
-    soon = CertificateEnd.EXPIRING_SOON
-    yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
+def _in_section(section: str, alarms: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Yield each alarm with its section of the runbook: the one that it names, else this one."""
+    for words in alarms:
+        named = _SECTION.search(words)
+        yield words, named[1] if named else section
 
 
-def _table_alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
+def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[tuple[str, str]]:
+    """Yield what needs attention, each with its section: what is wrong, then what to do."""
+    yield from _in_section("BallastJobSilent", job_alarms(status.job))
+    for words, section in _table_alarms(status, rows, config):
+        yield as_of(status.job, words), section
+    yield from _in_section("", mirror_alarms(status.mirror, status.job.wrote_ago_ms))
+    soon = certificates_ending(
+        rows.certificates, status.mirror, CertificateEnd.EXPIRING_SOON, status.now_ms
+    )
+    yield from _in_section("BallastCertificateExpiresSoon", soon)
+
+
+def _table_alarms(
+    status: ClusterStatus, rows: StatusRows, config: Config
+) -> Iterable[tuple[str, str]]:
     """Yield alarms from rows of the tables, as old as the job's last commit."""
+    groups: tuple[tuple[str, Iterable[str]], ...] = (
+        ("BallastBrokerDown", _broker_alarms(status)),
+        ("BallastBrake", _brake_alarms(status)),
+        ("BallastStuckBundles", _stuck_alarms(status, config)),
+        ("BallastDrainStalled", _drain_alarms(status)),
+        ("BallastSettingIgnored", _ignored_settings(status)),
+        ("BallastNoCandidate", policy_alarms(rows.policies)),
+        ("", plan_alarms(rows.policies)),
+        ("BallastBrokerBlocked", (one.messages for one in status.blocked)),
+        ("BallastUnowned", _waiting(status, rows, config)),
+        ("", decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)),
+        ("BallastRejectedReports", rejected_alarms(rows.rejected)),
+    )
+    for section, alarms in groups:
+        yield from _in_section(section, alarms)
+
+
+def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
     silence = status.silence
     if silence.many:
         yield (
             f"{silence.many}: more likely their way to Kafka than they; read an agent's log,"
             " section BallastManyBrokersSilent of docs/runbook.md"
         )
-    yield from (f"{words}: is it frozen or cut off?" for words in silence.suspected)
+    yield from (
+        f"{words}: see whether its process is frozen, or cut off from Kafka (its agent's log)"
+        for words in silence.suspected
+    )
     silent = [row.broker for row in status.broker_rows if row.state == "silent"]
     lately = [broker for broker in silent if broker in silence.dead][:_DEATHS_SHOWN]
     for broker in lately:
         yield f"{silence.dead[broker]}: start it, or `ballast broker forget {broker}`"
     others = [broker for broker in silent if broker not in lately]
     if others:
-        yield f"silent: {', '.join(others)}; start them, or `ballast broker forget` them"
+        yield (
+            f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} silent: start"
+            f" {'it' if len(others) == 1 else 'them'}, or `ballast broker forget {others[0]}`"
+        )
+
+
+def _brake_alarms(status: ClusterStatus) -> Iterable[str]:
     if status.brake is not None:
         lost = ", ".join(status.brake.get("lost", ()))
         release = "`ballast resume --release-brake` when that is right"
         yield f"the brake is on since {lost} vanished: {release}"
+
+
+def _stuck_alarms(status: ClusterStatus, config: Config) -> Iterable[str]:
     for row in _stuck(status, config)[:5]:
         who = row["source"] or row["destination"]
-        yield f"{row['bundle']} is {row['state']} for too long: read the log of {who}"
+        yield (
+            f"{row['bundle']} is {row['state']} for {duration(status.now_ms - row['at_ms'])}: read"
+            f" the log of {who}, and `ballast explain bundle {row['bundle']}`"
+        )
+
+
+def _drain_alarms(status: ClusterStatus) -> Iterable[str]:
     for drain in status.drains:
         if not drain.is_done and 0 < drain.deadline_ms < status.now_ms:
-            yield f"the drain of {drain.broker} is over its deadline with {drain.left} bundles left"
+            over = duration(status.now_ms - drain.deadline_ms)
+            yield (
+                f"the drain of {drain.broker} is over its deadline by {over}, and"
+                f" {_bundles(drain.left)} are left: `ballast explain broker {drain.broker}`, or"
+                f" `ballast broker cancel-drain {drain.broker}`"
+            )
+
+
+def _ignored_settings(status: ClusterStatus) -> Iterable[str]:
     for key, why in status.set_aside.items():
         yield (
             f"the changed setting {key} is set aside and the file's value is in force ({why}):"
             f" `ballast config reset {key}`, or mend the file and start the job again"
         )
-    yield from policy_alarms(rows.policies)
-    yield from plan_alarms(rows.policies)
-    yield from (one.messages for one in status.blocked)
-    yield from _waiting(status, rows, config)
-    yield from decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)
-    yield from rejected_alarms(rows.rejected)
 
 
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
@@ -458,4 +527,5 @@ def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterabl
     ]
     if free:
         such = min(row["bundle"] for row in free)
-        yield f"{len(free)} bundles have no owner: `ballast explain bundle {such}` says why"
+        has = "has" if len(free) == 1 else "have"
+        yield f"{_bundles(len(free))} {has} no owner: `ballast explain bundle {such}` says why"

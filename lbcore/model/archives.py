@@ -1,4 +1,4 @@
-"""The tables whose old rows move to an archive, and what of them may: declared once.
+"""Tables whose old rows move to an archive, and the rows that may.
 
 Decides nothing about time. A row is in the table, in its archive, or for a while in both; it is the
 same row where all columns of `identity` are equal, without which the job lets none go. Readers take

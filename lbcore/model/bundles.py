@@ -57,7 +57,7 @@ class BundleRange:
 
     @classmethod
     def parse(cls, text: str) -> "BundleRange":
-        """The range of its text "0x%08x_0x%08x"; raises InvalidNameError for any other form."""
+        """Parse the range "0x%08x_0x%08x". Raises InvalidNameError for other forms."""
         return cls(*parse_range(text))
 
     @property
@@ -92,7 +92,7 @@ class Bundle:
 
     @classmethod
     def parse(cls, name: str) -> "Bundle":
-        """The bundle of its full name; raises InvalidNameError when the name is not well formed."""
+        """Parse a bundle's full name. Raises InvalidNameError when it is malformed."""
         namespace, lower, upper = parse_bundle(name)
         return cls(namespace, BundleRange(lower, upper))
 
@@ -174,7 +174,10 @@ class NamespaceBundles:
         return self.find_as_pulsar(topic_hash)
 
     def find_as_pulsar(self, topic_hash: int) -> int:
-        """As `find`, but raises UncoveredHashError for 0xffffffff, as NamespaceBundles does."""
+        """Find as `find`, but raise UncoveredHashError for 0xffffffff.
+
+        So does NamespaceBundles.
+        """
         index = bisect_right(self.boundaries, topic_hash) - 1
         if not 0 <= index < len(self):
             message = f"no bundle of {self.namespace} holds the hash {topic_hash:#010x}"
@@ -193,9 +196,10 @@ class NamespaceBundles:
 
 
 def even_boundaries(count: int) -> tuple[int, ...]:
-    """The boundaries of `count` bundles of equal width, 1 .. 2^32; the last takes the remainder.
+    """Return the boundaries of `count` equal bundles, 1 .. 2^32.
 
-    3 gives 0, 0x55555555, 0xaaaaaaaa, 0xffffffff. Raises InvalidRangeError.
+    The last bundle takes the remainder. 3 gives 0, 0x55555555, 0xaaaaaaaa, 0xffffffff. Raises
+    InvalidRangeError.
     """
     if not 1 <= count <= HASH_SPACE:
         message = f"number of bundles must be 1 .. {HASH_SPACE}, got {count}: choose another"
@@ -221,7 +225,7 @@ def explicit_boundaries(texts: Iterable[str]) -> tuple[int, ...]:
 
 
 def decode_boundary(text: str) -> int:
-    """The number of a boundary as Java's Long.decode reads it: 0x or # hex, 0 octal, decimal.
+    """Decode a boundary as Java's Long.decode: 0x or # hex, 0 octal, decimal.
 
     Raises InvalidRangeError for any other text and outside of 0 .. 0xffffffff.
     """
@@ -242,9 +246,10 @@ def _decode_integer(text: str) -> int | None:
 
 
 def parse_range_leniently(text: str) -> BundleRange:
-    """The range of a text as operators write it: upper case, decimal, without leading zeros.
+    """Parse a range as operators write it.
 
-    Raises InvalidRangeError without a "_" between two boundaries, or when empty or reversed.
+    Upper case, decimal, and missing leading zeros are accepted. Raises InvalidRangeError without a
+    "_" between two boundaries, or when empty or reversed.
     """
     parts = text.split("_")
     if len(parts) != 2:  # noqa: PLR2004 a range has two ends
@@ -254,7 +259,10 @@ def parse_range_leniently(text: str) -> BundleRange:
 
 
 def check_can_split(target: BundleRange, at: Sequence[int] = ()) -> None:
-    """Raises InvalidRangeError unless the range is wider than 1 and holds each of `at` strictly."""
+    """Check that the range is wider than 1 and holds each of `at` strictly.
+
+    Raises InvalidRangeError.
+    """
     if not target.can_split:
         message = f"{target.text} must be wider than 1 to be split"
         raise InvalidRangeError(message)

@@ -19,7 +19,7 @@ HASH_SPACE = 1 << 32
 
 
 class HashFunction(Enum):
-    """The function that hashes the topics of a namespace; the value is its name in tables."""
+    """Hash function of a namespace's topics; the value is its name in tables."""
 
     CRC32 = "crc32"
     MURMUR3_32 = "murmur3_32"
@@ -34,7 +34,7 @@ def crc32(text: str) -> int:
 
 
 def murmur3_32(text: str) -> int:
-    """MurmurHash3 x86 32-bit, seed 0, unsigned, of the text's UTF-8 bytes, 0 .. 0xffffffff.
+    """Return MurmurHash3 x86 32-bit, seed 0, of the UTF-8 bytes: 0 .. 0xffffffff.
 
     "123456789" gives 0xb4fef382. Half of a surrogate pair is hashed as "?".
     """
@@ -45,9 +45,10 @@ _FUNCTIONS = {HashFunction.CRC32: crc32, HashFunction.MURMUR3_32: murmur3_32}
 
 
 def hash_topic(function: HashFunction, topic: str) -> int:
-    """The hash of one topic's full name, e.g. "persistent://tenant/ns/topic-partition-3".
+    """Return the hash of a topic's full name.
 
-    The name is hashed as it stands: the domain is part of it, nothing is trimmed or decoded.
+    For example "persistent://tenant/ns/topic-partition-3". The name is hashed as it stands: the
+    domain is part of it, nothing is trimmed or decoded.
     """
     return _FUNCTIONS[function](topic)
 

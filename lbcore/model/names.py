@@ -1,4 +1,4 @@
-"""The names of topics, namespaces and bundles: parsed at the edge, formatted in one way.
+"""Names of topics, namespaces and bundles: their parsing and format.
 
 Decides what is a well-formed name, nothing about what exists. Everything that reads a name from a
 message, a request or a table goes through here.
@@ -153,19 +153,19 @@ def partition_of(topic: str) -> int | None:
 
 
 def format_partition(topic: str, partition: int | str) -> str:
-    """The name of one partition of a partitioned topic; what all of them begin with for ""."""
+    """Return the name of one partition; for "" the common prefix of all."""
     return f"{topic}{PARTITION_INFIX}{partition}"
 
 
 def strip_partition(topic: str) -> str:
-    """The name of the partitioned topic that a partition belongs to; others are unchanged."""
+    """Return the partitioned topic of a partition; other names are unchanged."""
     if partition_of(topic) is None:
         return topic
     return topic[: topic.rindex(PARTITION_INFIX)]
 
 
 def whole_topic(topic: str) -> str:
-    """The partitioned topic that a partition is of, the scalable one that a segment is of.
+    """Return the partitioned topic of a partition, or the scalable one of a segment.
 
     Itself when it is a whole one. "segment://t/ns/a/0000-7fff-2" is of "topic://t/ns/a".
     """
@@ -202,9 +202,10 @@ def is_system_topic(topic: str) -> bool:
 
 
 def system_topics(namespace: str) -> list[str]:
-    """The names of the system topics that Pulsar may have made in a namespace, partitions too.
+    """Return the system topics that Pulsar may have made in a namespace.
 
-    Those that keep a subscription's pending acks go with the topic that they are named after.
+    Their partitions too. Those that keep a subscription's pending acks go with the topic that they
+    are named after.
     """
     whole = [f"persistent://{namespace}/{name}" for name in sorted(_SYSTEM_TOPICS)]
     numbers = range(_SYSTEM_PARTITIONS)
@@ -305,7 +306,7 @@ def bundle_order(name: str) -> str:
 
 
 def index_namespaces(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The namespaces of bundle names, each once, and each bundle's index into them. O(m).
+    """Return the namespaces, each once, and each bundle's index into them. O(m).
 
     names: in the order of `bundle_order`; the namespaces are in it too.
     """

@@ -12,10 +12,10 @@ _LIKE_ENOUGH = 0.5
 
 
 def nearest(word: str, known: tuple[str, ...]) -> str:
-    """The known word that is most like this one, the first of equals; "" when none is like it.
+    """Return the known word most like this one; "" when none is.
 
-    Twice the pairs of letters in common, over all pairs: "bundel" and "bundle" have 4 of 7 each.
-    O(pairs × known words that have them).
+    The first of equals. Twice the pairs of letters in common, over all pairs: "bundel" and "bundle"
+    have 4 of 7 each. O(pairs × known words that have them).
     """
     if len(word) > _LONGEST:
         return ""

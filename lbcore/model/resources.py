@@ -1,4 +1,4 @@
-"""The resources of a broker, in the order in which reports, arrays and tables have them.
+"""Resources of a broker, in the order of reports, arrays and tables.
 
 Decides which there are. Arrays of percentages have one column each; the wire's fields, the columns
 of views, metrics, texts and weights are named here, so that a new one is a record (at the end, or
@@ -74,7 +74,7 @@ def position(name: str) -> int:
 
 
 def complete(percent: Sequence[float]) -> tuple[float, ...]:
-    """A row of percentages with 0 for resources that were not known when it was written."""
+    """Return the row of percentages with 0 for resources added since it was written."""
     return (*percent, *(0.0,) * (COUNT - len(percent)))
 
 

@@ -1,4 +1,4 @@
-"""Windows of the week, such as `mon-fri 08:00-18:00`, and when the one that is on ends.
+"""Windows of the week, such as `mon-fri 08:00-18:00`, and their ends.
 
 Decides how a window is read: days that it begins on (none = all), from and until which minute,
 after midnight where it ends earlier than it begins. Times are of a fixed offset from UTC, so that
@@ -22,7 +22,10 @@ _WINDOW = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeeklyWindow:
-    """One window. days: 0 = Monday, on which it begins. start, length: minutes, length >= 1."""
+    """One window.
+
+    days: 0 = Monday, on which it begins. start, length: minutes, length >= 1.
+    """
 
     days: frozenset[int]
     start: int

@@ -20,7 +20,10 @@ GLOBAL = "global"
 
 
 def cluster_data(service_url: str, broker_url: str) -> dict[str, Any]:
-    """ClusterData. service_url: where this service was asked; broker_url: one broker's, or ""."""
+    """Return ClusterData.
+
+    service_url: where this service was asked; broker_url: one broker's, or "".
+    """
     urls = {"serviceUrl": service_url, "brokerServiceUrl": broker_url}
     return {
         **{name: url for name, url in urls.items() if url},
@@ -64,7 +67,7 @@ def tenant_data(roles: Sequence[str], clusters: Sequence[str]) -> dict[str, Any]
 
 
 def leader_data(address: str, scheme: str = "http") -> dict[str, str]:
-    """BrokerInfo of the leader: who decides is asked here. address: host:port of this service."""
+    """Return BrokerInfo of the leader: this service. address: its host:port."""
     return {"serviceUrl": f"{scheme}://{address}", "brokerId": address}
 
 
@@ -92,5 +95,5 @@ def check_replication(
 
 
 def internal_data() -> dict[str, Any]:
-    """InternalConfigurationData, as far as its fields mean anything without Pulsar's stores."""
+    """Return InternalConfigurationData, as far as it applies without Pulsar's stores."""
     return {"metadataStoreUrl": "", "configurationMetadataStoreUrl": "", "ledgersRootPath": ""}

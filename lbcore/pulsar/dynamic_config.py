@@ -1,4 +1,4 @@
-"""Settings as Pulsar's dynamic configuration shows them: its keys, its units, its class names.
+"""Settings as Pulsar's dynamic configuration: its keys, units and class names.
 
 Decides which of Pulsar's keys may be changed while running, and how a value of ours is written as
 one of Pulsar's. What a change does is `config.load`'s. Source: Pulsar 4.0.8, BrokersBase,
@@ -23,7 +23,10 @@ _PIPELINE = "filters.pipeline"
 
 
 def dynamic_names() -> list[str]:
-    """The names, Pulsar's in each spelling and ours, that may change while running; sorted."""
+    """Return the names that may change while running, sorted.
+
+    Pulsar's in each spelling, and ours.
+    """
     dynamic = [entry for entry in SETTINGS.values() if entry.about.dynamic]
     return sorted({key for entry in dynamic for key in (entry.key, *_pulsar_keys(entry))})
 

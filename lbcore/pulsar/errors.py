@@ -1,4 +1,4 @@
-"""The refusals of Pulsar's admin interface: a status and the sentence that its tools print.
+"""Refusals of Pulsar's admin interface: a status and the sentence its tools print.
 
 Decides the written form only. Raised by the readers of requests in this package, and answered as
 {"reason": ...}. Source: Pulsar 4.0.8, RestException.
@@ -28,10 +28,10 @@ class PulsarError(Exception):
 
 
 def unexpected(message: str, exception: str, why: str = "") -> str:
-    """The reason of a 500 as Pulsar writes it: with what stands for the stack's first frame.
+    """Return the reason of a 500 as Pulsar writes it.
 
-    message: "null" for an exception without one. exception: the Java class. why: a sentence of
-    ours in place of Pulsar's frames.
+    It includes what stands for the stack's first frame. message: "null" for an exception without
+    one. exception: the Java class. why: a sentence of ours in place of Pulsar's frames.
     """
     line = exception if message == "null" else f"{exception}: {message}"
     frame = f"\tat {why}\n" if why else ""

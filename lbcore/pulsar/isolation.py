@@ -23,9 +23,10 @@ SHARED = "shared"
 
 
 def read_policy(name: str, body: Any) -> SetIsolationPolicy:
-    """The command that sets the policy of a body (NamespaceIsolationData); raises PulsarError 400.
+    """Return the command that sets the policy of a body. Raises PulsarError 400.
 
-    Only the failover policy min_available is known, and it needs both its parameters, as in Pulsar.
+    The body is NamespaceIsolationData. Only the failover policy min_available is known, and it
+    needs both its parameters, as in Pulsar.
     """
     try:
         return _read_policy(name, body)
@@ -67,9 +68,9 @@ def find_policy(
 def broker_data(
     broker: str, names: Sequence[str], policies: Mapping[str, IsolationPolicy]
 ) -> dict[str, Any]:
-    """BrokerNamespaceIsolationData: the policies that name a broker; the last of them by name.
+    """Return BrokerNamespaceIsolationData: the policies that name a broker.
 
-    names: all by which a pattern may mean it.
+    The last of them by name. names: all by which a pattern may mean it.
     """
     data: dict[str, Any] = {"brokerName": broker}
     patterns: list[str] = []

@@ -1,4 +1,4 @@
-"""Namespaces as Pulsar's admin interface reads and writes them: creation, bundles, policies.
+"""Namespaces as Pulsar's admin interface shows them: creation, bundles, policies.
 
 Decides which requests are refused and in which words, and the bodies of answers; the balancer
 decides whether a command can be carried out. Source: Pulsar 4.0.8, NamespacesBase, Policies,
@@ -107,7 +107,10 @@ def bundles_data(live: Sequence[BundleRoute]) -> dict[str, Any]:
 def policies_data(
     live: Sequence[BundleRoute], cluster: str, hash_function: HashFunction
 ) -> dict[str, Any]:
-    """Policies of a namespace: its bundles, and Pulsar's defaults for what Ballast has not."""
+    """Return a namespace's policies.
+
+    Its bundles, and Pulsar's defaults for what Ballast has not.
+    """
     empty: tuple[str, ...] = (
         "backlog_quota_map",
         "clusterDispatchRate",

@@ -26,7 +26,10 @@ _TOO_MANY = "Split bundle failed due to invalid request"
 
 
 def read_positions(body: Any) -> tuple[int, ...]:
-    """The positions of a split's body; raises PulsarError 400. body: decoded JSON or None."""
+    """Return the positions of a split. Raises PulsarError 400.
+
+    body: decoded JSON or None.
+    """
     if body is None:
         return ()
     is_list = isinstance(body, list)
@@ -36,7 +39,7 @@ def read_positions(body: Any) -> tuple[int, ...]:
 
 
 def check_algorithm(name: str, supported: Sequence[str], positions: Sequence[int]) -> None:
-    """Raises PulsarError 412 for an algorithm that isn't supported, or lacks its positions."""
+    """Raise PulsarError 412 for an unsupported algorithm, or one without positions."""
     if not name.strip():
         return
     if name not in supported:
@@ -53,7 +56,10 @@ def check_algorithm(name: str, supported: Sequence[str], positions: Sequence[int
 
 
 def check_positions(bundle: BundleRoute, algorithm: str, positions: Sequence[int]) -> int:
-    """The one position at which the extensible manager splits; raises PulsarError 412 and 500."""
+    """Return the position at which the extensible manager splits.
+
+    Raises PulsarError 412 and 500.
+    """
     inside = sorted({at for at in positions if bundle.lower < at < bundle.upper})
     if algorithm != SPECIFIED_POSITIONS:
         return 0
@@ -72,7 +78,10 @@ def no_boundary(bundle: str, why: str) -> PulsarError:
 
 
 def largest_bundle(live: Sequence[BundleRoute], topics_of: Mapping[str, int]) -> BundleRoute:
-    """The bundle with the most topics, the first of equals; raises PulsarError 404 without any."""
+    """Return the bundle with most topics, the first of equals.
+
+    Raises PulsarError 404 without any.
+    """
     return _highest(LARGEST, live, topics_of)
 
 

@@ -1,4 +1,4 @@
-"""Load as Pulsar's broker-stats show it: a broker's report, its metrics, a topic's statistics.
+"""Load as Pulsar's broker-stats: a broker's report, metrics, topic statistics.
 
 Decides the form; the numbers are the newest row of `load_history`. What Ballast does not measure
 (sessions of a bundle, storage, subscriptions) is 0 or empty. Source: Pulsar 4.0.8, LocalBrokerData,
@@ -42,7 +42,7 @@ def no_availability() -> PulsarError:
 
 
 def allocator_stats(name: str) -> dict[str, Any]:
-    """AllocatorStats of an allocator without arenas; raises PulsarError 406 for unknown names."""
+    """Return AllocatorStats without arenas. Raises PulsarError 406 for unknown names."""
     if name not in ("default", "ml-cache"):
         raise PulsarError(NOT_ACCEPTABLE, f"Invalid allocator name : {name}")
     counts = ("numDirectArenas", "numHeapArenas", "numThreadLocalCaches", "normalCacheSize")
@@ -51,9 +51,9 @@ def allocator_stats(name: str) -> dict[str, Any]:
 
 
 def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
-    """LocalBrokerData of a broker. broker: its row of `brokers`; load: of `load_history`.
+    """Return LocalBrokerData.
 
-    Usages are percentages of a limit of 100.
+    broker: its row of `brokers`; load: of `load_history`. Usages are percentages of a limit of 100.
     """
     percent = dict(zip(WIRE_NAMES, complete(load["percent"]), strict=True)) if load else {}
     traffic = dict(zip(_TRAFFIC, load["traffic"], strict=True)) if load else {}
@@ -138,7 +138,10 @@ def metrics(loads: Iterable[Row]) -> Iterator[dict[str, Any]]:
 
 
 def stats_of(topics: Iterable[str]) -> dict[str, Fields]:
-    """The topics of one bundle in broker-stats, by their domains. topics: full names, in order."""
+    """Return the topics of one bundle in broker-stats, by domain.
+
+    topics: full names, in order.
+    """
     found: dict[str, list[str]] = {}
     for topic in topics:
         found.setdefault(topic.partition("://")[0], []).append(topic)
@@ -169,7 +172,7 @@ def _plain_stats(domain: Domain) -> dict[str, Any]:
 
 
 def topic_stats(owner: str) -> dict[str, Any]:
-    """TopicStats of a topic that its broker has not measured for us. owner: broker, "" for none."""
+    """Return TopicStats of a topic that was not measured. owner: broker, "" = none."""
     stats: dict[str, Any] = {
         **dict.fromkeys(("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut"), 0.0),
         **dict.fromkeys(_TOPIC_COUNTS, 0),

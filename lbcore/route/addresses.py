@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerUrls:
-    """The binary protocol's addresses of one advertised listener; "" where it has none."""
+    """Binary protocol addresses of an advertised listener; "" where it has none."""
 
     service_url: str = ""
     service_url_tls: str = ""

@@ -91,11 +91,11 @@ class BatchIndex:
 
 
 class _Grid:
-    """Searches sorted keys (namespace's number, lower hash) by a table of evenly spaced guesses.
+    """Search of sorted keys by a table of evenly spaced guesses.
 
-    A cell of the table holds the bundle at the cell's lower end; from there at most `_steps`
-    bundles follow within the cell. Five times as fast as bisection while bundles are spread evenly;
-    where one cell holds many, plain bisection.
+    A key is (namespace's number, lower hash). A cell of the table holds the bundle at the cell's
+    lower end; from there at most `_steps` bundles follow within the cell. Five times as fast as
+    bisection while bundles are spread evenly; where one cell holds many, plain bisection.
     """
 
     def __init__(self, bundles: Sequence[Sequence[BundleRoute]]) -> None:
@@ -133,7 +133,7 @@ def _digest_all(digest: Digest, topics: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _digests(existing: Sequence[NamespaceRoutes]) -> tuple[Digest, Digest]:
-    """The more common hash of the namespaces, computed for all topics, and the other one."""
+    """Return the most common hash of the namespaces for all topics, and the other one."""
     uses = Counter(found.hash_function for found in existing)
     crc, murmur = HashFunction.CRC32, HashFunction.MURMUR3_32
     common, other = (crc, murmur) if uses[crc] >= uses[murmur] else (murmur, crc)

@@ -1,4 +1,4 @@
-"""The records of one namespace's bundles as a lookup needs them: ranges in order, one answer each.
+"""Records of a namespace's bundles for lookups: sorted ranges, one answer each.
 
 Decides whom a client is sent to in each state, and whether the live bundles of a namespace are a
 sound division of the hash space; not who shall own what. Stands under `route.snapshot`.
@@ -70,7 +70,7 @@ def serving_broker(route: BundleRoute) -> str:
 
 
 def unborn(namespace: str) -> BundleRoute:
-    """The answer for a namespace whose bundles are not known yet: Init, version 0, all hashes."""
+    """Return the answer for a namespace of unknown bundles: Init, version 0."""
     return BundleRoute(
         bundle=format_bundle(namespace, FULL_LOWER, FULL_UPPER),
         namespace=namespace,
@@ -121,7 +121,10 @@ class NamespaceRoutes:
         )
 
     def _live_after(self, newer: Mapping[str, BundleRoute]) -> tuple[BundleRoute, ...]:
-        """The live bundles in order; most changes are transitions, which leave the order alone."""
+        """Return the live bundles in order.
+
+        Most changes are transitions, which leave the order alone.
+        """
         known = [self.records.get(bundle) for bundle in newer]
         is_same_set = all(
             before is not None and (before.state in DEAD_STATES) == (after.state in DEAD_STATES)

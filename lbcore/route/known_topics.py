@@ -52,9 +52,10 @@ class KnownTopics:
         return (topic for _, topic in self.in_order)
 
     def names(self, domain: Domain | None = None) -> Iterator[str]:
-        """Every topic that a broker can serve, each partition by itself, sorted, one at a time.
+        """Yield every topic that a broker can serve, sorted.
 
-        Each once; a step is O(1), or O(topics whose names begin as another's partitions).
+        Each partition by itself. Each once; a step is O(1), or O(topics whose names begin as
+        another's partitions).
         """
         before = ""
         for name in self._all_names(domain):
@@ -138,7 +139,7 @@ def is_meant(topic: str, wanted: frozenset[str]) -> bool:
 
 
 def asked_for(names: Iterable[str]) -> frozenset[str]:
-    """The full names of the topics that were asked for; of what is no topic's name none."""
+    """Return the full names of the requested topics; none for an invalid name."""
     return frozenset(full for name in names if (full := _full(name)))
 
 

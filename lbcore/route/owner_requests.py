@@ -1,4 +1,4 @@
-"""Asking for an owner of a bundle that is looked up and has none: once, however many ask.
+"""Requests for the owner of a bundle: sent once, however many ask.
 
 Decides that one record is asked for at most once in five seconds by each process, and that all who
 ask within the same five seconds send a command of one id, so that the balancer carries out one of
@@ -20,7 +20,7 @@ _ASKED_MAX = 10_000
 
 
 class OwnerRequests:
-    """Remembers what was asked for a moment ago, of the last ten thousand; for one thread."""
+    """Recent requests, at most ten thousand; for one thread."""
 
     def __init__(self) -> None:
         self._asked_s: OrderedDict[tuple[str, int], float] = OrderedDict()
@@ -41,6 +41,6 @@ class OwnerRequests:
 
 
 def request_id(cluster: str, route: BundleRoute, wall_s: float) -> str:
-    """The command id of all who ask for an owner of this record within the same five seconds."""
+    """Return the command id shared by requests for this record within five seconds."""
     name = f"{cluster}/{route.bundle}/{route.version_id}/{int(wall_s // _AGAIN_S)}"
     return f"lookup-{blake2b(name.encode(), digest_size=16).hexdigest()}"

@@ -37,9 +37,10 @@ class Fields:
 
 
 def write_slices(value: Any) -> Iterator[bytes]:
-    """A value as JSON, as `json.dumps` without blanks writes it; each step does bounded work.
+    """Yield a value as JSON in steps of bounded work.
 
-    value: may hold iterators (lists) and `Fields` at any depth. A part may be empty.
+    The text is that of `json.dumps` without blanks. value: may hold iterators (lists) and `Fields`
+    at any depth. A part may be empty.
     """
     texts: list[str] = []
     work = 0
@@ -102,7 +103,10 @@ def is_small(value: Any) -> bool:
 
 
 def _weight(value: Any, limit: int) -> int:
-    """The number of values in a value, `limit` for that many or more, or what is made lazily."""
+    """Return the number of values in a value, at most `limit`.
+
+    What is made lazily counts as `limit`.
+    """
     if isinstance(value, str):
         return min(limit, 1 + (len(value) >> _SCALE))
     if value is None or isinstance(value, int | float):

@@ -42,7 +42,10 @@ class LookupOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A lookup's answer: `route` from NO_OWNER on, `address` when FOUND or LISTENER_UNKNOWN."""
+    """Answer of a lookup.
+
+    `route` is set from NO_OWNER on, `address` when FOUND or LISTENER_UNKNOWN.
+    """
 
     outcome: LookupOutcome
     route: BundleRoute | None = None

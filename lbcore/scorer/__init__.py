@@ -1,1 +1,1 @@
-"""The scorer: one group of brokers' reports, ordered and smoothed; begin with `scorer`."""
+"""The scorer: reports of one group of brokers, ordered and smoothed; see `scorer`."""

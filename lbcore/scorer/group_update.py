@@ -58,7 +58,10 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleReport:
-    """A broker's whole set of bundles. names: m; stats: float64[m, 8] as BUNDLE_COLUMNS."""
+    """A broker's whole set of bundles.
+
+    names: m; stats: float64[m, 8] as BUNDLE_COLUMNS.
+    """
 
     broker: str
     incarnation: str
@@ -77,7 +80,7 @@ class RejectedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A message that only passes through, with its place in Kafka: its order among others."""
+    """Message that only passes through, with its position in Kafka."""
 
     position: Position
     message: Acks | Command | AuditEntry | TopicLoad
@@ -85,12 +88,13 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupUpdate:
-    """One group's part of a micro-batch. brokers[i] started as incarnations[i] most lately.
+    """One group's part of a micro-batch.
 
-    counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
-    the offset after the last row seen. not_kept: "TOPIC:REASON" → messages that were refused and
-    are not in `rejected`. read_bytes: of the keys and values that were read. faults: what was put
-    aside, as `fault_isolation.summarize_faults` says it.
+    incarnations[i] is the newest start of brokers[i]. counts: `accepted`, `late`, `duplicate` and
+    `rejected` messages. ends: topic → partition → the offset after the last row seen. not_kept:
+    "TOPIC:REASON" → messages that were refused and are not in `rejected`. read_bytes: of the keys
+    and values that were read. faults: what was put aside, as `fault_isolation.summarize_faults`
+    says it.
     """
 
     group: int

@@ -1,4 +1,4 @@
-"""BrokerScorer: orders, de-duplicates and smooths the reports of one group of brokers.
+"""BrokerScorer: orders, de-duplicates and smooths the reports of a broker group.
 
 Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
 judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
@@ -207,7 +207,7 @@ class BrokerScorer:
         batch.tracks[broker] = track
 
     def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
-        """Forget brokers that have been silent for long; parts of their reports are rejected.
+        """Forget brokers that have long been silent, and reject parts of their reports.
 
         at_ms: the time that Kafka's clock and ours agree on, so that neither alone forgets.
         """
@@ -287,7 +287,10 @@ class BrokerScorer:
         self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
 
     def _make_room(self, batch: ScorerBatch) -> None:
-        """Reject the parts of the broker that has most waiting; anybody may make up brokers."""
+        """Reject the parts of the broker that has most waiting.
+
+        Any sender may invent brokers, so memory is bounded.
+        """
         sizes = {name: track.pending_bytes for name, track in batch.before.items()}
         sizes |= {name: track.pending_bytes for name, track in batch.tracks.items()}
         track = batch.track(max(sorted(sizes), key=lambda name: sizes[name]))

@@ -22,7 +22,10 @@ from lbcore.wire.rules import ParseRules
 def make_scorer(
     config: Config, *, cluster: str, group: int, loads: Callable[[Any], Any]
 ) -> BrokerScorer:
-    """The scorer of one (cluster, group). loads: decodes JSON text, ValueError when it can't."""
+    """Return the scorer of one (cluster, group).
+
+    loads: decodes JSON text, ValueError when it can't.
+    """
     parse_raw = parser_of(config, loads)
     return make_scorer_of(config, cluster=cluster, group=group, parse_raw=parse_raw)
 
@@ -46,7 +49,7 @@ def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
 
 
 def make_scorer_of(config: Config, *, cluster: str, group: int, parse_raw: Parse) -> BrokerScorer:
-    """As `make_scorer`, for messages that are parsed otherwise than from the wire's JSON."""
+    """Return a scorer as `make_scorer`, for messages not parsed from the wire's JSON."""
     signals = config.for_cluster(cluster).signals
 
     def smooth(

@@ -50,7 +50,10 @@ class RawMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoothed:
-    """A broker's smoothed load: weighted_max_ema 1.0 = 100 %, throughput_ema in bytes/s."""
+    """A broker's smoothed load.
+
+    weighted_max_ema: 1.0 = 100 %; throughput_ema: bytes/s.
+    """
 
     weighted_max_ema: float
     throughput_ema: float
@@ -95,9 +98,10 @@ ScorerState: TypeAlias = Mapping[str, BrokerTrack]
 
 @dataclass(slots=True, kw_only=True)
 class OpenTrack:
-    """A BrokerTrack that changes in place while a batch is worked on: a copy a message is dear.
+    """BrokerTrack that changes in place within a batch.
 
-    loads: reports of this start in this batch, with their messages; not smoothed in yet.
+    A copy for each message would be expensive. loads: reports of this start in this batch, with
+    their messages; not smoothed in yet.
     """
 
     incarnation: str
@@ -141,7 +145,7 @@ class OpenTrack:
 
 
 def follow_start(track: OpenTrack | None, envelope: Envelope, at_ms: int) -> OpenTrack | None:
-    """The broker's track after a message of broker-load; None when that message is late.
+    """Return the track after a message of broker-load; None when it is late.
 
     The same one, moved on, while the start goes on; a new one where another start counts now.
     """
@@ -177,7 +181,7 @@ def pack_tracks(state: ScorerState) -> bytes:
 
 
 def unpack_tracks(blob: bytes) -> ScorerState:
-    """The inverse of `pack_tracks`. Raises UnknownStateSchemaError, MalformedBlobError."""
+    """Inverse of `pack_tracks`. Raises UnknownStateSchemaError, MalformedBlobError."""
     plain, _ = packing.unpack(blob)
     if plain["schema"] != STATE_SCHEMA:
         raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)

@@ -50,7 +50,7 @@ class BrokerReports:
 
 
 def cleared_scores(brokers: int) -> BrokerScores:
-    """Scores of brokers that never reported: they look 100 % loaded, without throughput."""
+    """Return scores of brokers that never reported: 100 % load, no throughput."""
     return BrokerScores(
         max_usage=np.ones(brokers),
         weighted_max_ema=np.ones(brokers),
@@ -62,7 +62,10 @@ def cleared_scores(brokers: int) -> BrokerScores:
 def observe_reports(
     scores: BrokerScores, reports: BrokerReports, config: SignalsConfig
 ) -> BrokerScores:
-    """The scores after one report each; a first report replaces the cleared values wholly."""
+    """Return the scores after one report each.
+
+    A first report replaces the cleared values wholly.
+    """
     rows = reports.rows
     is_first = scores.updated_at_ms[rows] == 0
     weight = config.history_weight

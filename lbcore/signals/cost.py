@@ -121,7 +121,7 @@ def fit_costs(evidence: Evidence) -> Costs | None:
 
 
 def _normal(products: tuple[float, ...]) -> tuple[list[list[float]], list[float], float]:
-    """The matrix of the three columns, their products with the points, and the points' own."""
+    """Return the products of the three columns, with the points, and of the points."""
     cc, cm, cb, cp, mm, mb, mp, bb, bp, pp = products
     matrix = [[cc, cm, cb], [cm, mm, mb], [cb, mb, bb]]
     for at in range(3):
@@ -132,7 +132,10 @@ def _normal(products: tuple[float, ...]) -> tuple[list[list[float]], list[float]
 def _least_squares(
     matrix: list[list[float]], wanted: list[float], used: tuple[bool, ...]
 ) -> tuple[float, ...] | None:
-    """By the normal equations of the used columns, 0 for the others; None: they are singular."""
+    """Solve the normal equations of the used columns; None if they are singular.
+
+    The others are 0.
+    """
     kept = [at for at in range(3) if used[at] and matrix[at][at] > 0.0]
     rows = [[matrix[a][b] for b in kept] + [wanted[a]] for a in kept]
     solved = _solved(rows)

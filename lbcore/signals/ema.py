@@ -15,6 +15,9 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 def ema_step(history: Floats, sample: Floats, history_weight: Floats | float) -> Floats:
-    """One step: history_weight × history + (1 − history_weight) × sample; any equal shapes."""
+    """Return history_weight × history + (1 − history_weight) × sample, any shapes.
+
+    Both have the same shape.
+    """
     result: Floats = history * history_weight + (1 - history_weight) * sample
     return result

@@ -1,4 +1,4 @@
-"""Imbalance: how unevenly load lies on brokers, and how much of that moves could undo.
+"""Imbalance: unevenness of load over brokers, and how much of it moves could undo.
 
 Decides the two definitions that every report uses; nothing about what is done. A cluster's
 imbalance is that of the message rates, in and out, of its live brokers; a scenario's, whose

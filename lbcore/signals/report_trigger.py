@@ -37,7 +37,10 @@ _THROUGHPUTS = tuple(TRAFFIC.index(name) for name in ("msgThroughputIn", "msgThr
 def reported_load(
     percent: Floats, traffic: Floats, bundles: int, config: SignalsConfig
 ) -> ReportedLoad:
-    """A broker's load as the rule compares it. percent: float64[resources]; traffic: float64[4]."""
+    """A broker's load as the rule compares it.
+
+    percent: float64[resources]; traffic: float64[4].
+    """
     rows = percent.reshape(1, -1)
     by_weight = config.report_by_weight
     usage = weighted_usage(rows, config) if by_weight else max_usage_reported(rows)

@@ -1,4 +1,4 @@
-"""Shown load: what is said of a broker's load, the same by status, page, `top` and explain.
+"""Shown load: a broker's load in the words of status, console, `top` and explain.
 
 Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
 usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
@@ -45,9 +45,10 @@ class ShownLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoad:
-    """A broker group. group: its first broker, "" for all. brokers: live ones, in name order.
+    """A broker group.
 
-    mean: of their usages, 1.0 = 100 %. imbalance: of their message rates, None without load.
+    group: its first broker, "" for all. brokers: live ones, in name order. mean: of their usages,
+    1.0 = 100 %. imbalance: of their message rates, None without load.
     """
 
     group: str
@@ -59,9 +60,10 @@ class GroupLoad:
 def shown_loads(
     brokers: Iterable[Row], load: Iterable[Row], signals: SignalsConfig, now_ms: int
 ) -> dict[str, ShownLoad]:
-    """Broker → its newest load, of the brokers that are heard; what a dead one had is nobody's.
+    """Return broker → newest load of the live brokers.
 
-    Rows in any order, those of load_history newer than SHOWN_MS count. In name order. O(rows).
+    The load of a dead one is nobody's. Rows in any order, those of load_history newer than SHOWN_MS
+    count. In name order. O(rows).
     """
     heard = {str(row["broker"]) for row in brokers if row["state"] not in _NOT_HEARD}
     newest: dict[str, Row] = {}

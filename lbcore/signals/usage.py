@@ -1,4 +1,4 @@
-"""A broker's usage: percentages in single precision, the maximum over resources, weights.
+"""A broker's usage: single-precision percentages, maximum over weighted resources.
 
 Decides how full a broker is; nothing about who should be. Used by the scorer, the shedders and
 placement. Source: Pulsar 4.0.8 ResourceUsage, LocalBrokerData, BrokerLoadData.
@@ -23,7 +23,7 @@ CPU, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT = map(
 
 
 def resource_percent(usage: Floats, limit: Floats) -> Floats:
-    """Usage in percent of the limit, every step in single precision, widened; same shape.
+    """Return usage in percent of the limit, in single precision, widened; same shape.
 
     A limit <= 0 (unknown) gives 0. Values above 100 are legal.
     """
@@ -35,7 +35,7 @@ def resource_percent(usage: Floats, limit: Floats) -> Floats:
 
 
 def max_usage_reported(percent: Floats) -> Floats:
-    """BrokerLoadData.getMaxResourceUsage, divided in double precision; otherwise the same."""
+    """Return BrokerLoadData.getMaxResourceUsage, divided in double precision."""
     result: Floats = np.fmax.reduce(percent[:, LOCAL], axis=1, initial=-np.inf) / 100.0
     return result
 

@@ -1,6 +1,8 @@
-"""Set-up: what is due, what is skipped, what is said when a step can't be done."""
+"""Set-up: jars, Java, Pulsar versions, preflight checks."""
 
+import hashlib
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -9,8 +11,27 @@ from pathlib import Path
 import pytest
 
 from jobs import prepare
-from jobs.console import CommandError
+from jobs.adapters.processes.jars import (
+    LOCK_PATH,
+    Jar,
+    JarStore,
+    default_store,
+    fetch,
+    jar_paths,
+    parse_lock,
+    sha256_of,
+)
+from jobs.adapters.processes.preflight import (
+    check_disk,
+    check_port,
+    check_python,
+    find_java,
+    free_ports,
+    parse_major,
+)
+from jobs.console import CommandError, MisuseError
 from jobs.prepare import Place
+from tests.pulsar.distribution import DEFAULT, VARIABLE, VERSIONS, chosen_version, pinned_files
 
 
 @pytest.fixture
@@ -108,3 +129,209 @@ def test_main_without_java_fails_in_three_parts(
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0].strip() for line in said] == ["error", "why", "next"]
     assert not (tmp_path / "venv").exists()
+
+
+_BYTES = b"not really a jar"
+_LOCK = f"# a comment\n\nbroker org.example:thing:1.0 {hashlib.sha256(_BYTES).hexdigest()}\n"
+
+
+@pytest.fixture
+def jar() -> Jar:
+    (found,) = parse_lock(_LOCK)
+    return found
+
+
+def _fetch(folder: Path, jar: Jar, action: str) -> JarStore:
+    """What Ivy would do is a script's, with the folder that Ivy fills as $J."""
+    store = JarStore(root=folder / "jars")
+    ivy = ["/bin/sh", "-c", f"J={store.root}/fetched; mkdir -p $J/broker; {action}"]
+    fetch(store, [jar], ivy)
+    return store
+
+
+def test_parse_lock_skips_comments_and_reads_columns() -> None:
+    assert parse_lock(_LOCK) == (
+        Jar(
+            folder="broker",
+            group="org.example",
+            artifact="thing",
+            revision="1.0",
+            sha256=hashlib.sha256(_BYTES).hexdigest(),
+        ),
+    )
+
+
+@pytest.mark.parametrize("line", ["broker a:b:1", "cellar a:b:1 00", "broker a:b 00", "x"])
+def test_parse_lock_malformed_line_names_its_number(line: str) -> None:
+    with pytest.raises(ValueError, match="line 2 must be"):
+        parse_lock(f"# first\n{line}\n")
+
+
+def test_fetch_right_bytes_get_their_name(tmp_path: Path, jar: Jar) -> None:
+    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
+    assert store.path_of(jar).read_bytes() == _BYTES
+
+
+def test_fetch_wrong_bytes_are_refused_and_not_kept(tmp_path: Path, jar: Jar) -> None:
+    with pytest.raises(CommandError, match="checksum"):
+        _fetch(tmp_path, jar, "printf 'evil' > $J/broker/thing-1.0.jar")
+    assert not (tmp_path / "jars" / "broker" / "thing-1.0.jar").exists()
+
+
+def test_fetch_offline_says_why_and_how_to_go_on(tmp_path: Path, jar: Jar) -> None:
+    with pytest.raises(CommandError) as caught:
+        _fetch(tmp_path, jar, "echo 'Server access error: host is down'; exit 1")
+    assert "1 of the pinned jars" in caught.value.what
+    assert "host is down" in caught.value.why
+    assert "BALLAST_JAR_MIRROR" in caught.value.next_step
+
+
+def test_fetch_mirror_is_written_for_ivy(
+    tmp_path: Path, jar: Jar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BALLAST_JAR_MIRROR", "file:///a&b/maven")
+    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
+    assert 'root="file:///a&amp;b/maven"' in (store.root / "ivysettings.xml").read_text()
+
+
+def test_default_store_follows_the_environment(tmp_path: Path) -> None:
+    assert default_store({"BALLAST_JARS": str(tmp_path)}).root == tmp_path
+
+
+def test_jar_paths_missing_jars_point_to_set_up(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        jar_paths("spark", JarStore(root=tmp_path))
+    assert "make setup" in caught.value.next_step
+
+
+def test_jar_paths_of_set_up_have_the_locked_bytes() -> None:
+    jars = {
+        jar.file_name: jar for jar in parse_lock(LOCK_PATH.read_text()) if jar.folder == "spark"
+    }
+    paths = jar_paths("spark")
+    assert {path.name: sha256_of(path) for path in paths} == {
+        name: jar.sha256 for name, jar in jars.items()
+    }
+
+
+def _java_that_says(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "java"
+    script.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ("command not found", None),
+    ],
+)
+def test_parse_major_of_what_java_prints_is_its_major(text: str, major: int | None) -> None:
+    assert parse_major(text) == major
+
+
+def test_find_java_prefers_the_named_one_over_home_and_path(tmp_path: Path) -> None:
+    named = _java_that_says(tmp_path / "named", 'openjdk version "21.0.1"')
+    _java_that_says(tmp_path / "home" / "bin", 'openjdk version "17.0.1"')
+    java = find_java({"BALLAST_JAVA": str(named), "JAVA_HOME": str(tmp_path / "home")})
+    assert (java.command, java.major) == (str(named), 21)
+
+
+def test_find_java_takes_home_before_path(tmp_path: Path) -> None:
+    home = _java_that_says(tmp_path / "home" / "bin", 'openjdk version "17.0.1"')
+    _java_that_says(tmp_path / "path", 'openjdk version "21.0.1"')
+    java = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
+    assert java.command == str(home)
+
+
+def test_find_java_without_any_says_how_to_install(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        find_java({"PATH": str(tmp_path)})
+    assert "not found" in caught.value.what
+    assert "install Java 17" in caught.value.next_step
+
+
+def test_find_java_too_old_names_its_version(tmp_path: Path) -> None:
+    old = _java_that_says(tmp_path, 'openjdk version "11.0.2"')
+    with pytest.raises(CommandError) as caught:
+        find_java({"BALLAST_JAVA": str(old)})
+    assert "too old" in caught.value.what
+    assert "Java 11" in caught.value.what
+
+
+def test_find_java_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        find_java({"BALLAST_JAVA": str(tmp_path / "absent")})
+    assert "does not start" in caught.value.what
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 13), (4, 0)])
+def test_check_python_new_enough_passes(version: tuple[int, int]) -> None:
+    check_python(version)
+
+
+@pytest.mark.parametrize("version", [(2, 7), (3, 9)])
+def test_check_python_too_old_names_both_versions(version: tuple[int, int]) -> None:
+    with pytest.raises(CommandError) as caught:
+        check_python(version)
+    assert f"{version[0]}.{version[1]}" in caught.value.what
+    assert "3.10" in caught.value.why
+
+
+def test_check_disk_of_a_folder_not_made_yet_looks_at_its_parent(tmp_path: Path) -> None:
+    check_disk(tmp_path / "not" / "yet", 1)
+
+
+def test_check_disk_too_full_says_how_much_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        check_disk(tmp_path, 10**18)
+    assert "1000000000000 MB are needed" in caught.value.why
+
+
+def test_check_port_taken_names_port_and_user() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(CommandError) as caught:
+            check_port(port, "the lookup service")
+    assert str(port) in caught.value.what
+    assert "the lookup service" in caught.value.what
+
+
+def test_free_ports_are_different_and_can_be_bound() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        check_port(port, "this test")
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_server_put_together_has_its_broker_scripts_and_no_two_files_of_one_name(
+    version: str,
+) -> None:
+    pinned = pinned_files(version)
+    names = [one.file_name for one in pinned]
+    assert len(set(names)) == len(names)
+    assert f"pulsar-broker-{version}.jar" in names
+    assert "pulsar-4.2.4-source-release.zip" in names
+    assert all(len(sha256) == 64 for sha256 in pinned.values())
+
+
+def test_version_is_the_named_one_and_one_that_nobody_knows_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert chosen_version() == DEFAULT
+    monkeypatch.setenv(VARIABLE, "5.0.0-M1")
+    assert chosen_version() == "5.0.0-M1"
+    monkeypatch.setenv(VARIABLE, "4.1.0")
+    with pytest.raises(MisuseError) as refused:
+        chosen_version()
+    assert "4.0.8, 4.2.4, 5.0.0-M1" in refused.value.why

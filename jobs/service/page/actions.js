@@ -154,11 +154,14 @@ export function buttonsFor(kind, name) {
 
 function ofCluster() {
   const paused = overview.status.pauses[""];
+  const brake = overview.status.brake ? [actionButton("Release the brake …", { kind: "release_brake",
+    title: "Release the brake", says: ["Balancing goes on without the brokers that vanished, from the "
+      + "next cycle on. Do so when the others can carry the load."] })] : [];
   if (paused) {
-    return [actionButton("Resume …", { kind: "resume", title: "Resume balancing", says: [
+    return [...brake, actionButton("Resume …", { kind: "resume", title: "Resume balancing", says: [
       "From the next cycle on, load is moved and bundles are split again."] })];
   }
-  return [actionButton("Pause …", { kind: "pause", title: "Pause balancing", says: [
+  return [...brake, actionButton("Pause …", { kind: "pause", title: "Pause balancing", says: [
     "No cycle moves or splits anything until somebody resumes it.",
     "Failover goes on, and so do drains and what is in flight."],
   fields: [{ name: "reason", label: "why" }], make: ({ reason }) => ({ reason }) })];
@@ -175,6 +178,11 @@ function ofBroker(broker) {
         `What has left it (${whole(drain.total - drain.left)} bundles) stays where it is now, `
           + "until somebody has it moved back."],
       then: fillAgain(broker) })];
+  }
+  if (row.state === "silent") {
+    return [actionButton("Forget …", { kind: "forget_broker", about: broker, title: `Forget ${broker}`,
+      says: ["It leaves the tables and the alarms. If it ever reports again, it is a new broker."],
+      make: () => ({ broker }) })];
   }
   const isEmpty = row.bundles === 0 && row.state === "active";
   return [...(isEmpty ? [actionButton(...fillAgain(broker))] : []),

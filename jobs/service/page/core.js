@@ -87,6 +87,13 @@ export function replace(parent, children) {
   if (again) again.focus({ preventScroll: true });
 }
 
+export function wayCell(move) { // a name is never broken
+  const td = make("td");
+  const names = [move.source, move.destination].filter(Boolean);
+  td.append(...names.flatMap((name, index) => [index ? " → " : "", make("span", name, "word")]));
+  return td;
+}
+
 export function row(...cells) {
   const line = make("tr");
   for (const cell of cells) {
@@ -110,7 +117,11 @@ export function tableHead(columns) { // columns: [[text, ...classes], ...]
 }
 
 export function explainButton(kind, name) {
-  const button = make("button", name, "name");
+  const button = make("button", undefined, "name");
+  for (const [index, part] of name.split("/").entries()) { // long names break at their slashes
+    if (index) button.append("/", make("wbr"));
+    button.append(make("span", part, "word"));
+  }
   button.type = "button";
   button.dataset.key = `${kind} ${name}`;
   button.title = `explain ${kind} ${name}`;
@@ -127,6 +138,28 @@ export function bar(of100) { // the number stands beside it
   track.append(fill);
   track.setAttribute("aria-hidden", "true");
   return track;
+}
+
+const NAMED = /`([^`]+)`|\b[^\s/`;:,()]+\/[^\s/`;:,()]+\/0x[0-9a-f]{8}_0x[0-9a-f]{8}\b/gu;
+
+// A sentence of the service: its commands as code, its bundles and the given brokers as buttons.
+export function sentenceNodes(text, brokers = new Set()) {
+  const nodes = [];
+  const plain = (part) => {
+    for (const word of part.split(/([^\s,;()]+)/)) {
+      const name = word.replace(/:$/, "");
+      if (brokers.has(name)) nodes.push(explainButton("broker", name), word.slice(name.length));
+      else nodes.push(printable(word));
+    }
+  };
+  let from = 0;
+  for (const found of text.matchAll(NAMED)) {
+    plain(text.slice(from, found.index));
+    nodes.push(found[1] ? make("code", found[1]) : explainButton("bundle", found[0]));
+    from = found.index + found[0].length;
+  }
+  plain(text.slice(from));
+  return nodes;
 }
 
 export function shape(tag, attributes, text) {

@@ -160,8 +160,9 @@ function draw() {
   const style = getComputedStyle(document.documentElement);
   const [ink, dim] = ["--ink", "--dim"].map((name) => style.getPropertyValue(name));
   const colours = shades();
-  const most = Math.max(grid.unit === "%" ? 100 : 1e-9,
-    ...rows.map(({ peak }) => peak));
+  const known = rows.flatMap(({ values }) => values.filter((value) => value !== null));
+  const least = known.length ? Math.min(...known) : 0;
+  const most = Math.max(least + 1e-9, ...known); // the colours are used over what is shown
   const gap = gapOf(height);
   pen.font = "12px system-ui, sans-serif";
   pen.textBaseline = "middle";
@@ -171,17 +172,17 @@ function draw() {
     if (isNamed) pen.fillText(fitting(pen, row.name, left - 8), 0, y + height / 2);
     row.values.forEach((value, column) => {
       if (value === null) return;
-      pen.fillStyle = colours[Math.round((SHADES - 1) * Math.max(0, value) / most)];
+      pen.fillStyle = colours[Math.round((SHADES - 1) * (value - least) / (most - least))];
       pen.fillRect(left + column * across, y, Math.max(1, across - (across > 6 ? 1 : 0)), height - gap);
     });
   });
   axis(pen, dim, left, width, rows.length * height + AXIS - 7);
   mark();
-  drawLegend(legend, most);
+  drawLegend(legend, known.length ? [least, most] : null);
   if (!cell) {
     parts.told.textContent = rows.length
       ? "Point at a cell, or choose one with the arrow keys; Enter opens it."
-      : "No load is known for this time: load_history has a row a broker and minute.";
+      : "No load is known for this time. Each broker's load appears here once a minute.";
   }
 }
 
@@ -220,12 +221,18 @@ function fitting(pen, text, width) {
   return `…${text.slice(-tail)}`;
 }
 
-function drawLegend(legend, most) {
+function drawLegend(legend, range) {
+  if (!range) {
+    legend.replaceChildren();
+    return;
+  }
+  const [least, most] = range;
   const scale = make("span", undefined, "scale");
   scale.setAttribute("aria-hidden", "true");
   const more = grid.left_out ? `, the hottest of ${rows.length + grid.left_out}` : "";
-  legend.replaceChildren(amount(0, grid.unit), scale, amount(most, grid.unit),
-    ` · ${rows.length} ${asked.broker ? "bundles" : "brokers"}${more} · UTC`);
+  legend.replaceChildren(amount(least, grid.unit), scale, amount(most, grid.unit),
+    ` · least and most shown · blank: no report, or no job to record it · ${rows.length} `
+    + `${asked.broker ? "bundles" : "brokers"}${more} · UTC`);
 }
 
 // -- one cell

@@ -70,8 +70,8 @@ function drawList({ status, value }) {
     return;
   }
   if (value.plans.length === 0) {
-    parts.list.replaceChildren(make("p", "No plan waits, and there was none within a day. Under "
-      + "cluster.approval = ask each cycle's moves would wait here for somebody.", "dim"));
+    parts.list.replaceChildren(make("p", "No plan waits, and there was none within a day. Plans appear here "
+      + "when somebody proposes one, or each cycle after: ballast config set cluster.approval=ask", "dim"));
     return;
   }
   const table = make("table");

@@ -101,10 +101,12 @@ function draw(found) {
   VIEWS[shown].refresh(found);
 }
 
-function phase(name, because, alarms = 0) { // nothing is green above an alarm
+function phase(name, because, alarms = 0) { // no word that calms stands above an alarm
   const badge = document.querySelector("#phase .badge");
   badge.className = `badge ${alarms ? "stalled" : name}`;
-  badge.textContent = alarms ? `${name}, ${alarms} ${alarms === 1 ? "alarm" : "alarms"}` : name;
+  const isCalm = alarms > 0 && name === "ready";
+  const count = `${alarms} ${alarms === 1 ? "alarm" : "alarms"}`;
+  badge.textContent = isCalm ? count : alarms ? `${name}, ${count}` : name;
   document.querySelector("#phase .why").textContent = because;
 }
 

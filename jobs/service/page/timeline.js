@@ -2,7 +2,7 @@
 // after a move is told when its line is pointed at or has the focus.
 
 import {
-  ask, choice, clock, day, explainButton, field, make, percent, replace, row, tableHead, way, whole,
+  ask, choice, clock, day, explainButton, field, make, percent, replace, row, tableHead, wayCell, whole,
 } from "./core.js";
 
 const KINDS = { move: "moves", split: "splits", crash: "crashes", placement: "placements",
@@ -90,7 +90,8 @@ function draw(found) {
   events = found.events;
   const older = found.left_out ? `, and ${whole(found.left_out)} older ones` : "";
   parts.count.textContent = events.length ? `${whole(events.length)} events${older}`
-    : "nothing of this has happened";
+    : "No event yet. Moves, splits, crashes, placements, plans, commands and changed settings appear "
+      + "here when they happen; a longer time or other kinds show more.";
   const lines = Math.max(DRAWN_AT_ONCE, parts.body.children.length);
   replace(parts.body, events.slice(0, lines).map(line)); // a line keeps the focus
   drawMore(0);
@@ -112,8 +113,8 @@ function line(event) {
   const name = event.bundle ? explainButton("bundle", event.bundle) : "";
   const time = make("td", undefined, "state");
   time.append(make("span", `${day(event.at_ms)} `, "late"), clock(event.at_ms));
-  const tr = row(time, make("td", event.what, event.kind),
-    name, way(event), make("td", event.by, "late"),
+  const tr = row(time, make("td", event.what.replaceAll("_", " "), "what", event.kind),
+    name, wayCell(event), make("td", event.by, "late"),
     [event.reason, event.outcome.replaceAll("_", " ")].filter(Boolean).join(", "));
   if (event.loads) {
     tr.tabIndex = 0;

@@ -1,38 +1,42 @@
 // The view What if: a dry run. Another strategy, other settings, brokers more or fewer; what the
 // next cycles would decide, and load before and after as a picture. Nothing is done.
 
-import { ask, duration, explainButton, field, make, percent, way, whole } from "./core.js";
+import { ask, choice, duration, explainButton, field, make, percent, way, whole } from "./core.js";
 import { ofForecast } from "./loads.js";
 
 const SHOWN = 100;
+const STRATEGIES = [["", "as it is now"], ...["ballast", "avg", "threshold", "overload", "uniform",
+  "transfer"].map((name) => [name, name])];
 
 export function refresh() {} // an answer is of its moment
 
 export function show(box) {
   const form = make("form", undefined, "what-if");
-  const strategy = field("strategy, if another", { placeholder: "e.g. threshold" });
-  const settings = field("settings (blanks between)", { placeholder: "shedding.threshold_percent=5" });
-  const added = field("idle brokers more", { placeholder: "0" });
+  let chosen = "";
+  const strategy = choice("strategy", STRATEGIES, chosen, (name) => { chosen = name; });
+  const settings = field("settings, separated by blanks", { placeholder: "shedding.threshold_percent=5" });
+  const added = field("idle brokers to add", { placeholder: "0" });
   added.input.type = "number";
   added.input.min = "0";
-  const removed = field("brokers drained", { placeholder: "broker-3:8080" });
+  const removed = field("brokers to drain", { placeholder: "broker-3:8080" });
   const button = make("button", "What would happen?");
   const answer = make("article");
   answer.setAttribute("aria-live", "polite");
-  form.append(strategy.box, settings.box, added.box, removed.box, button);
+  form.append(strategy, settings.box, added.box, removed.box, button);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;
     answer.replaceChildren(make("p", "trying it on the tables as they are …", "dim"));
     const nodes = await tried({
-      strategy: strategy.input.value.trim(), set: split(settings.input.value),
+      strategy: chosen, set: split(settings.input.value),
       add_brokers: Number(added.input.value || 0), remove_brokers: split(removed.input.value),
     });
     button.disabled = false;
     answer.replaceChildren(...nodes);
   });
   box.replaceChildren(make("h2", "What if"),
-    make("p", "The balancer's own code on what the tables say now. Nothing is done.", "dim"),
+    make("p", "A dry run: the next cycles with the present load. The answer shows each decision, and "
+      + "each broker's load before and after. Nothing is changed.", "dim"),
     form, answer);
 }
 

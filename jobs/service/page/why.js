@@ -1,19 +1,30 @@
 // The view Why: what `ballast explain` says of a broker, a bundle, a decision or the cluster, with
 // its numbers as bars. Also made here: the explanation that opens beside another view.
 
-import { ask, bar, choice, field, inPath, make } from "./core.js";
+import { ask, bar, choice, field, inPath, make, sentenceNodes } from "./core.js";
 
 const KINDS = [["broker", "broker"], ["bundle", "bundle"], ["decision", "decision"],
   ["cluster", "the cluster"]];
 const SECTIONS = [
-  ["unknown", "What is not known"],
-  ["why", "Why"], ["candidates", "Candidates of late"], ["blocks", "What holds it"],
+  ["runbook", "What it means and what to do"], ["unknown", "What is not known"],
+  ["why", "Why"], ["candidates", "Recent candidates"], ["blocks", "What prevents a move"],
   ["changes", "What would have to change"],
 ];
 let kind = "cluster";
 
+async function runbook(section) { // the section of the page that comes with the console
+  const reply = await fetch("/page/runbook.md", { credentials: "omit" });
+  const text = reply.status === 200 ? await reply.text() : "";
+  const body = text.split(/^##+ /mu).find((part) => part.startsWith(`${section}\n`));
+  if (!body) return { headline: `The runbook has no section ${section}.` };
+  const paragraphs = body.slice(section.length).trim().split(/\n\s*\n/u)
+    .map((one) => one.replace(/\*\*?|\[([^\]]+)\]\([^)]*\)/gu, "$1").replace(/\n(?![-|])/gu, " "));
+  return { headline: `Runbook: ${section}`, runbook: paragraphs.flatMap((one) => one.split("\n")) };
+}
+
 export async function find(of, name, atMs) {
   try {
+    if (of === "runbook") return await runbook(name);
     const when = atMs ? `?at=${atMs}` : "";
     const path = of === "cluster" ? of : `${of}/${inPath(name)}`;
     const { status, value } = await ask(`/v1/explain/${path}${when}`);
@@ -28,7 +39,11 @@ export function parts(found, level) { // level: of the headline
   for (const [name, title] of SECTIONS) {
     if (!found[name] || found[name].length === 0) continue;
     const list = make("ul");
-    list.append(...found[name].map((text) => make("li", text)));
+    list.append(...found[name].map((text) => {
+      const item = make("li");
+      item.append(...sentenceNodes(text));
+      return item;
+    }));
     made.push(make(`h${level + 1}`, title), list);
   }
   const numbers = Object.entries(found.numbers || {});
@@ -85,7 +100,11 @@ export async function show(box, [of, ...names], query) {
   const answer = make("article", undefined, "why-answer");
   answer.setAttribute("aria-live", "polite");
   box.replaceChildren(make("h2", "Why"), form, answer);
-  if (kind !== "cluster" && !name) return;
+  if (kind !== "cluster" && !name) {
+    answer.append(make("p", `Write the name of a ${kind} and choose Explain: what was decided about `
+      + "it and why, what prevents a move, and what would have to change.", "dim"));
+    return;
+  }
   answer.append(make("p", "asking …", "dim"));
   answer.replaceChildren(...parts(await find(kind, name, query.get("at")), 3));
 }

@@ -97,7 +97,8 @@ def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[Bloc
             broker=broker,
             reason=str(row["reason"]),
             since_ms=int(json.loads(row["inputs"])["since_ms"]),
-            messages=f"{hot_messages(row, now_ms)} and gives nothing: {count_messages(row)}",
+            messages=f"{hot_messages(row, now_ms)} and gives nothing: {count_messages(row)}; what"
+            f" would allow it: `ballast explain broker {broker}`",
         )
         for broker, row in sorted(newest.items())
         if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)

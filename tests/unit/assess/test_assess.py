@@ -1,21 +1,32 @@
-"""`ballast assess` on recorded answers over real HTTP: what it finds, what it says of trouble."""
+"""`ballast assess` on recorded answers over real HTTP and on Prometheus data."""
 
+import argparse
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import load_settings
+from jobs.assess.page import page
+from jobs.assess.text import lines
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
-from lbcore.assess.loads import hottest_bundles, loads_of
+from jobs.console import CommandError, MisuseError
+from jobs.operating.prometheus import add_prometheus_arguments, write_trace
+from lbcore.assess.loads import Loads, hottest_bundles, loads_of
 from lbcore.assess.observer import Observer
+from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
+from lbcore.assess.report import Report
 from lbcore.assess.risks import few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import Message
@@ -400,3 +411,144 @@ def test_proxy_before_brokers_that_can_not_be_reached_is_refused_with_what_to_gi
         assert main(words) == 0
         report = json.loads(capsys.readouterr().out)
         assert set(report["loads"]["brokers"]) == set(front.names)
+
+
+NAMES = {"namespace": "acme/orders", "topic": "persistent://acme/orders/t1", "instance": "b1:8080"}
+HOUR_MS = 3_600_000
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Answers as a test tells; of which series, by name."""
+
+    status, kind, body = 200, "application/json", b""
+    series: ClassVar[dict[str, list[Any]]] = {}
+    seen: ClassVar[list[Any]] = []
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)["query"][0]
+        self.seen.append((self.path, self.headers.get("Authorization")))
+        found = {"data": {"result": self.series.get(query.partition("{")[0], [])}}
+        self.send_response(self.status)
+        self.send_header("Content-Type", self.kind)
+        self.end_headers()
+        self.wfile.write(self.body or json.dumps(found).encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Answers]]]:
+    handler = type("Handler", (Answers,), {"seen": [], "series": {}})
+    running = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=running.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_address[1]}/prometheus", handler
+    running.shutdown()
+
+
+def options(url: str, folder: Path, *more: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_prometheus_arguments(parser)
+    trace = str(folder / "trace.parquet")
+    return parser.parse_args(["--prometheus", url, "--trace", trace, *more])
+
+
+def test_topics_of_a_bundle_add_up_and_brokers_come_and_go() -> None:
+    fold = PrometheusFold(bundles=1)
+    other = NAMES | {"topic": "persistent://acme/orders/t2"}
+    for name in ("pulsar_rate_in", "pulsar_rate_out"):
+        fold.take({"__name__": name, **NAMES}, [(0, 10.0), (60, 20.0)])
+        fold.take({"__name__": name, **other}, [(0, 1.0), (60, float("nan"))])
+    late = NAMES | {"instance": "b2:8080"}
+    fold.take({"__name__": "pulsar_rate_in", **late}, [(120, 5.0)])
+    rows = [(row["minute_ms"], row["broker"], row["msg_rate_in"]) for row in fold.history_rows("c")]
+    assert rows == [(0, "b1:8080", [11.0]), (60, "b1:8080", [20.0]), (120, "b2:8080", [5.0])]
+
+
+def test_labels_of_bundles_and_of_pods_are_used() -> None:
+    fold = PrometheusFold(bundles=4)
+    labels = {"namespace": "acme/orders", "bundle": "0x00000000_0x80000000", "pod": "broker-1"}
+    fold.take({"__name__": "pulsar_rate_in", **labels}, [(0, 1.0)])
+    fold.take({"__name__": "pulsar_rate_in", **NAMES, "namespace": "pulsar/system"}, [(0, 1.0)])
+    (row,) = fold.history_rows("c")
+    assert (row["broker"], row["bundles"]) == ("broker-1", ["acme/orders/0x00000000_0x80000000"])
+    assert (fold.skipped, broker_of({})) == (1, "")
+
+
+def test_counter_that_was_reset_begins_at_zero() -> None:
+    assert increase([(0, 5.0), (1, 7.0), (2, 1.0), (3, 4.0)]) == 6.0
+
+
+def test_trace_is_read_a_day_at_a_time_and_can_be_replayed(
+    server: tuple[str, type[Answers]], tmp_path: Path
+) -> None:
+    url, handler = server
+    handler.series = {"pulsar_rate_in": [{"metric": NAMES, "values": [[3_600, "4"]]}]}
+    secret = tmp_path / "auth"
+    secret.write_text("me:word\n")
+    args = options(url, tmp_path, "--since", "3d", "--prometheus-auth-file", str(secret))
+    found = write_trace(args, now_ms=72 * HOUR_MS)
+    assert len({path for path, _ in handler.seen}) == 3 * 10
+    assert {word for _, word in handler.seen} == {"Basic bWU6d29yZA=="}
+    assert found.rows == len(read_history(found.path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((200, "text/html", b"<html>Sign in</html>"), "does not answer as Prometheus"),
+        ((302, "text/html", b""), "does not answer as Prometheus"),
+        ((401, "text/plain", b""), "does not let us in"),
+        ((200, "application/json", b"{}"), "does not answer as Prometheus"),
+        ((200, "application/json", b'{"data": {"result": []}}'), "has no load"),
+    ],
+)
+def test_answers_that_are_none_are_named(
+    answer: tuple[int, str, bytes], said: str, server: tuple[str, type[Answers]], tmp_path: Path
+) -> None:
+    url, handler = server
+    handler.status, handler.kind, handler.body = answer
+    with pytest.raises(CommandError, match=said):
+        write_trace(options(url, tmp_path, "--since", "1h"), now_ms=HOUR_MS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_clusters_must_be_told_apart(
+    server: tuple[str, type[Answers]], tmp_path: Path
+) -> None:
+    url, handler = server
+    handler.series = {
+        "pulsar_rate_in": [
+            {"metric": {**NAMES, "cluster": name}, "values": [[0, "1"]]} for name in ("a", "b")
+        ]
+    }
+    with pytest.raises(MisuseError, match="several clusters"):
+        write_trace(options(url, tmp_path, "--since", "1h"), now_ms=HOUR_MS)
+
+
+def report(*strategies: str) -> Report:
+    """Of two brokers, one of which has all load, and what strategies would have made of it."""
+    loads = Loads(
+        times_ms=(1_000,),
+        brokers=("a:8080", "b:8080"),
+        percent={"a:8080": (90.0,), "b:8080": (80.0,)},
+        msg_rates={"a:8080": (100.0,), "b:8080": (0.0,)},
+        bundles={"a:8080": 2, "b:8080": 0},
+        imbalance=(2.0,),
+        floor=(1.0,),
+    )
+    return Report(
+        cluster="c", url="http://a:8080", from_ms=0, to_ms=60_000, loads=loads, bundles=(),
+        topics=(), moves=(), harms=(), risks=(), decisions=0, foresight=None, versions={},
+        bundle_count=2,
+        strategies=[{"strategy": name, "imbalance.p50": 1.1} for name in strategies],
+    )  # fmt: skip
+
+
+def test_imbalance_of_strategies_is_told_from_that_of_message_rates() -> None:
+    told = report("recorded", "ballast")
+    for text in ("\n".join(lines(told)), page(told)):
+        assert "of msg/s" in text
+        assert "imbalance here is of usage, with what brokers use without load" in text
+    for text in ("\n".join(lines(report())), page(report())):
+        assert "of usage" not in text

@@ -1,6 +1,7 @@
-"""What real Pulsar 4.0.8 brokers answered to an administrator becomes values, unchanged."""
+"""Recorded answers of Pulsar as values: admin answers, load reports, policies, mirror."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.bridge.admin_address import AdminAddress
+from jobs.bridge.policies import PolicyFollower
+from jobs.bridge.pulsar_admin import PulsarAdmin
+from lbcore.bridge.acting import reason_not_to_act, splits_by_itself
 from lbcore.bridge.answers import (
     Claims,
     Gauges,
+    TopicRates,
     TopicTable,
     Unreadable,
     is_mirrored,
@@ -23,7 +29,30 @@ from lbcore.bridge.answers import (
     parse_topics,
     parse_version,
 )
+from lbcore.bridge.mirror import ALL, Difference, Look, commands_of, compare
+from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
+from lbcore.bridge.reports import (
+    Measured,
+    SentReports,
+    measured_extensible,
+    measured_modular,
+    near_a_split,
+    report,
+    report_topics,
+)
+from lbcore.config.signals import SignalsConfig
+from lbcore.config.splitting import Splitting
+from lbcore.model.resources import COUNT
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.commands import format_arguments, parse_arguments
+from lbcore.wire.format import format_message
+from lbcore.wire.kinds.mirror_commands import ObservePolicies
+from lbcore.wire.messages import BrokerLoad, BundleLoad, Envelope, Heartbeat, Rejected, TopicLoad
+from lbcore.wire.parse import parse
+from lbcore.wire.pulsar import parse_pulsar_report
+from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
 from tests.support.admin.pulsar_recordings import read_recording
+from tests.support.values.wire_messages import RULES, content
 
 ANSWERS = Path(__file__).parent / "pulsar_answers"
 TOPICS = ("106-x-broker-stats-topics-broker1", "42-broker-stats-topics")
@@ -230,8 +259,8 @@ def test_answer_of_another_form_is_unreadable(parse: Any, garbage: bytes) -> Non
 @given(noise=st.binary(max_size=80))
 def test_answers_of_arbitrary_bytes_never_raise(noise: bytes) -> None:
     readers = (parse_names, parse_claims, parse_boundaries, parse_settings, parse_topics)
-    for parse in (*readers, parse_version):
-        parsed: Any = parse(noise)
+    for read in (*readers, parse_version):
+        parsed: Any = read(noise)
         assert isinstance(parsed, Unreadable | str | tuple | Claims | dict | TopicTable)
     assert isinstance(parse_metrics(noise), Unreadable)
 
@@ -242,3 +271,425 @@ def test_topics_of_an_idle_broker_are_an_empty_table() -> None:
     assert table.bundles == ()
     assert table.stats.shape == (0, 8)
     assert np.array_equal(table.stats, np.empty((0, 8)))
+
+
+NS = "acme/ns"
+LEFT, RIGHT = f"{NS}/0x00000000_0x80000000", f"{NS}/0x80000000_0xffffffff"
+WHOLE = (0, 0x80000000, 0xFFFFFFFF)
+NOTHING: frozenset[str] = frozenset()
+
+
+def look(a: Any = (), b: Any = (), **more: Any) -> Look:
+    owned = {name: None if held is None else frozenset(held) for name, held in (("a", a), ("b", b))}
+    known: dict[str, Any] = {
+        "owned": owned,
+        "incarnations": {"a": "1", "b": "1"},
+        "namespaces": {NS: WHOLE},
+    }
+    return Look(**{**known, **more})
+
+
+def record(bundle: str, state: State = State.OWNED, **changes: Any) -> OwnershipRecord:
+    known: dict[str, Any] = {"destination": "a", "destination_incarnation": "1"}
+    return OwnershipRecord(
+        cluster="local", bundle=bundle, state=state, version_id=5, **{**known, **changes}
+    )
+
+
+RECORDS = {name: record(name) for name in (LEFT, RIGHT)}
+
+
+def owners(before: Look, now: Look, *, busy: frozenset[str] = NOTHING, **records: Any) -> Any:
+    known = {**RECORDS, **{one.bundle: one for one in records.values()}}
+    return compare(known, before, now, ("a", "b"), busy).owners
+
+
+def test_mirror_that_agrees_tells_nothing() -> None:
+    same = look(a=(LEFT, RIGHT))
+    assert compare(RECORDS, same, same, ("a", "b"), NOTHING) == Difference()
+
+
+def test_first_look_tells_nothing() -> None:
+    assert compare(RECORDS, None, look(b=(LEFT,)), (), NOTHING) == Difference()
+
+
+def test_owner_that_two_looks_agree_on_is_told_with_the_version_and_the_start() -> None:
+    moved = look(a=(RIGHT,), b=(LEFT,))
+    assert owners(moved, moved) == {LEFT: (5, "b", "1")}
+    assert owners(look(a=(LEFT, RIGHT)), moved) == {}
+
+
+def test_bundle_that_nobody_owns_is_told_only_when_all_have_answered() -> None:
+    gone = look(a=(RIGHT,))
+    assert owners(gone, gone) == {LEFT: (5, "", "")}
+    unsure = look(a=(RIGHT,), b=None)
+    assert owners(unsure, unsure) == {}
+
+
+def test_bundle_that_two_claim_is_not_told() -> None:
+    both = look(a=(LEFT, RIGHT), b=(LEFT,))
+    assert owners(both, both) == {}
+
+
+def test_answer_of_one_broker_is_enough_for_what_it_owns() -> None:
+    partly = look(a=None, b=(LEFT,))
+    assert owners(partly, partly) == {LEFT: (5, "b", "1")}
+
+
+def test_broker_that_restarted_is_told_as_another_start() -> None:
+    again = look(a=(LEFT, RIGHT), incarnations={"a": "2", "b": "1"})
+    assert owners(again, again) == {LEFT: (5, "a", "2"), RIGHT: (5, "a", "2")}
+
+
+def test_owner_that_was_never_measured_waits() -> None:
+    unmeasured = look(a=(RIGHT,), b=(LEFT,), incarnations={"a": "1"})
+    assert owners(unmeasured, unmeasured) == {}
+
+
+def test_record_in_flight_is_left_alone_while_one_of_its_brokers_has_the_bundle() -> None:
+    moving = record(LEFT, State.RELEASING, source="a", source_incarnation="1", destination="b")
+    for now in (look(a=(LEFT, RIGHT)), look(a=(RIGHT,), b=(LEFT,))):
+        assert owners(now, now, moving=moving) == {}
+    gone = look(a=(RIGHT,))
+    assert owners(gone, gone, moving=moving) == {LEFT: (5, "", "")}
+    assert owners(gone, gone, moving=moving, busy=frozenset({LEFT})) == {}
+
+
+def test_namespace_that_was_split_is_told_once_and_its_bundles_later() -> None:
+    cut = (0, 0x40000000, 0x80000000, 0xFFFFFFFF)
+    split = look(a=(RIGHT, f"{NS}/0x00000000_0x40000000"), namespaces={NS: cut})
+    found = compare(RECORDS, split, split, ("a", "b"), NOTHING)
+    assert found.namespaces == {NS: cut}
+    assert found.owners == {}
+    busy = compare(RECORDS, split, split, ("a", "b"), frozenset({LEFT}))
+    assert busy.namespaces == {}
+
+
+def test_namespace_that_is_gone_or_new_is_told() -> None:
+    empty = look(namespaces={"acme/new": WHOLE})
+    found = compare(RECORDS, empty, empty, ("a", "b"), NOTHING)
+    assert found.namespaces == {NS: (), "acme/new": WHOLE}
+    deleted = {name: record(name, State.DELETED) for name in (LEFT, RIGHT)}
+    assert compare(deleted, empty, empty, ("a", "b"), NOTHING).namespaces == {"acme/new": WHOLE}
+
+
+@pytest.mark.parametrize("unread", [ALL, "acme", "acme/ns"])
+def test_namespace_that_could_not_be_read_is_not_gone(unread: str) -> None:
+    blind = look(a=(LEFT, RIGHT), namespaces={}, unread=frozenset({unread}))
+    gone = look(a=(LEFT, RIGHT), namespaces={})
+    assert compare(RECORDS, blind, blind, ("a", "b"), NOTHING).namespaces == {}
+    assert compare(RECORDS, blind, gone, ("a", "b"), NOTHING).namespaces == {}
+    assert compare(RECORDS, gone, gone, ("a", "b"), NOTHING).namespaces == {"acme/ns": ()}
+    other = look(a=(LEFT, RIGHT), namespaces={}, unread=frozenset({"acme/other", "other"}))
+    assert compare(RECORDS, other, other, ("a", "b"), NOTHING).namespaces == {"acme/ns": ()}
+
+
+def test_brokers_are_told_when_they_are_others() -> None:
+    same = look(a=(LEFT, RIGHT))
+    assert compare(RECORDS, same, same, ("a",), NOTHING).brokers == ("a", "b")
+    assert compare(RECORDS, same, look(owned={}), ("a",), NOTHING) == Difference()
+
+
+def test_difference_of_any_size_is_commands_that_can_be_read() -> None:
+    many = {f"{NS}/0x{n:08x}_0x{n + 1:08x}": (1, "a", "1") for n in range(2_500)}
+    difference = Difference(brokers=("a",), namespaces={NS: WHOLE, "acme/x": ()}, owners=many)
+    commands = commands_of(difference)
+    assert [len(one.owners) for one in commands] == [1_000, 1_000, 500]
+    assert [one.brokers for one in commands] == [("a",), (), ()]
+    assert {one.differences for one in commands} == {2_502}
+    for one in commands:
+        assert parse_arguments(*format_arguments(one)) == one
+    assert len(commands_of(Difference())) == 1
+
+
+def test_guard_asks_every_broker_and_believes_none_that_is_silent() -> None:
+    off = {"loadBalancerSheddingEnabled": "false"}
+    assert reason_not_to_act({"a": off, "b": off}) == ""
+    assert "b has" in reason_not_to_act({"a": off, "b": {"loadBalancerSheddingEnabled": "true"}})
+    assert "b has" in reason_not_to_act({"a": off, "b": {}})
+    assert "b does not tell" in reason_not_to_act({"a": off, "b": None})
+    assert "no active broker" in reason_not_to_act({})
+    disabled = {"loadBalancerSheddingEnabled": "true", "loadBalancerEnabled": "false"}
+    assert reason_not_to_act({"a": disabled}) == ""
+    assert splits_by_itself({"a": {"loadBalancerAutoBundleSplitEnabled": "true"}})
+    assert not splits_by_itself({"a": off, "b": None})
+
+
+ISOLATION = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"
+DOMAINS = f"/admin/v2/clusters/{CLUSTER}/failureDomains"
+GROUP = "/admin/v2/namespaces/acme/ns/antiAffinity"
+POLICY: dict[str, Any] = {
+    "namespaces": ["acme/.*"],
+    "primary": ["broker-1"],
+    "secondary": [],
+    "auto_failover_policy": {
+        "policy_type": "min_available",
+        "parameters": {"min_limit": "2", "usage_threshold": "80"},
+    },
+}
+TOLD = {
+    "namespaces": ["acme/.*"],
+    "primary": ["broker-1"],
+    "secondary": [],
+    "min_limit": 2,
+    "usage_threshold_percent": 80.0,
+}
+
+
+def raw_policies(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_isolation_policy_is_told_as_the_balancer_reads_it() -> None:
+    found = parse_isolation(raw_policies({"mine": POLICY}))
+    assert found == ({"mine": TOLD}, {})
+    kind, arguments = format_arguments(ObservePolicies(isolation=found[0], anti_affinity={}))
+    assert isinstance(parse_arguments(kind, arguments), ObservePolicies)
+
+
+@pytest.mark.parametrize("garbage", [b"<html>", b"[]", b"", b"null"])
+def test_half_an_answer_is_no_policy(garbage: bytes) -> None:
+    assert isinstance(parse_isolation(garbage), Unreadable)
+
+
+def failover(**given: str) -> dict[str, Any]:
+    return {**POLICY, "auto_failover_policy": {"parameters": given}}
+
+
+ODD_POLICIES = (
+    1,
+    None,
+    {**POLICY, "primary": "broker-1"},
+    {**POLICY, "auto_failover_policy": None},
+    failover(min_limit="x", usage_threshold="80"),
+    failover(min_limit="٣", usage_threshold="80"),
+    failover(min_limit="9" * 5_000, usage_threshold="80"),
+    failover(min_limit="99999999", usage_threshold="80"),
+    failover(min_limit="2", usage_threshold="101"),
+)
+
+
+@pytest.mark.parametrize("odd", ODD_POLICIES, ids=lambda one: repr(one)[:60])
+def test_policy_that_can_not_be_used_is_named_and_hides_no_other(odd: Any) -> None:
+    found = parse_isolation(raw_policies({"good": POLICY, "odd": odd}))
+    assert not isinstance(found, Unreadable)
+    assert found[0] == {"good": TOLD}
+    assert list(found[1]) == ["odd"]
+    kind, arguments = format_arguments(ObservePolicies(isolation=found[0], anti_affinity={}))
+    assert isinstance(parse_arguments(kind, arguments), ObservePolicies)
+
+
+def test_broker_has_the_first_of_its_failure_domains() -> None:
+    answer = {"east": {"brokers": ["a:1", "b:1"]}, "west": {"brokers": ["b:1", "c:1"]}}
+    found = {"a:1": "east", "b:1": "east", "c:1": "west"}
+    assert parse_domains(raw_policies(answer)) == (found, {})
+    odd = parse_domains(raw_policies({**answer, "north": ["a:1"]}))
+    assert not isinstance(odd, Unreadable)
+    assert (odd[0], list(odd[1])) == (found, ["north"])
+
+
+def test_group_is_a_bare_word_or_nothing() -> None:
+    assert (parse_group(b"racks"), parse_group(b'"racks"'), parse_group(b"")) == (
+        "racks",
+        "racks",
+        "",
+    )
+    assert isinstance(parse_group(b"<html>"), Unreadable)
+    assert isinstance(parse_group(b"x" * 5_000), Unreadable)
+
+
+def test_bridge_does_not_act_until_the_policies_are_known_and_tells_each_change_once() -> None:
+    told: list[ObservePolicies] = []
+    with fake_pulsar() as fake:
+        admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+        follower = PolicyFollower(admin, CLUSTER, 0, told.append)
+        fake.put(ISOLATION, b"<html>", 502)
+        follower.follow(["acme/ns"])
+        assert "502" in follower.reason_not_to_act
+        fake.put(ISOLATION, {"mine": POLICY})
+        fake.put(DOMAINS, {"east": {"brokers": ["b:1"]}})
+        fake.put(GROUP, b"racks")
+        follower.follow(["acme/ns"])
+        follower.follow(["acme/ns"])
+        assert follower.reason_not_to_act == ""
+        assert follower.domains == {"b:1": "east"}
+        fake.put(ISOLATION, {"reason": "do not exist"}, 404)
+        follower.follow(["acme/ns", "acme/other"])
+        fake.put(ISOLATION, b"[]")
+        follower.follow(["acme/ns"])
+        follower.close()
+    assert [one.isolation for one in told] == [{"mine": TOLD}, {}]
+    assert told[0].anti_affinity == {"acme/ns": "racks"}
+
+
+def test_one_policy_that_can_not_be_read_leaves_all_others_and_what_was_known_of_it() -> None:
+    told: list[ObservePolicies] = []
+    other = "/admin/v2/namespaces/acme/other/antiAffinity"
+    with fake_pulsar() as fake:
+        admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+        follower = PolicyFollower(admin, CLUSTER, 0, told.append)
+        fake.put(ISOLATION, {"good": POLICY, "odd": POLICY})
+        fake.put(DOMAINS, {"east": {"brokers": ["b:1"]}, "west": {"brokers": ["c:1"]}})
+        fake.put(GROUP, b"racks")
+        fake.put(other, b"racks")
+        names = ["acme/ns", "acme/other"]
+        follower.follow(names)
+        fake.put(ISOLATION, {"good": POLICY, "odd": {**POLICY, "primary": 3}})
+        fake.put(DOMAINS, {"east": {"brokers": ["b:1"]}, "west": None})
+        fake.put(other, {"reason": "no"}, 500)
+        follower.follow(names)
+        assert follower.unread.keys() == {
+            "isolation policy odd",
+            "failure domain west",
+            "anti-affinity group of acme/other",
+        }
+        assert (follower.reason_not_to_act, follower.ungrouped) == ("", frozenset())
+        assert follower.domains == {"b:1": "east", "c:1": "west"}
+        assert [one.isolation.keys() for one in told] == [{"good", "odd"}]
+        follower.close()
+        late = PolicyFollower(admin, CLUSTER, 0, told.append)
+        late.follow(names)
+        assert "isolation policy odd" in late.reason_not_to_act
+        assert late.ungrouped == {"acme/other"}
+        assert told[-1].isolation.keys() == {"good"}
+        assert told[-1].anti_affinity == {"acme/ns": "racks"}
+        late.close()
+
+
+REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"
+BUNDLES = ("acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff")
+MINUTE = 60_000
+SIGNALS = SignalsConfig(report_max_interval_ms=MINUTE)
+NOW = 1_800_000_000_000
+
+
+def envelope(incarnation: str = "17") -> Envelope:
+    return Envelope(cluster="local", broker="b:1", incarnation=incarnation, seq=0, reported_at_ms=0)
+
+
+def reading(rate: float, incarnation: str = "17", topics: int = 2) -> Measured:
+    stats = np.zeros((2, 8))
+    stats[:, 0], stats[0, 4] = rate, topics
+    gauges = Gauges(percent=np.full(COUNT, rate / 10), started_ms=17, version="4.0.8")
+    rates = TopicRates(topics=("t",), traffic=np.array([[rate, 0.0, 0.0, 0.0]]))
+    table = TopicTable(bundles=BUNDLES, stats=stats, rates=dict.fromkeys(BUNDLES, rates))
+    return measured_extensible(envelope(incarnation), gauges, table, "http://b:1")
+
+
+def using(measured: Measured, percent: float) -> Measured:
+    """The reading with this usage of every resource."""
+    return replace(measured, load=replace(measured.load, usage=np.full(COUNT, percent)))
+
+
+def kinds(told: SentReports, measured: Measured, now_ms: int) -> tuple[SentReports, list[type]]:
+    told, messages = report(told, measured, now_ms, SIGNALS, 100)
+    return told, [type(message) for message in messages]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in REPORTS.glob("*-broker-*.json")))
+def test_report_of_the_modular_manager_is_its_load_without_pulsars_own(name: str) -> None:
+    parsed = parse_pulsar_report((REPORTS / name).read_bytes(), "local")
+    assert not isinstance(parsed, Rejected)
+    measured = measured_modular(parsed)
+    _, messages = report(SentReports(), measured, NOW, SIGNALS, 100)
+    assert [type(message) for message in messages] == [BrokerLoad, BundleLoad]
+    assert all(not bundle.startswith("pulsar/") for bundle in measured.names)
+    for message in messages:
+        assert content(parse(*format_message(message), RULES)) == content(message)
+
+
+def test_load_of_the_extensible_manager_is_the_sum_of_its_bundles() -> None:
+    _, messages = report(SentReports(), reading(30.0), NOW, SIGNALS, 100)
+    load = messages[0]
+    assert isinstance(load, BrokerLoad)
+    assert load.traffic.tolist() == [60.0, 0.0, 0.0, 0.0]
+    assert (load.bundle_count, load.topic_count) == (2, 2)
+    assert load.usage.tolist() == [3.0] * COUNT
+    for message in messages:
+        assert content(parse(*format_message(message), RULES)) == content(message)
+
+
+def test_same_measurement_read_again_is_a_heartbeat() -> None:
+    told, first = kinds(SentReports(), reading(30.0), NOW)
+    told, second = kinds(told, reading(30.0), NOW + 5_000)
+    told, third = kinds(told, reading(31.0), NOW + 10_000)
+    assert (first, second, third) == (
+        [BrokerLoad, BundleLoad],
+        [Heartbeat],
+        [BrokerLoad, BundleLoad],
+    )
+
+
+def test_same_measurement_is_reported_again_after_the_longest_interval() -> None:
+    told, _ = kinds(SentReports(), reading(0.0), NOW)
+    _, sent = kinds(told, reading(0.0), NOW + MINUTE)
+    assert sent == [BrokerLoad, BundleLoad]
+
+
+def test_usage_that_changed_between_two_measurements_is_reported_without_the_bundles() -> None:
+    """A host's usage is taken at times of its own: an idle broker's load is news then."""
+    told, _ = kinds(SentReports(), using(reading(0.0), 20.0), NOW)
+    told, within = kinds(told, using(reading(0.0), 29.0), NOW + 5_000)
+    told, above = kinds(told, using(reading(0.0), 31.0), NOW + 10_000)
+    told, again = kinds(told, using(reading(0.0), 31.0), NOW + 15_000)
+    _, due = kinds(told, using(reading(0.0), 31.0), NOW + MINUTE)
+    assert (within, above, again) == ([Heartbeat], [BrokerLoad], [Heartbeat])
+    assert due == [BrokerLoad, BundleLoad]
+
+
+def test_broker_that_started_again_reports_at_once() -> None:
+    told, _ = kinds(SentReports(), reading(30.0), NOW)
+    _, sent = kinds(told, reading(30.0, incarnation="18"), NOW + 1)
+    assert sent == [BrokerLoad, BundleLoad]
+
+
+def test_seq_grows_with_each_message_and_over_a_new_start_of_the_collector() -> None:
+    told, messages = report(SentReports(), reading(1.0), NOW, SIGNALS, 100)
+    told, more = report(told, reading(1.0), NOW - 7_000, SIGNALS, 100)  # a clock that stepped back
+    _, restarted = report(SentReports(), reading(1.0), NOW + 5_000, SIGNALS, 100)
+    seqs = [each[0].envelope.seq for each in (messages, more, restarted)]
+    assert seqs == sorted(set(seqs))
+
+
+def test_topics_are_reported_for_bundles_near_a_limit_only() -> None:
+    config = Splitting(max_topics=10)
+    measured = reading(30.0, topics=5)
+    table = TopicTable(
+        bundles=measured.names,
+        stats=measured.stats,
+        rates=dict.fromkeys(
+            BUNDLES, TopicRates(topics=("t",), traffic=np.array([[30.0, 0.0, 0.0, 0.0]]))
+        ),
+    )
+    told, sent = report_topics(SentReports(), measured, table, config, NOW)
+    again, nothing = report_topics(told, measured, table, config, NOW + 1)
+    assert [(type(message), message.bundle) for message in sent] == [(TopicLoad, BUNDLES[0])]
+    assert nothing == []
+    assert again == told
+
+
+def test_topics_of_bundles_with_partitions_are_reported_when_they_are_others() -> None:
+    measured = reading(30.0, topics=5)
+
+    def told_of(
+        told: SentReports, names: tuple[str, ...], rate: float
+    ) -> tuple[SentReports, list[TopicLoad]]:
+        rates = TopicRates(topics=names, traffic=np.full((len(names), 4), rate))
+        table = TopicTable(bundles=measured.names, stats=measured.stats, rates={BUNDLES[1]: rates})
+        return report_topics(told, measured, table, Splitting(), NOW)
+
+    two = ("persistent://t/n/a-partition-0", "persistent://t/n/b")
+    told, sent = told_of(SentReports(), two, 1.0)
+    assert [(one.bundle, one.topics) for one in sent] == [(BUNDLES[1], two)]
+    told, sent = told_of(told, two, 2.0)
+    assert sent == []
+    told, sent = told_of(told, two[:1], 2.0)
+    assert [one.topics for one in sent] == [two[:1]]
+    assert told_of(told, two[1:], 2.0)[1] == []
+
+
+def test_limit_that_is_switched_off_is_never_near() -> None:
+    stats = np.zeros((2, 8))
+    stats[:, 5] = 1e6
+    assert near_a_split(BUNDLES, stats, Splitting(max_sessions=0)) == []
+    assert near_a_split(BUNDLES, stats, Splitting(max_sessions=1_000)) == list(BUNDLES)

@@ -1,23 +1,33 @@
-"""The bridge behind a proxy, a Service or a load balancer: whose answer it is gets verified."""
+"""HTTP clients of the bridge: proxies, redirects, TLS."""
 
 import json
 import ssl
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jobs.bridge.admin_address import AdminAddress, PulsarAdminError, UnverifiedBrokerError
+from jobs.bridge.admin_address import (
+    AdminAddress,
+    PulsarAdminError,
+    UnverifiedBrokerError,
+    redirect_leads_to_broker,
+)
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import PulsarCluster
 from jobs.cli import main
+from jobs.console import MisuseError
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, Message
 from tests.support.admin.assessed import BUNDLES, HOT_COUNT, REPORT_PATH, RUNTIME_PATH
-from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
 from tests.support.admin.fronts import USAGES, Front, fronted_brokers
 from tests.support.values.tokens import Authority
 
@@ -188,3 +198,259 @@ def test_bridge_at_the_command_line_refuses_a_front_and_says_what_to_give(
     assert "can't be told from each other" in told["error"]
     assert "pulsar-proxy" in told["why"] or "Pulsar proxy" in told["why"]
     assert "--broker-url" in told["next"]
+
+
+BUNDLE = "acme/ns/0x00000000_0x80000000"
+UNLOAD = f"/admin/v2/namespaces/{BUNDLE}/unload"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePulsar]:
+    with fake_pulsar() as running:
+        running.own({0: [BUNDLE], 1: []})
+        yield running
+
+
+@pytest.fixture
+def thief() -> Iterator[FakePulsar]:
+    """Somebody else's server, who takes what is sent to him."""
+    with fake_pulsar() as running:
+        running.put(UNLOAD, b"", 204)
+        running.put("/admin/v2/clusters", [CLUSTER])
+        yield running
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("super user's")
+    return path
+
+
+def admin_of_redirects(url: str, token: Path, **files: Path) -> PulsarAdmin:
+    return PulsarAdmin(AdminAddress(url=url, token_file=token, timeout_s=5.0, **files))
+
+
+@pytest.mark.parametrize("what", ["unload", "namespaces", "owned"])
+@pytest.mark.parametrize("form", ["http://{}{}", "//{}{}", "HTTP://{}{}?authoritative=true"])
+def test_token_goes_to_no_host_that_the_cluster_does_not_list(
+    fake: FakePulsar, thief: FakePulsar, token: Path, what: str, form: str
+) -> None:
+    theirs = f"/admin/v2/brokers/{CLUSTER}/{fake.broker(1)}/ownedNamespaces"
+    path = {"unload": UNLOAD, "namespaces": "/admin/v2/tenants", "owned": theirs}[what]
+    fake.redirects[f"{fake.ports[0]}{path}"] = form.format(thief.broker(0), path)
+    admin = admin_of_redirects(fake.url, token)
+    ask = {
+        "unload": lambda: admin.unload(BUNDLE),
+        "namespaces": admin.tenants,
+        "owned": lambda: admin.owned(CLUSTER, fake.broker(1)),
+    }[what]
+    with pytest.raises(PulsarAdminError, match="no broker that the cluster lists"):
+        ask()
+    assert thief.requests == []
+
+
+def test_redirect_to_a_broker_that_is_new_in_the_list_is_followed(
+    fake: FakePulsar, thief: FakePulsar, token: Path
+) -> None:
+    admin = admin_of_redirects(fake.url, token)
+    admin.brokers(CLUSTER)
+    fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0), thief.broker(0)])
+    fake.redirects[f"{fake.ports[0]}{UNLOAD}"] = f"{thief.url}{UNLOAD}"
+    admin.unload(BUNDLE)
+    assert thief.tokens == ["Bearer super user's"]
+
+
+def context(authority: Authority, folder: Path) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(*authority.issue(folder, "broker"))
+    return made
+
+
+def test_token_that_went_over_https_goes_over_http_to_nobody(
+    fake: FakePulsar, token: Path, tmp_path: Path
+) -> None:
+    authority = Authority()
+    authority.write(tmp_path / "ca.pem")
+    with fake_pulsar(context(authority, tmp_path)) as secure:
+        secure.own({0: [BUNDLE], 1: []})
+        secure.put(f"/admin/v2/brokers/{CLUSTER}", [secure.broker(0), fake.broker(0)])
+        secure.redirects[f"{secure.ports[0]}{UNLOAD}"] = f"{fake.url}{UNLOAD}"
+        admin = admin_of_redirects(
+            secure.url.replace("http:", "https:"), token, ca_file=tmp_path / "ca.pem"
+        )
+        with pytest.raises(PulsarAdminError, match="less protected than https"):
+            admin.unload(BUNDLE)
+        assert fake.requests == []
+        secure.redirects[f"{secure.ports[0]}{UNLOAD}"] = (
+            f"https://{secure.broker(1)}{UNLOAD}?authoritative=true"
+        )
+        secure.put(f"{secure.ports[1]}{UNLOAD}", b"", 204)
+        admin.unload(BUNDLE)
+
+
+def test_token_is_not_shown_to_a_listed_host_that_can_not_prove_its_name(
+    fake: FakePulsar, token: Path, tmp_path: Path
+) -> None:
+    Authority().write(tmp_path / "ca.pem")
+    with fake_pulsar(context(Authority("another"), tmp_path)) as other:
+        fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0), other.broker(0)])
+        fake.redirects[f"{fake.ports[0]}{UNLOAD}"] = f"https://{other.broker(0)}{UNLOAD}"
+        with pytest.raises(PulsarAdminError, match="CERTIFICATE_VERIFY_FAILED"):
+            admin_of_redirects(fake.url, token, ca_file=tmp_path / "ca.pem").unload(BUNDLE)
+        assert other.requests == []
+
+
+LISTED = ("Broker-1:8080", "10.0.0.2:8080", "[fd00::1]:8080", "broker-4")
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "is_followed"),
+    [
+        ("http://e:8080", "http://broker-1:8080/x", True),
+        ("http://e:8080", "http://BROKER-1:8080/x", True),
+        ("http://e:8080", "http://10.0.0.2:8080/x", True),
+        ("http://e:8080", "http://[fd00::1]:8080/x", True),
+        ("http://e:8080", "http://broker-4/x", True),
+        ("http://e:8080", "https://broker-1:8443/x", True),
+        ("https://e:8443", "https://broker-1:8443/x", True),
+        ("https://e:8443", "http://broker-1:8080/x", False),
+        ("http://e:8080", "http://broker-1:8081/x", False),
+        ("http://e:8080", "http://broker-1/x", False),
+        ("http://e:8080", "http://evil:8080/x", False),
+        ("http://e:8080", "https://evil:8443/x", False),
+        ("http://e:8080", "http://broker-1.evil:8080/x", False),
+        ("http://e:8080", "http://broker-1:8080@evil:8080/x", False),
+        ("http://e:8080", "http://evil@broker-1:8080/x", False),
+        ("http://e:8080", "http://broker-1:x/x", False),
+        ("http://e:8080", "http://[broker-1/x", False),
+        ("http://e:8080", "ftp://broker-1:8080/x", False),
+        ("http://e:8080", "file:///etc/passwd", False),
+        ("http://e:8080", "", False),
+    ],
+)
+def test_redirect_is_followed_to_listed_brokers_only(
+    url: str, target: str, *, is_followed: bool
+) -> None:
+    assert redirect_leads_to_broker(url, target, LISTED) is is_followed
+    assert not redirect_leads_to_broker(url, target, ())
+
+
+EXPIRED = timedelta(seconds=-60)
+DAY_MS = 86_400_000
+OWNED = f"/admin/v2/brokers/{CLUSTER}/%s/ownedNamespaces"
+
+
+def server_context(authority: Authority, folder: Path) -> ssl.SSLContext:
+    """Of brokers that let in who has a certificate of the same authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(folder, "broker"))
+    context.load_verify_locations(authority.write(folder / "ca.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_certificate_is_shown_and_the_brokers_is_checked(tmp_path: Path) -> None:
+    authority = Authority()
+    cert, key = authority.issue(tmp_path, "bridge")
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    with fake_pulsar(server_context(authority, tmp_path)) as fake:
+        fake.put("/admin/v2/clusters", ["one"])
+        address = AdminAddress(
+            url=fake.url.replace("http:", "https:"),
+            ca_file=tmp_path / "ca.pem",
+            cert_file=cert,
+            key_file=key,
+            token_file=token,
+            timeout_s=5.0,
+        )
+        assert PulsarAdmin(address).clusters() == ("one",)
+        assert fake.tokens == ["Bearer secret"]
+        for wrong in (
+            replace(address, ca_file=Authority("another").write(tmp_path / "other.pem")),
+            replace(address, cert_file=None, key_file=None),
+        ):
+            with pytest.raises(PulsarAdminError):
+                PulsarAdmin(wrong).clusters()
+        assert len(fake.requests) == 1
+
+
+def test_files_that_can_not_be_used_are_misuse_and_named(tmp_path: Path) -> None:
+    address = AdminAddress(url="https://broker:8443", ca_file=tmp_path / "none.pem")
+    with pytest.raises(MisuseError, match="TLS files") as caught:
+        PulsarAdmin(address)
+    assert "--tls-ca" in caught.value.next_step
+
+
+def secured(fake: FakePulsar, folder: Path, **more: Any) -> PulsarAdmin:
+    url = fake.url.replace("http:", "https:")
+    return PulsarAdmin(AdminAddress(url=url, ca_file=folder / "ca.pem", timeout_s=5.0, **more))
+
+
+def test_certificate_of_a_broker_that_has_expired_is_told_and_no_token_shown(
+    tmp_path: Path,
+) -> None:
+    authority = Authority()
+    token = tmp_path / "token"
+    token.write_text("secret")
+    authority.write(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(tmp_path, "broker", EXPIRED))
+    with fake_pulsar(context) as fake:
+        admin = secured(fake, tmp_path, token_file=token)
+        with pytest.raises(PulsarAdminError, match="certificate has expired"):
+            admin.clusters()
+        assert fake.tokens == []
+
+
+def test_own_certificate_that_has_expired_is_told_and_its_successor_used_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority()
+    cert, key = authority.issue(tmp_path, "bridge", EXPIRED)
+    with fake_pulsar(server_context(authority, tmp_path)) as fake:
+        fake.put("/admin/v2/clusters", ["one"])
+        admin = secured(fake, tmp_path, cert_file=cert, key_file=key)
+        with pytest.raises(PulsarAdminError, match=r"bridge\.pem expired at .*successor"):
+            admin.clusters()
+        later_s = time.monotonic() + 10.0
+        monkeypatch.setattr("jobs.adapters.http.tls.time.monotonic", lambda: later_s)
+        cert.write_text("half")
+        with pytest.raises(PulsarAdminError):  # what can't be used changes nothing
+            admin.clusters()
+        later_s += 10.0
+        authority.issue(tmp_path, "bridge")
+        assert admin.clusters() == ("one",)
+
+
+def test_ends_of_our_certificate_and_of_those_that_brokers_show_are_known(tmp_path: Path) -> None:
+    authority = Authority()
+    cert, key = authority.issue(tmp_path, "bridge", timedelta(days=5))
+    with fake_pulsar(server_context(authority, tmp_path)) as fake:
+        fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0), fake.broker(1)])
+        fake.own({0: [], 1: []})
+        target = f"https://{fake.broker(1)}{OWNED % fake.broker(1)}"
+        fake.redirects[f"{fake.ports[0]}{OWNED % fake.broker(1)}"] = target
+        admin = secured(fake, tmp_path, cert_file=cert, key_file=key)
+        assert admin.certificates().keys() == {f"the bridge ({cert})"}
+        for broker in admin.brokers(CLUSTER):
+            admin.claims(CLUSTER, broker)
+        ends = dict(admin.certificates())
+        own_ms = ends.pop(f"the bridge ({cert})")
+        left_ms = round(time.time() * 1_000) - 300_000
+        assert own_ms > left_ms + 5 * DAY_MS
+        assert ends.keys() == {fake.broker(0), fake.broker(1)}
+        assert all(left_ms + DAY_MS < ends_ms < own_ms for ends_ms in ends.values())
+        fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0)])
+        admin.brokers(CLUSTER)
+        assert fake.broker(1) not in admin.certificates()
+
+
+def test_nothing_ends_where_no_certificate_is_shown(tmp_path: Path) -> None:
+    cert, key = Authority().issue(tmp_path, "bridge")
+    with fake_pulsar() as fake:
+        fake.put("/admin/v2/clusters", ["one"])
+        admin = PulsarAdmin(AdminAddress(url=fake.url, cert_file=cert, key_file=key))
+        admin.clusters()
+        assert admin.certificates() == {}

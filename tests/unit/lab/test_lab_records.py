@@ -1,4 +1,4 @@
-"""What the lab counts, what its bars say, and that its page is drawn from the records."""
+"""The lab: counts, bars, planned work and its page."""
 
 from dataclasses import replace
 
@@ -7,6 +7,9 @@ import pytest
 from tests.lab.bars import bars, by_contender
 from tests.lab.page import KEPT, PAGE, PICTURE, kept_records, page
 from tests.lab.picture import picture
+from tests.lab.planned_page import PlannedRecord, bar_lines, kept_planned, planned_bars, section
+from tests.lab.planned_page import from_json as from_json_planned
+from tests.lab.planned_page import to_json as to_json_planned
 from tests.lab.records import (
     ADDED,
     SKEW,
@@ -115,3 +118,59 @@ def test_record_and_page_say_which_pulsar_it_was_4_0_8_where_nobody_wrote_it_dow
     before = {key: value for key, value in to_json(newer).items() if key != "pulsar"}
     assert from_json(before).pulsar == "4.0.8"
     assert "Pulsar 4.2.4 broker a host of its own" in page([newer])
+
+
+OURS = PlannedRecord(
+    way="ballast",
+    run=1,
+    began="2026-11-26 17:00",
+    cores=2,
+    load=(1.0, 2.0, 3.0),
+    seconds=600.0,
+    publish_p99=120.0,
+    publish_most=900.0,
+    publish_p99_moves=480.0,
+    end_to_end_p99=130.0,
+    end_to_end_most=950.0,
+    sent=90_000,
+    slow=12,
+    lost=0,
+    errors=0,
+    unowned_s=3.0,
+    unowned_bundle_s=4.0,
+    moves=48,
+    before=1.02,
+    after=1.02,
+)
+THEIRS = replace(OURS, way="pulsar", publish_p99=4_000.0, errors=3)
+
+
+def test_bars_are_met_by_what_is_at_most_half_a_second_without_error_or_loss() -> None:
+    assert [is_met for _, is_met, _ in planned_bars([OURS, THEIRS])] == [True] * 4
+    wrong = replace(OURS, publish_p99=501.0, publish_p99_moves=501.0, errors=1, lost=1)
+    assert [is_met for _, is_met, _ in planned_bars([wrong])] == [False] * 4
+    assert planned_bars([THEIRS]) == []
+
+
+def test_bars_are_told_beside_pulsars_own() -> None:
+    first = bar_lines([OURS, THEIRS])[0]
+    assert (
+        first == "met: planned work: publish p99 is at most 500 ms: 120 ms, Pulsar's own 4,000 ms"
+    )
+
+
+def test_nothing_sent_is_no_bar_met() -> None:
+    silent = replace(OURS, publish_p99=-1.0)
+    assert planned_bars([silent])[0][1] is False
+
+
+def test_record_is_as_it_was_after_json() -> None:
+    assert from_json_planned(to_json_planned(OURS)) == OURS
+
+
+def test_section_of_the_page_has_both_ways_and_is_there_only_with_records() -> None:
+    text = "\n".join(section([THEIRS, OURS]))
+    assert "4,000" in text
+    assert "**met**" in text
+    assert section([]) == []
+    assert all(one.way in ("pulsar", "ballast") for one in kept_planned())

@@ -1,12 +1,16 @@
-"""The agent: callbacks, acks and their repetition, other incarnations, stopping, packed state."""
+"""The agent: callbacks, acknowledgements, incarnations, stopping, lease, packed state."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lbcore.agent.agent import STOPPING, AgentMachine
-from lbcore.agent.reporting import Identity
+from lbcore.agent.lease import FOR_EVER_MS, NEVER_MS, EndConfirmed, Lease, ReportConfirmed
+from lbcore.agent.reporting import NEVER_MS as AGENT_PACKING_NEVER_MS
+from lbcore.agent.reporting import Identity, Reporting, TopicsReported
 from lbcore.agent.state import (
     AgentState,
     Effect,
@@ -16,14 +20,18 @@ from lbcore.agent.state import (
     Send,
     Stop,
     Stopped,
+    pack_agent,
+    unpack_agent,
 )
-from lbcore.config.ownership import AgentConfig
+from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership import protocol
+from lbcore.ownership.busy_ranges import BusyRanges
 from lbcore.ownership.changes import Transition
-from lbcore.ownership.holding import Call, Callback, CallDone
+from lbcore.ownership.holding import Call, Callback, CallDone, Goal, Holding
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.signals.report_trigger import ReportedLoad
 from lbcore.wire.messages import AckOutcome, Acks
 from tests.support.values.ownership_records import (
     A2,
@@ -396,3 +404,199 @@ def test_step_leaves_the_state_that_it_was_given_as_it_was() -> None:
     packed = driver.agent.pack(before)
     driver.read(releasing(A, B)).done(CLOSE, 4)
     assert driver.agent.pack(before) == packed
+
+
+LEASE_MS = AgentConfig().agent_lease_ms
+
+
+class Leased:
+    """An agent of broker-a with a lease; time is what the test says."""
+
+    def __init__(self, fencing: str = FENCING_LEASE) -> None:
+        identity = Identity(cluster=CLUSTER, broker=A.broker, incarnation=A.incarnation)
+        self.agent = AgentMachine(identity, AgentConfig(), SignalsConfig(), fencing)
+        self.state: AgentState | None = None
+        self.give(0)
+
+    def give(self, now_ms: int, *events: Event) -> "Leased":
+        self.state = self.agent.step(self.state, events, now_ms).state
+        return self
+
+    def read(self, now_ms: int, *records: OwnershipRecord) -> "Leased":
+        return self.give(now_ms, *(RecordRead(record=record) for record in records))
+
+    def confirm(self, now_ms: int) -> "Leased":
+        """Kafka has a report that was sent now, and ownership is read up to now."""
+        return self.give(now_ms, ReportConfirmed(sent_ms=now_ms), EndConfirmed(asked_ms=now_ms))
+
+    def done(self, now_ms: int, callback: Callback, version_id: int) -> "Leased":
+        return self.give(now_ms, CallDone(callback=callback, bundle=BUNDLE, version_id=version_id))
+
+    def opened(self) -> "Leased":
+        """Owned at version 3 under token 2, everything confirmed at 0."""
+        return self.read(0, assigning()).done(0, Callback.OPEN, 2).read(0, owned()).confirm(0)
+
+    def uses(self, now_ms: int) -> dict[str, int]:
+        """What a use at this time is allowed to touch."""
+        assert self.state is not None
+        is_allowed = now_ms <= self.agent.until_ms(self.state)
+        return self.agent.usable(self.state) if is_allowed else {}
+
+
+def test_lease_that_nothing_has_confirmed_allows_nothing() -> None:
+    assert Lease().until_ms(LEASE_MS) == NEVER_MS
+    agent = Leased().read(0, assigning()).done(0, Callback.OPEN, 2).read(0, owned())
+    assert agent.uses(0) == {}
+    assert agent.give(1, ReportConfirmed(sent_ms=1)).uses(1) == {}
+    assert agent.give(2, EndConfirmed(asked_ms=2)).uses(2) == {BUNDLE: 2}
+
+
+def test_lease_ends_by_the_clock_of_the_use_without_any_step() -> None:
+    agent = Leased().opened()
+    assert agent.uses(LEASE_MS) == {BUNDLE: 2}
+    assert agent.uses(LEASE_MS + 1) == {}
+
+
+def test_lease_counts_from_the_sending_of_a_report_not_from_its_acknowledgement() -> None:
+    agent = Leased().opened()
+    agent.give(9_000, ReportConfirmed(sent_ms=3_000), EndConfirmed(asked_ms=9_000))
+    assert agent.uses(3_000 + LEASE_MS) == {BUNDLE: 2}
+    assert agent.uses(3_001 + LEASE_MS) == {}
+
+
+def test_lease_ends_also_when_only_ownership_cannot_be_read() -> None:
+    agent = Leased().opened()
+    for now_ms in range(3_000, 30_000, 3_000):
+        agent.give(now_ms, ReportConfirmed(sent_ms=now_ms))
+    assert agent.uses(LEASE_MS + 1) == {}
+
+
+def test_acknowledgement_out_of_order_takes_nothing_back() -> None:
+    agent = Leased().opened().confirm(6_000)
+    agent.give(7_000, ReportConfirmed(sent_ms=3_000), EndConfirmed(asked_ms=3_000))
+    assert agent.uses(6_000 + LEASE_MS) == {BUNDLE: 2}
+
+
+def test_return_waits_one_lease_under_confirmations_then_resumes_what_is_still_ours() -> None:
+    agent = Leased().opened()
+    returned_ms = 60_000
+    for now_ms in range(returned_ms, returned_ms + LEASE_MS, 2_000):
+        assert agent.confirm(now_ms).uses(now_ms) == {}
+    assert agent.confirm(returned_ms + LEASE_MS).uses(returned_ms + LEASE_MS) == {BUNDLE: 2}
+
+
+def test_return_to_records_that_name_others_resumes_nothing() -> None:
+    for record in (
+        record_of(protocol.reassign(owned(), B, ORIGIN)),
+        record_of(protocol.reassign(owned(), A2, ORIGIN)),
+    ):
+        agent = Leased().opened().confirm(60_000).read(61_000, record)
+        for now_ms in range(62_000, 90_000, 2_000):
+            assert agent.confirm(now_ms).uses(now_ms) == {}
+
+
+def test_second_gap_during_the_return_begins_the_wait_anew() -> None:
+    agent = Leased().opened().confirm(60_000).confirm(60_000 + LEASE_MS + 1)
+    assert agent.uses(60_000 + LEASE_MS + 1) == {}
+    agent.confirm(60_001 + LEASE_MS + LEASE_MS)
+    assert agent.uses(60_001 + LEASE_MS + LEASE_MS) == {BUNDLE: 2}
+
+
+def test_confirmation_taken_in_too_late_counts_as_a_return() -> None:
+    """A process frozen between the acknowledgement's arrival and its being taken in."""
+    agent = Leased().opened()
+    agent.give(LEASE_MS + 1, ReportConfirmed(sent_ms=9_000), EndConfirmed(asked_ms=9_000))
+    assert agent.uses(LEASE_MS + 1) == {}
+
+
+def test_bundle_with_a_lease_is_used_once_the_balancer_knows_that_it_is_open() -> None:
+    agent = Leased().confirm(0).read(0, assigning()).done(0, Callback.OPEN, 2)
+    assert agent.agent.served(agent.state) == {BUNDLE: 2}
+    assert agent.uses(0) == {}
+    assert agent.read(0, owned()).uses(0) == {BUNDLE: 2}
+    assert agent.read(0, releasing(A, B)).uses(0) == {BUNDLE: 2}
+    assert agent.done(0, Callback.CLOSE, 4).uses(0) == {}
+
+
+def test_bundle_given_to_another_is_not_used_while_it_still_closes() -> None:
+    for fencing in (FENCING_LEASE, "token"):
+        agent = Leased(fencing).opened()
+        agent.read(1, record_of(protocol.reassign(owned(), B, ORIGIN)))
+        assert agent.agent.served(agent.state) == {BUNDLE: 2}
+        assert agent.uses(1) == {}
+
+
+def test_token_mode_needs_no_confirmation() -> None:
+    agent = Leased("token").read(0, assigning()).done(0, Callback.OPEN, 2)
+    assert agent.agent.until_ms(agent.state) == FOR_EVER_MS
+    assert agent.uses(10**9) == {BUNDLE: 2}
+
+
+def test_lease_packs_and_unpacks_equal() -> None:
+    agent = Leased().opened().confirm(60_000)
+    packed = agent.agent.pack(agent.state)
+    assert agent.agent.unpack(packed) == agent.state
+    assert replace(agent.state, lease=Lease()) != agent.state
+
+
+PACKED = Path(__file__).parent / "older_states" / "agent_schema_2.packed.json"
+LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+CHILDREN = ("t/n/0x00000000_0x40000000",)
+LOAD = ReportedLoad(usage=0.1, rate=2.5, throughput=1e9, bundles=3)
+
+
+def state() -> AgentState:
+    """The state that the file has, written by the code of before."""
+    call = Call(callback=Callback.SPLIT, bundle=LOW, version_id=4, children=CHILDREN)
+    high = Holding(
+        bundle=HIGH,
+        version_id=4,
+        goal=Goal.SERVE,
+        is_owned=True,
+        token=9,
+        is_settled=True,
+        outcome=AckOutcome.OPENED,
+        reason="é",
+        said=2,
+        since_ms=7,
+    )
+    low = Holding(bundle=LOW, version_id=4, goal=Goal.SPLIT, children=CHILDREN, running=call)
+    busy = BusyRanges({})
+    busy.take(LOW)
+    return AgentState(
+        versions={HIGH: 9, LOW: 4},
+        holdings={HIGH: high, LOW: low},
+        pending=frozenset(one.bundle for one in (high, low) if one.is_pending),
+        busy=busy.freeze(),
+        blocked=frozenset({"b", "a"}),
+        reporting=Reporting(
+            seqs={"acks": 3},
+            heard_at_ms=1,
+            load=LOAD,
+            topics={HIGH: TopicsReported(topics=("x",), load=LOAD, reported_at_ms=5)},
+            is_draining=True,
+        ),
+        stopping_at_ms=12,
+        lease=Lease(),
+    )
+
+
+def test_state_is_packed_as_by_the_code_of_before_but_for_what_that_did_not_know() -> None:
+    before, found = json.loads(PACKED.read_bytes()), json.loads(pack_agent(state()))
+    assert found["reporting"].pop("bundles_reported_at_ms") == AGENT_PACKING_NEVER_MS
+    assert found == before
+
+
+def test_state_of_the_code_of_before_is_read_whole() -> None:
+    found = unpack_agent(PACKED.read_bytes())
+    assert found == state()
+    low = found.holdings[LOW]
+    assert low.running is not None
+    assert (type(low.goal), type(low.running.callback)) == (Goal, Callback)
+    assert type(found.holdings[HIGH].outcome) is AckOutcome
+
+
+def test_state_of_another_schema_is_refused_in_agent_packing() -> None:
+    plain = {**json.loads(PACKED.read_bytes()), "schema": 3}
+    with pytest.raises(UnknownStateSchemaError):
+        unpack_agent(json.dumps(plain).encode())

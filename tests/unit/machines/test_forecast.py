@@ -1,17 +1,21 @@
-"""What the next cycles would do is what the balancer then does, and nothing is done by asking."""
+"""Forecasts and dry runs: equal to what the balancer then does, without side effects."""
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from lbcore.balancer.rebuild import newest_rows
+from jobs.adapters.delta.table_writer import KEYS
+from lbcore.balancer.rebuild import TableRows, newest_rows
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.foresight.forecast import CYCLES, Foresight, Impossible, WhatIf, foresee
-from lbcore.foresight.rehearse import RehearsalRows
+from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.model.tables import SETTINGS_IN_FORCE
+from lbcore.wire.messages import Command
 from tests.support.worlds.world import CLUSTER, World, is_settled
 
 ONE, TWO = "broker-0:8080", "broker-1:8080"
@@ -213,3 +217,119 @@ def test_foresight_changes_nothing_and_is_the_same_twice(world: World, rows: Reh
     first, second = ask(world, rows, *AT_ONCE), ask(world, rows, *AT_ONCE)
     assert first == second
     assert json.loads(json.dumps(first.to_json(), allow_nan=False))["cycles"] == CYCLES
+
+
+KEYED = {SETTINGS_IN_FORCE.name: ("at_ms", "setting")}
+NOW_MS = 2_000_000_000_000
+ONE_OF_REHEARSE, TWO_OF_REHEARSE, GONE = (f"broker-{number}:8080" for number in range(3))
+
+
+@pytest.fixture(scope="module")
+def world_rehearse() -> World:
+    """A cluster of three brokers, one of them dead, whose bundles are all served."""
+    made = World(Config(), brokers=3)
+    made.command("create_namespace", namespace="acme/a", bundles=6)
+    made.run(90_000)
+    made.kill(GONE)
+    made.run(60_000)
+    assert is_settled(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def rows_rehearse(world_rehearse: World) -> RehearsalRows:
+    def newest(table: str) -> list[dict[str, Any]]:
+        if table == "bundle_ownership":
+            return [dict(row) for row in world_rehearse.newest()]
+        keys = KEYS.get(table, KEYED.get(table, ("at_ms", "broker")))
+        found = {
+            tuple(row[key] for key in keys): dict(row) for row in world_rehearse.other_rows[table]
+        }
+        return list(found.values())
+
+    return RehearsalRows.read(newest)
+
+
+def ask_rehearse(
+    rows_rehearse: RehearsalRows, kind: str, command_id: str = "dry", **arguments: Any
+) -> Rehearsal:
+    command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+    return rehearse(Config(), rows_rehearse, command, NOW_MS)
+
+
+def owned_by(world_rehearse: World, broker: str) -> str:
+    return str(
+        next(row["bundle"] for row in world_rehearse.newest() if row["destination"] == broker)
+    )
+
+
+def test_rehearsal_reads_every_table_that_a_state_is_rebuilt_from(
+    rows_rehearse: RehearsalRows,
+) -> None:
+    assert len(list(rows_rehearse.tables.bundle_ownership)) == 6
+    assert len(list(rows_rehearse.tables.brokers)) == 3
+    assert rows_rehearse.load
+    assert {one.name for one in fields(TableRows)} >= {"brokers", "namespaces", "commands"}
+
+
+def test_rehearsal_of_a_transfer_shows_its_transition(
+    world_rehearse: World, rows_rehearse: RehearsalRows
+) -> None:
+    bundle = owned_by(world_rehearse, ONE_OF_REHEARSE)
+    found = ask_rehearse(rows_rehearse, "unload_bundle", bundle=bundle, destination=TWO_OF_REHEARSE)
+    assert found.is_possible
+    assert found.reason == ""
+    (one,) = found.transitions
+    assert one["bundle"] == bundle
+    assert one["from"].startswith("Owned")
+    assert one["to"] == f"Releasing {ONE_OF_REHEARSE} → {TWO_OF_REHEARSE}"
+
+
+def test_rehearsal_knows_which_broker_is_dead(
+    world_rehearse: World, rows_rehearse: RehearsalRows
+) -> None:
+    found = ask_rehearse(
+        rows_rehearse,
+        "unload_bundle",
+        bundle=owned_by(world_rehearse, ONE_OF_REHEARSE),
+        destination=GONE,
+    )
+    assert not found.is_possible
+    assert "not active" in found.reason
+    assert found.transitions == ()
+
+
+def test_rehearsal_of_a_new_namespace_shows_its_bundles_and_its_row(
+    rows_rehearse: RehearsalRows,
+) -> None:
+    found = ask_rehearse(rows_rehearse, "create_namespace", namespace="acme/b", bundles=4)
+    assert found.is_possible
+    assert [one["to"] for one in found.transitions] == ["Free"] * 4
+    assert [row["namespace"] for row in found.rows["namespaces"]] == ["acme/b"]
+    assert "commands" not in found.rows
+
+
+def test_rehearsal_of_a_namespace_that_exists_is_refused(rows_rehearse: RehearsalRows) -> None:
+    found = ask_rehearse(rows_rehearse, "create_namespace", namespace="acme/a", bundles=4)
+    assert (found.status, found.is_possible) == ("refused", False)
+    assert "exists already" in found.reason
+
+
+def test_rehearsal_of_an_id_that_was_carried_out_shows_its_outcome(
+    rows_rehearse: RehearsalRows,
+) -> None:
+    found = ask_rehearse(
+        rows_rehearse, "create_namespace", "command-1", namespace="acme/c", bundles=4
+    )
+    assert found.reason == "its id was carried out before"
+    assert found.transitions == ()
+
+
+def test_rehearsals_change_nothing(world_rehearse: World, rows_rehearse: RehearsalRows) -> None:
+    arguments = {
+        "bundle": owned_by(world_rehearse, TWO_OF_REHEARSE),
+        "destination": ONE_OF_REHEARSE,
+    }
+    assert ask_rehearse(rows_rehearse, "unload_bundle", **arguments) == ask_rehearse(
+        rows_rehearse, "unload_bundle", **arguments
+    )

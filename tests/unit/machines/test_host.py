@@ -1,9 +1,11 @@
-"""A host: what waits while its process stands still, which wake-ups count, and how it ends."""
+"""Machine hosts: wake-ups, guarded steps, shares of long work."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Thread
+from typing import Any
 
+import numpy as np
 import pytest
 
 from lbcore.agent.agent import AgentMachine
@@ -11,19 +13,18 @@ from lbcore.agent.host import Host, Pace, RunningAgent
 from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import Identity
 from lbcore.agent.state import Event, ReadLoad, RecordRead, Send, Stop, Stopped
+from lbcore.balancer.state.batch_context import Times
+from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.tasks.creations import keep_pace
 from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.config.tree import Config
+from lbcore.fault_isolation import Fault, Guard
+from lbcore.machine import Step, step_safely
 from lbcore.ownership.holding import Call, Callback, CallDone
-from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import Acks
-from tests.support.values.ownership_records import (
-    BUNDLE,
-    CLUSTER,
-    A,
-    assigning,
-    owned,
-    releasing,
-)
+from tests.support.values.ownership_records import BUNDLE, CLUSTER, A, assigning, owned, releasing
 
 CALL_MS = 250
 CONFIG = AgentConfig()
@@ -248,3 +249,180 @@ def test_lease_that_nothing_has_confirmed_allows_nothing() -> None:
     assert agent.usable_at(0) == {}
     agent.step((), 0)
     assert agent.usable_at(0) == {}
+
+
+class Adder:
+    """A Machine that adds up numbers.
+
+    raises: True if it raises for these numbers, after it has added them.
+    """
+
+    def __init__(self, raises: Callable[[Sequence[int]], bool]) -> None:
+        self._raises = raises
+        self.attempts = 0
+
+    def step(
+        self, state: int | None, events: Sequence[int], now_ms: int, guard: Guard | None = None
+    ) -> Step[int, int]:
+        guard = guard or Guard()
+        self.attempts += 1
+        total, aside = [state or 0], list[int]()
+
+        def add(items: Sequence[int]) -> None:
+            total.extend(items)
+            if self._raises(items):
+                raise ValueError(f"{now_ms}")
+
+        def put_aside(item: int, fault: Fault) -> str:
+            assert fault.type == "ValueError"
+            aside.append(item)
+            return str(item)
+
+        guard.each("add", events, add, put_aside)
+        guard.run("end", lambda: total.append(0))
+        assert [fault.item for fault in guard.faults if fault.item] == list(map(str, aside))
+        return Step(state=sum(total), effects=aside)
+
+    def pack(self, state: int) -> dict[str, bytes]:
+        return {"sum": str(state).encode()}
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> int:
+        return int(chunks["sum"])
+
+
+def stepped(adder: Adder, events: Sequence[int]) -> tuple[int | None, list[int]]:
+    step, _ = step_safely(adder, 1000, events, 0, lambda step: step.state)
+    return step.state, list(step.effects)
+
+
+@pytest.mark.parametrize("bad", [[], [0], [7], [3, 4], [0, 1, 2, 3, 4, 5, 6, 7]])
+def test_items_that_raise_are_left_out_and_the_others_count(bad: list[int]) -> None:
+    adder = Adder(lambda items: any(one in bad for one in items))
+    good = sum(one for one in range(8) if one not in bad)
+    assert stepped(adder, range(8)) == (1000 + good, bad)
+    assert adder.attempts <= 1 + 2 * len(bad)
+
+
+def test_a_flood_of_items_that_raise_takes_few_attempts() -> None:
+    adder = Adder(lambda items: any(one % 2 for one in items))
+    assert stepped(adder, range(1000)) == (1000 + sum(range(0, 1000, 2)), [*range(1, 1000, 2)])
+    assert adder.attempts == 3
+
+
+def test_items_that_raise_only_together_are_worked_on_one_by_one() -> None:
+    adder = Adder(lambda items: len(items) > 1)
+    assert stepped(adder, range(8)) == (1000 + sum(range(8)), [])
+
+
+def test_a_step_that_cannot_be_encoded_is_refused_as_a_whole() -> None:
+    def encode(step: Step[int, int]) -> int:
+        if step.state != 1000:
+            raise ValueError
+        return 0
+
+    step, _ = step_safely(Adder(lambda _: False), 1000, range(3), 0, encode)
+    assert (step.state, step.effects) == (1000, [0, 1, 2])
+
+
+def test_what_is_raised_although_nothing_is_tried_ends_the_job() -> None:
+    def encode(_: Step[int, int]) -> int:
+        raise ValueError("of the machine")
+
+    with pytest.raises(ValueError, match="of the machine"):
+        step_safely(Adder(lambda _: False), 1000, range(3), 0, encode)
+
+
+MOST = Config().limits.bundles_made_max
+
+
+@dataclass
+class Opened:
+    """Bundles that have been open for so long."""
+
+    open_ms: list[int]
+    state: Any = field(init=False)
+    at_ms: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = np.full(len(self.open_ms), STATE_CODE[State.OWNED], dtype="u1")
+        self.at_ms = -np.array(self.open_ms, dtype="<i8")
+
+
+SERVED, NEW = 600_001, 600_000
+"""For how long the oldest bundle of a cluster has been open."""
+
+
+@dataclass
+class Paced:
+    """What `keep_pace` knows of a batch."""
+
+    oldest_ms: int = SERVED
+    now_ms: int = 0
+    config: Config = field(default_factory=Config)
+    times: Times = field(default_factory=lambda: Times(stepped_ms=1))
+    wall_ms: int = 1
+
+    @property
+    def ledger(self) -> Opened:
+        return Opened([0, self.oldest_ms])
+
+    @property
+    def share_made(self) -> int:
+        return self.times.share or MOST
+
+    def note(self, **times: Any) -> None:
+        self.times = replace(self.times, **times)
+
+    def follow(self, took_ms: float) -> None:
+        """The next batch, so long after the last."""
+        self.times = replace(self.times, stepped_ms=self.wall_ms)
+        self.wall_ms += round(took_ms)
+        keep_pace(self)  # type: ignore[arg-type]
+
+
+def shares(base_ms: float, bundle_ms: float, oldest_ms: int = SERVED) -> list[tuple[int, float]]:
+    """Each batch's share, and how long it took, where one takes so long and each bundle as much."""
+    paced, found = Paced(oldest_ms=oldest_ms), []
+    for _ in range(60):
+        took_ms = max(1_000.0, base_ms + bundle_ms * paced.share_made)
+        found.append((paced.share_made, took_ms))
+        paced.follow(took_ms)
+    return found
+
+
+@pytest.mark.parametrize("base_ms", [300, 900, 1_300, 2_500, 8_000])
+@pytest.mark.parametrize("bundle_ms", [0.05, 0.25, 1.0, 4.0])
+def test_share_is_what_a_batch_bears_beside_what_it_takes_anyway(
+    base_ms: float, bundle_ms: float
+) -> None:
+    later = shares(base_ms, bundle_ms)[20:]
+    usual_ms = max(1_000.0, base_ms)
+    assert all(took_ms - usual_ms <= 1_400 or share <= MOST // 16 for share, took_ms in later)
+    fits = min(MOST, max(500.0 / bundle_ms, MOST / 32))
+    assert sum(share for share, _ in later) / len(later) >= fits / 3
+
+
+def test_one_jump_of_the_clock_costs_a_few_batches() -> None:
+    paced = Paced(times=Times(stepped_ms=1, share=MOST, usual_ms=900))
+    paced.follow(3_600_000)
+    assert paced.share_made == MOST // 2
+    for _ in range(3):
+        paced.follow(1_000)
+    assert paced.share_made == MOST
+
+
+@pytest.mark.parametrize("base_ms", [300, 900, 1_300, 2_500, 8_000])
+@pytest.mark.parametrize("bundle_ms", [0.05, 0.25, 0.5, 1.0, 4.0])
+def test_new_cluster_is_made_in_longer_batches_and_sooner(base_ms: float, bundle_ms: float) -> None:
+    later = shares(base_ms, bundle_ms, NEW)[20:]
+    usual_ms = max(4_000.0, base_ms)
+    assert all(took_ms - usual_ms <= 5_600 or share <= MOST // 16 for share, took_ms in later)
+    fits = min(4 * MOST, max(2_000.0 / bundle_ms, MOST / 32))
+    assert sum(share for share, _ in later) / len(later) >= fits / 3
+
+
+def test_cluster_that_serves_makes_no_more_than_its_limit() -> None:
+    paced = Paced(oldest_ms=NEW, times=Times(stepped_ms=1, share=4 * MOST))
+    paced.oldest_ms = SERVED
+    paced.follow(1_000)
+    assert paced.share_made == MOST

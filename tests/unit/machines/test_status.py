@@ -1,4 +1,4 @@
-"""The status that an operator reads: the phase, what moves, what is wrong."""
+"""The status that an operator reads: phase, moves, alarms, job state, mirror."""
 
 import json
 from dataclasses import replace
@@ -8,8 +8,10 @@ import pytest
 
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
+from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import JobSurroundings
+from lbcore.explain.job_state import CycleGap, JobSurroundings, JobWord, gaps, judge_job
+from lbcore.explain.mirrored import NEVER_MS, MirrorStatus, mirror_alarms, mirror_status
 from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status
 
 NOW_MS = 1_000_000_000
@@ -160,8 +162,8 @@ def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() ->
         rejected=[{"reason": "not_json"}, {"reason": "not_json"}],
     )
     assert [alarm.partition(":")[0].partition(",")[0] for alarm in found.alarms] == [
-        "silent",
-        "1 bundles have no owner",
+        "b9 is silent",
+        "1 bundle has no owner",
         "2 messages rejected (not_json) within 10 minutes",
     ]
 
@@ -315,7 +317,9 @@ def test_suspected_broker_is_named_with_its_silence_and_when_it_is_failed_over()
     found = status(silence=[silence("Suspected", "b1")])
     words = "b1 suspected: silent for 7 s, failover at 15 s"
     assert (found.phase, found.why) == (ClusterPhase.IN_PROGRESS, words)
-    assert found.alarms == (f"{words}: is it frozen or cut off?",)
+    advice = "see whether its process is frozen, or cut off from Kafka (its agent's log)"
+    assert found.alarms == (f"{words}: {advice}",)
+    assert found.alarm_sections == ("BallastBrokerDown",)
     assert status(silence=[silence("Suspected", "b1"), silence("Heard", "b1", 500)]) == status()
 
 
@@ -400,3 +404,99 @@ def test_full_cluster_is_an_alarm_that_names_the_brokers_it_lacks() -> None:
     over = {**row, "reason": "Over", "at_ms": NOW_MS - 10_000}
     assert status(blocked=[row, over]).alarms == ()
     assert status(blocked=[{**row, "at_ms": NOW_MS - 700_000}]).alarms == ()
+
+
+RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
+SECOND_MS = 1_000
+
+
+@pytest.mark.parametrize(
+    ("wrote_s", "cycle_s", "word"),
+    [
+        (-1, -1, JobWord.NEVER_STARTED),
+        (2, 3, JobWord.AT_WORK),
+        (14, 18, JobWord.AT_WORK),
+        (19, 23, JobWord.LATE),
+        (29, 33, JobWord.LATE),
+        (31, 35, JobWord.AWAY),
+        (2, 21, JobWord.WITHOUT_CYCLES),
+        (2, 19, JobWord.AT_WORK),
+    ],
+)
+def test_job_is_judged_by_its_newest_commit_and_cycle(
+    wrote_s: int, cycle_s: int, word: JobWord
+) -> None:
+    found = judge_job(wrote_s * SECOND_MS, cycle_s * SECOND_MS, RHYTHM)
+    assert found.word is word
+    assert found.message().startswith(f"{word.value}: ")
+
+
+@pytest.mark.parametrize("frozen_s", range(0, 3_600, 7))
+def test_frozen_job_is_never_said_to_write(frozen_s: int) -> None:
+    for between_s in (0, 2, 4):
+        found = judge_job(frozen_s * SECOND_MS, (frozen_s + between_s) * SECOND_MS, RHYTHM)
+        assert found.word is not JobWord.WITHOUT_CYCLES
+        assert (found.word is JobWord.AT_WORK) == (frozen_s <= 15)
+
+
+def test_late_job_says_how_late_it_is() -> None:
+    why = judge_job(19_000, 23_000, RHYTHM).why()
+    assert why == "the streaming job is late: last commit 19 s ago, one is due every 10 s"
+
+
+def test_times_without_cycles_are_told_afterwards_in_any_order_of_rows() -> None:
+    rows = [{"cycle": n, "kind": "skip", "at_ms": n * 5_000} for n in (5, 1, 2, 50, 3, 4, 51)]
+    late = {"cycle": 5, "kind": "failover", "at_ms": 100_000}  # bears the last cycle's number
+    found = gaps([*rows, late], RHYTHM, 256_000)
+    assert found == (CycleGap(from_ms=25_000, until_ms=250_000),)
+    message = "no cycles from 1970-01-01 00:00:25 UTC to 1970-01-01 00:04:10 UTC (3 min 45 s)"
+    assert found[0].message() == f"{message}: nothing was decided"
+    assert gaps(rows, RHYTHM, 300_000)[-1] == CycleGap(from_ms=255_000, until_ms=0)
+
+
+EXTERNAL = replace(Config(), cluster=ClusterConfig(authority="external"))
+
+
+def told(age_ms: int, status: str = "done", **result: int) -> dict[str, Any]:
+    return {"status": status, "at_ms": NOW_MS - age_ms, "result": to_json(result)}
+
+
+def mirror(*rows: dict[str, Any]) -> MirrorStatus:
+    found = mirror_status(rows, EXTERNAL, NOW_MS)
+    assert found is not None
+    return found
+
+
+def test_mirror_of_a_cluster_of_our_own_is_none() -> None:
+    assert mirror_status([], Config(), NOW_MS) is None
+    assert list(mirror_alarms(None)) == []
+
+
+def test_mirror_is_what_was_told_last() -> None:
+    found = mirror(
+        told(1_000, differences=2, owners=1),
+        told(50_000, differences=9, owners=4),
+        told(500, "timed_out", differences=7),
+    )
+    assert (found.heard_ago_ms, found.differences) == (1_000, 2)
+    assert (found.taken_over, found.taken_over_lately) == (1, 5)
+    assert list(mirror_alarms(found)) == []
+
+
+def test_bridge_that_tells_nothing_is_an_alarm() -> None:
+    assert "start `ballast bridge pulsar`" in "".join(mirror_alarms(mirror()))
+    assert "for 181 s" in "".join(mirror_alarms(mirror(told(181_000))))
+
+
+def test_bridge_is_not_blamed_for_what_a_job_that_is_away_has_not_read() -> None:
+    assert list(mirror_alarms(mirror(told(181_000)), 20_000)) == []
+    assert list(mirror_alarms(mirror(told(900_000)), 890_000)) == []
+    assert list(mirror_alarms(mirror(), NEVER_MS)) == []
+    assert list(mirror_alarms(mirror(), 181_000)) == []
+    assert "for 190 s" in "".join(mirror_alarms(mirror(told(900_000)), 710_000))
+
+
+def test_whether_decisions_are_carried_out_is_as_the_job_has_it_now() -> None:
+    assert mirror(told(1_000, observe_only=1)).observe_only
+    assert not mirror(told(1_000, observe_only=0)).observe_only
+    assert not mirror(told(1_000)).observe_only

@@ -1,4 +1,4 @@
-"""Ranges and bundle sets: ends, look-ups, even and explicit division, splits."""
+"""Bundle ranges, bundle sets, hashes and names."""
 
 import pytest
 
@@ -15,8 +15,24 @@ from lbcore.model.bundles import (
     explicit_boundaries,
     parse_range_leniently,
 )
-from lbcore.model.hashing import HashFunction, hash_topic
-from lbcore.model.names import FULL_UPPER
+from lbcore.model.hashing import HashFunction, crc32, hash_topic, hash_topics, murmur3_32
+from lbcore.model.names import (
+    FULL_UPPER,
+    Domain,
+    InvalidNameError,
+    check_namespace,
+    format_bundle,
+    format_partition,
+    format_topic,
+    locate_topic,
+    namespace_of_topic,
+    parse_bundle,
+    parse_range,
+    parse_topic,
+    partition_of,
+    strip_partition,
+    whole_topic,
+)
 from tests.conformance.reference.bundle_split import (
     UnknownBundleError,
     index_of,
@@ -245,3 +261,217 @@ def test_split_of_a_range_that_is_too_narrow_is_refused() -> None:
 def test_split_of_a_range_that_is_no_bundle_fails() -> None:
     with pytest.raises(UnknownBundleError):
         split_bundles(QUARTERS, FULL_RANGE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 0xE8B7BE43),
+        ("123456789", 0xCBF43926),
+        ("persistent://pulsar/global/ns1/topic-1", 0x2924FAD1),
+        ("persistent://tenant/namespace/topic-é", 0xD5895DA4),
+    ],
+)
+def test_crc32_known_text_gives_published_value(text: str, expected: int) -> None:
+    assert crc32(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("test", 0xBA6BD213),
+        ("Hello, world!", 0xC0363E43),
+        ("The quick brown fox jumps over the lazy dog", 0x2E4FF723),
+        ("123456789", 0xB4FEF382),
+    ],
+)
+def test_murmur3_known_text_gives_published_value(text: str, expected: int) -> None:
+    assert murmur3_32(text) == expected
+
+
+@pytest.mark.parametrize("function", list(HashFunction))
+def test_half_surrogate_hashes_as_question_mark(function: HashFunction) -> None:
+    assert hash_topic(function, "t\ud800") == hash_topic(function, "t?")
+
+
+def test_domain_changes_the_hash() -> None:
+    stored = hash_topic(HashFunction.CRC32, "persistent://t/ns/a")
+    assert stored != hash_topic(HashFunction.CRC32, "non-persistent://t/ns/a")
+
+
+@pytest.mark.parametrize("function", list(HashFunction))
+def test_many_topics_hash_as_one_by_one(function: HashFunction) -> None:
+    topics = [f"persistent://t/ns/a-partition-{i}" for i in range(50)]
+    assert hash_topics(function, topics).tolist() == [hash_topic(function, t) for t in topics]
+
+
+def test_function_is_found_by_the_name_in_tables() -> None:
+    assert HashFunction("murmur3_32") is HashFunction.MURMUR3_32
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "local", "full"),
+    [
+        ("persistent://t/ns/a", "t/ns", "a", "persistent://t/ns/a"),
+        ("non-persistent://t/ns/a b", "t/ns", "a b", "non-persistent://t/ns/a b"),
+        ("PERSISTENT://t/ns/a", "t/ns", "a", "persistent://t/ns/a"),
+        ("persistent://t/use/ns/a/b", "t/use/ns", "a/b", "persistent://t/use/ns/a/b"),
+        ("a", "public/default", "a", "persistent://public/default/a"),
+        ("t/ns/a", "t/ns", "a", "persistent://t/ns/a"),
+    ],
+)
+def test_topic_name_is_read_as_pulsar_does(
+    name: str, namespace: str, local: str, full: str
+) -> None:
+    topic = parse_topic(name)
+    assert (topic.namespace, topic.local, topic.full) == (namespace, local, full)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "kafka://t/ns/a",
+        "persistent://t/ns",
+        "persistent://t/ns/ ",
+        "persistent://t//a",
+        "persistent://t é/ns/a",
+        "t/a",
+        "a/b/c/d",
+    ],
+)
+def test_malformed_topic_name_is_refused(name: str) -> None:
+    with pytest.raises(InvalidNameError):
+        parse_topic(name)
+
+
+def test_v1_topic_keeps_its_cluster() -> None:
+    topic = parse_topic("persistent://t/use/ns/a")
+    assert (topic.tenant, topic.cluster, topic.namespace_portion) == ("t", "use", "ns")
+    assert parse_topic("persistent://t/ns/a").cluster is None
+
+
+@pytest.mark.parametrize(
+    "name", ["persistent://t/ns/a", "persistent://t/use/ns/a/b", "non-persistent://t/ns/测试"]
+)
+def test_namespace_taken_quickly_equals_the_parsed_one(name: str) -> None:
+    assert namespace_of_topic(name) == parse_topic(name).namespace
+
+
+def test_formatted_topic_is_read_back() -> None:
+    topic = parse_topic(format_topic("t/ns", "a", Domain.NON_PERSISTENT))
+    assert (topic.domain, topic.namespace, topic.local) == (Domain.NON_PERSISTENT, "t/ns", "a")
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "stripped"),
+    [
+        ("persistent://t/ns/a-partition-0", 0, "persistent://t/ns/a"),
+        ("persistent://t/ns/a-partition-17", 17, "persistent://t/ns/a"),
+        ("a-partition-1-partition-2", 2, "a-partition-1"),
+        ("a-partition-01", None, "a-partition-01"),
+        ("a-partition-", None, "a-partition-"),
+        ("a-partition-1x", None, "a-partition-1x"),
+        ("a-partition-2147483648", None, "a-partition-2147483648"),
+        ("a", None, "a"),
+    ],
+)
+def test_partition_suffix_is_a_plain_number(
+    topic: str, partition: int | None, stripped: str
+) -> None:
+    assert (partition_of(topic), strip_partition(topic)) == (partition, stripped)
+
+
+@pytest.mark.parametrize(
+    ("topic", "whole"),
+    [
+        ("segment://t/ns/a/0000-7fff-2", "topic://t/ns/a"),
+        ("segment://t/ns/a/0000-7fff-13", "topic://t/ns/a"),
+        ("segment://t/ns/a-partition-1/0000-ffff-0", "topic://t/ns/a-partition-1"),
+        ("segment://t/ns/a/0000-7fff", "segment://t/ns/a/0000-7fff"),
+        ("segment://t/ns/a/0000-7FFF-2", "segment://t/ns/a/0000-7FFF-2"),
+        ("segment://t/ns/a/0000-7fff-02", "segment://t/ns/a/0000-7fff-02"),
+        ("persistent://t/ns/a/0000-7fff-2", "persistent://t/ns/a/0000-7fff-2"),
+        ("persistent://t/ns/a-partition-3", "persistent://t/ns/a"),
+        ("topic://t/ns/a", "topic://t/ns/a"),
+    ],
+)
+def test_part_is_of_its_whole_topic_and_a_whole_one_of_itself(topic: str, whole: str) -> None:
+    assert whole_topic(topic) == whole
+
+
+@pytest.mark.parametrize(
+    ("topic", "located"),
+    [
+        ("segment://t/ns/a/0000-7fff-2", ("t/ns", "segment://t/ns/a/0000-7fff-2")),
+        ("topic://t/ns/a", ("t/ns", "topic://t/ns/a")),
+        ("persistent://t/use/ns/a", ("t/use/ns", "persistent://t/use/ns/a")),
+        ("a", ("public/default", "persistent://public/default/a")),
+    ],
+)
+def test_topic_is_located_by_its_namespace_and_the_name_that_is_hashed(
+    topic: str, located: tuple[str, str]
+) -> None:
+    assert locate_topic(topic) == located
+    assert namespace_of_topic(located[1]) == located[0]
+
+
+@pytest.mark.parametrize(
+    "topic", ["topic://t/ns", "topic://t/ns/ ", "segment://t/n s/a", "x://a/b/c"]
+)
+def test_what_is_no_scalable_topic_is_no_topic(topic: str) -> None:
+    with pytest.raises(InvalidNameError):
+        locate_topic(topic)
+
+
+def test_partition_name_is_read_back() -> None:
+    assert partition_of(format_partition("persistent://t/ns/a", 12)) == 12
+    assert parse_topic("persistent://t/ns/a-partition-12").partition == 12
+
+
+def test_bundle_name_is_read_back() -> None:
+    name = format_bundle("t/ns", 0x40000000, 0xFFFFFFFF)
+    assert name == "t/ns/0x40000000_0xffffffff"
+    assert parse_bundle(name) == ("t/ns", 0x40000000, 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("namespace", ["t/ns", "t/use/ns", "pulsar/host-1.a:8080", "a=b/c_d"])
+def test_namespace_well_formed_is_accepted(namespace: str) -> None:
+    assert check_namespace(namespace) == namespace
+
+
+@pytest.mark.parametrize("namespace", ["t", "t/", "/ns", "t.ns", "a/b/c/d", "t/n s", "t/né", ""])
+def test_namespace_malformed_is_refused(namespace: str) -> None:
+    with pytest.raises(InvalidNameError, match="namespace must be"):
+        check_namespace(namespace)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0x00000000",
+        "0x00000000_0xFFFFFFFF",
+        "0x0_0xffffffff",
+        "0x00000000_0x1ffffffff",
+        "0x80000000_0x40000000",
+        "0x40000000_0x40000000",
+        " 0x00000000_0xffffffff",
+        "0x00000000_0xffffffff\n",
+        "0x0000_000_0xffffffff",
+    ],
+)
+def test_range_text_in_any_other_form_is_refused(text: str) -> None:
+    with pytest.raises(InvalidNameError):
+        parse_range(text)
+
+
+def test_range_of_the_last_value_alone_is_accepted() -> None:
+    assert parse_range("0xffffffff_0xffffffff") == (0xFFFFFFFF, 0xFFFFFFFF)
+
+
+def test_bundle_name_without_namespace_is_refused() -> None:
+    with pytest.raises(InvalidNameError):
+        parse_bundle("0x00000000_0xffffffff")

@@ -1,11 +1,14 @@
-"""What requests and failures make of a record: new versions, brokers, refusals."""
+"""Transitions of an ownership record: requests, failures, broker answers, repair, busy ranges."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership import protocol
+from lbcore.ownership.acknowledge import acknowledge
+from lbcore.ownership.busy_ranges import BusyRanges, OpenRanges
 from lbcore.ownership.changes import (
     NOBODY,
     Action,
@@ -16,14 +19,18 @@ from lbcore.ownership.changes import (
     ProtocolError,
     RefusalReason,
     Refused,
+    Surroundings,
+    Transition,
     record_fault,
     transition,
 )
-from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import MOVES, Move
-from lbcore.wire.messages import AckOutcome
+from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.values.ownership_records import (
     A2,
+    B2,
     BUNDLE,
     CLUSTER,
     LEFT,
@@ -238,3 +245,376 @@ def test_whole_life_of_a_bundle_counts_its_versions_without_gap() -> None:
     assert (record.state, record.version_id) == (State.FREE, 8)
     assert brokers(record) == ("broker-b", "b1", "", "")
     assert brokers(record_of(protocol.assign(record, C, ORIGIN))) == ("", "", "broker-c", "c1")
+
+
+def test_opened_makes_the_destination_the_owner() -> None:
+    record = owned()
+    assert (record.state, record.version_id) == (State.OWNED, 3)
+    assert (record.destination, record.destination_incarnation) == ("broker-a", "a1")
+
+
+def test_closed_without_destination_frees_the_bundle() -> None:
+    record = record_of(say(releasing(), AckOutcome.CLOSED, A))
+    assert (record.state, record.source, record.destination) == (State.FREE, "broker-a", "")
+
+
+def test_closed_with_destination_assigns_it_in_its_present_incarnation() -> None:
+    surroundings = Surroundings(incarnations={"broker-b": "b2"})
+    record = record_of(say(releasing(A, B), AckOutcome.CLOSED, A, surroundings=surroundings))
+    assert record.state is State.ASSIGNING
+    assert (record.destination, record.destination_incarnation) == ("broker-b", "b2")
+    assert (record.source, record.source_incarnation) == ("broker-a", "a1")
+
+
+def test_closed_with_a_destination_that_is_gone_keeps_the_incarnation_named() -> None:
+    record = record_of(say(releasing(A, B), AckOutcome.CLOSED, A))
+    assert record.destination_incarnation == "b1"
+
+
+def test_split_makes_the_children_owned_and_the_parent_deleted_in_one_transition() -> None:
+    parent = splitting()
+    made = say(parent, AckOutcome.SPLIT, A)
+    assert isinstance(made, Transition)
+    left, right, gone = (change.after for change in made.changes)
+    assert [left.bundle, right.bundle, gone.bundle] == [LEFT, RIGHT, BUNDLE]
+    assert [left.state, right.state, gone.state] == [State.OWNED, State.OWNED, State.DELETED]
+    assert (left.destination, left.destination_incarnation) == ("broker-a", "a1")
+    assert (gone.source, gone.is_forced, gone.version_id) == ("broker-a", False, 5)
+    assert made.changes[0].before is None
+    assert made.record == gone
+
+
+def test_children_start_above_every_token_of_their_parent() -> None:
+    parent = splitting()
+    made = say(parent, AckOutcome.SPLIT, A)
+    assert made.changes[0].after.version_id == parent.version_id + 1
+    floored = say(parent, AckOutcome.SPLIT, A, surroundings=Surroundings(version_floor=90))
+    assert floored.changes[0].after.version_id == 91
+
+
+def test_child_with_a_record_of_an_earlier_life_goes_on_above_it() -> None:
+    kept = replace(deleted(), bundle=LEFT, version_id=30)
+    made = say(splitting(), AckOutcome.SPLIT, A, surroundings=Surroundings(kept={LEFT: kept}))
+    assert made.changes[0].before == kept
+    assert made.changes[0].after.version_id == 31
+
+
+def test_child_that_lives_already_is_a_bug() -> None:
+    surroundings = Surroundings(kept={LEFT: replace(owned(), bundle=LEFT)})
+    with pytest.raises(ProtocolError, match="must not exist before"):
+        say(splitting(), AckOutcome.SPLIT, A, surroundings=surroundings)
+
+
+@pytest.mark.parametrize("record", [releasing(A, B), splitting()])
+def test_closing_asks_to_wait(record: OwnershipRecord) -> None:
+    intent = Intent(action=Action.WAIT, reason=IntentReason.STILL_CLOSING)
+    assert say(record, AckOutcome.CLOSING, A) == intent
+
+
+@pytest.mark.parametrize("record", [releasing(A, B), splitting()])
+def test_failed_source_keeps_the_bundle(record: OwnershipRecord) -> None:
+    made = record_of(say(record, AckOutcome.FAILED, A))
+    assert (made.state, made.destination, made.is_forced) == (State.OWNED, "broker-a", True)
+
+
+@pytest.mark.parametrize("record", [assigning(), owned()])
+def test_failed_owner_asks_for_another_destination(record: OwnershipRecord) -> None:
+    intent = Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
+    assert say(record, AckOutcome.FAILED, A) == intent
+
+
+def test_follow_up_keeps_the_decision_and_command_of_its_record() -> None:
+    origin = replace(ORIGIN, decision_id="", command_id="", cause=Cause.ACK, now_ms=2_000)
+    record = assigning()
+    ack = Ack(bundle=BUNDLE, version_id=2, outcome=AckOutcome.OPENED)
+    made = record_of(acknowledge(record, ack, A, origin, Surroundings()))
+    assert (made.decision_id, made.command_id, made.cause) == ("d1", "c1", Cause.ACK)
+    assert made.timestamp_ms == 2_000
+
+
+@pytest.mark.parametrize(
+    ("record", "outcome", "sender", "version", "reason"),
+    [
+        (None, AckOutcome.OPENED, A, 1, RefusalReason.UNKNOWN_BUNDLE),
+        (assigning(), AckOutcome.OPENED, A, 1, RefusalReason.LATE),
+        (assigning(), AckOutcome.OPENED, A, 3, RefusalReason.OUT_OF_ORDER),
+        (assigning(), AckOutcome.OPENED, B, 2, RefusalReason.FORGED),
+        (assigning(), AckOutcome.OPENED, A2, 2, RefusalReason.OTHER_INCARNATION),
+        (assigning(), AckOutcome.CLOSED, A, 2, RefusalReason.WRONG_OUTCOME),
+        (assigning(), AckOutcome.CLOSING, A, 2, RefusalReason.WRONG_OUTCOME),
+        (owned(), AckOutcome.OPENED, A, 2, RefusalReason.REPEATED),
+        (owned(), AckOutcome.OPENED, A, 3, RefusalReason.REPEATED),
+        (owned(), AckOutcome.OPENED, B, 2, RefusalReason.LATE),
+        (owned(), AckOutcome.OPENED, B, 3, RefusalReason.FORGED),
+        (owned(), AckOutcome.CLOSED, A, 3, RefusalReason.WRONG_OUTCOME),
+        (releasing(A, B), AckOutcome.CLOSED, B, 4, RefusalReason.FORGED),
+        (releasing(A, B), AckOutcome.OPENED, B, 4, RefusalReason.WRONG_OUTCOME),
+        (releasing(A, B), AckOutcome.SPLIT, A, 4, RefusalReason.WRONG_OUTCOME),
+        (splitting(), AckOutcome.CLOSED, A, 4, RefusalReason.WRONG_OUTCOME),
+        (free(), AckOutcome.CLOSED, A, 1, RefusalReason.WRONG_OUTCOME),
+        (deleted(), AckOutcome.CLOSED, A, 4, RefusalReason.WRONG_OUTCOME),
+    ],
+)
+def test_ack_that_does_not_fit_changes_nothing_and_says_why(
+    record: OwnershipRecord | None,
+    outcome: AckOutcome,
+    sender: Instance,
+    version: int,
+    reason: RefusalReason,
+) -> None:
+    assert say(record, outcome, sender, version) == Refused(reason=reason)
+
+
+def test_ack_of_what_was_overridden_by_force_is_late_not_repeated() -> None:
+    cancelled = record_of(protocol.cancel(releasing(A, B), ORIGIN))
+    assert say(cancelled, AckOutcome.OPENED, A, 4) == Refused(reason=RefusalReason.LATE)
+
+
+@pytest.mark.parametrize("record", [releasing(A), releasing(A, B)])
+def test_closed_said_twice_is_repeated(record: OwnershipRecord) -> None:
+    after = record_of(say(record, AckOutcome.CLOSED, A))
+    assert say(after, AckOutcome.CLOSED, A, 4) == Refused(reason=RefusalReason.REPEATED)
+    assert say(after, AckOutcome.CLOSED, A2, 4) == Refused(reason=RefusalReason.LATE)
+
+
+def test_split_said_twice_is_repeated() -> None:
+    after = record_of(say(splitting(), AckOutcome.SPLIT, A))
+    assert say(after, AckOutcome.SPLIT, A, 4) == Refused(reason=RefusalReason.REPEATED)
+
+
+@pytest.mark.parametrize("state", MAKERS)
+@pytest.mark.parametrize("outcome", AckOutcome)
+@pytest.mark.parametrize("sender", [A, A2, B, B2, C])
+def test_ack_in_any_state_makes_the_next_version_an_intent_or_nothing(
+    state: State, outcome: AckOutcome, sender: Instance
+) -> None:
+    before = MAKERS[state]()
+    for version in range(before.version_id + 2):
+        answer = say(before, outcome, sender, version)
+        if isinstance(answer, Transition):
+            assert version == before.version_id
+            assert sender == A
+            assert answer.record.version_id == version + 1
+        elif isinstance(answer, Refused):
+            assert answer.reason.value
+        else:
+            assert (version, sender) == (before.version_id, A)
+
+
+CONFIG = OwnershipConfig()
+IN_FLIGHT = CONFIG.in_flight_timeout_ms
+UNLOAD = CONFIG.unload_timeout_ms
+DEAD, RESTARTED, ALIVE = Presence.DEAD, Presence.RESTARTED, Presence.ALIVE
+
+
+def intent(action: Action, reason: IntentReason, destination: str = "") -> Intent:
+    return Intent(action=action, reason=reason, destination=destination)
+
+
+@pytest.mark.parametrize(
+    ("record", "watch", "expected"),
+    [
+        (owned(), FlightWatch(), None),
+        (owned(), FlightWatch(waiting_ms=10 * UNLOAD, silent_ms=10 * UNLOAD), None),
+        (
+            owned(),
+            FlightWatch(destination=DEAD),
+            intent(Action.REASSIGN, IntentReason.OWNER_DEAD),
+        ),
+        (
+            owned(),
+            FlightWatch(destination=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
+        ),
+        (owned(), FlightWatch(source=DEAD), None),
+        (assigning(), FlightWatch(waiting_ms=IN_FLIGHT), None),
+        (
+            assigning(),
+            FlightWatch(waiting_ms=IN_FLIGHT + 1),
+            intent(Action.REASSIGN, IntentReason.NEVER_OPENED),
+        ),
+        (
+            assigning(),
+            FlightWatch(destination=DEAD),
+            intent(Action.REASSIGN, IntentReason.DESTINATION_DEAD),
+        ),
+        (
+            assigning(),
+            FlightWatch(destination=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
+        ),
+        (releasing(A, B), FlightWatch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
+        (
+            releasing(A, B),
+            FlightWatch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(waiting_ms=UNLOAD + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(source=DEAD),
+            intent(Action.REASSIGN, IntentReason.SOURCE_DEAD, "broker-b"),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(source=DEAD, destination=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.SOURCE_DEAD, "broker-b"),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(source=DEAD, destination=DEAD),
+            intent(Action.REASSIGN, IntentReason.SOURCE_DEAD),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(source=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-b"),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(destination=DEAD),
+            intent(Action.REDIRECT, IntentReason.DESTINATION_DEAD),
+        ),
+        (
+            releasing(A, B),
+            FlightWatch(destination=DEAD, silent_ms=IN_FLIGHT + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
+        ),
+        (releasing(A, B), FlightWatch(destination=RESTARTED), None),
+        (releasing(A), FlightWatch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
+        (
+            releasing(A),
+            FlightWatch(source=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED),
+        ),
+        (splitting(), FlightWatch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
+        (
+            splitting(),
+            FlightWatch(silent_ms=IN_FLIGHT + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_SPLIT),
+        ),
+        (splitting(), FlightWatch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
+        (
+            splitting(),
+            FlightWatch(source=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
+        ),
+        (free(), FlightWatch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
+        (deleted(), FlightWatch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
+    ],
+)
+def test_record_under_watch_needs_what_the_design_says(
+    record: OwnershipRecord, watch: FlightWatch, expected: Intent | None
+) -> None:
+    assert repair(record, watch, CONFIG) == expected
+
+
+@pytest.mark.parametrize("record", [releasing(A, B), releasing(A), splitting()])
+@pytest.mark.parametrize("waited_ms", [0, IN_FLIGHT + 1, 10 * UNLOAD])
+@pytest.mark.parametrize("destination", Presence)
+def test_live_source_never_loses_a_bundle_under_its_feet(
+    record: OwnershipRecord, waited_ms: int, destination: Presence
+) -> None:
+    watch = FlightWatch(destination=destination, waiting_ms=waited_ms, silent_ms=waited_ms)
+    needed = repair(record, watch, CONFIG)
+    assert needed is None or needed.action is not Action.REASSIGN
+
+
+WHOLE = "t/n/0x00000000_0xffffffff"
+LEFT_OF_BUSY_RANGES = "t/n/0x00000000_0x80000000"
+RIGHT_OF_BUSY_RANGES = "t/n/0x80000000_0xffffffff"
+LAST = "t/n/0xffffffff_0xffffffff"
+MIDDLE = "t/n/0x70000000_0x90000000"
+FIRST = "t/n/0x00000000_0x00000001"
+ELSEWHERE = "t/other/0x00000000_0xffffffff"
+
+
+@pytest.mark.parametrize(
+    ("busy", "bundle", "is_free"),
+    [
+        ([], WHOLE, True),
+        ([WHOLE], WHOLE, False),
+        ([WHOLE], LEFT_OF_BUSY_RANGES, False),
+        ([LEFT_OF_BUSY_RANGES], RIGHT_OF_BUSY_RANGES, True),
+        ([RIGHT_OF_BUSY_RANGES], LEFT_OF_BUSY_RANGES, True),
+        ([LEFT_OF_BUSY_RANGES, RIGHT_OF_BUSY_RANGES], MIDDLE, False),
+        ([LEFT_OF_BUSY_RANGES], WHOLE, False),
+        ([LAST], RIGHT_OF_BUSY_RANGES, False),
+        ([LAST], LEFT_OF_BUSY_RANGES, True),
+        ([RIGHT_OF_BUSY_RANGES], LAST, False),
+        ([FIRST], LEFT_OF_BUSY_RANGES, False),
+        ([WHOLE], "t/other/0x00000000_0xffffffff", True),
+    ],
+)
+def test_range_is_taken_only_when_it_overlaps_no_busy_one(
+    busy: list[str], bundle: str, *, is_free: bool
+) -> None:
+    ranges = BusyRanges({})
+    assert all(ranges.take(name) for name in busy)
+    assert ranges.take(bundle) is is_free
+
+
+def test_released_range_may_be_taken_again() -> None:
+    ranges = BusyRanges({})
+    ranges.take(LEFT_OF_BUSY_RANGES)
+    ranges.release(LEFT_OF_BUSY_RANGES)
+    assert ranges.take(WHOLE)
+
+
+def test_release_of_a_range_that_is_not_busy_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="not in list"):
+        BusyRanges({}).release(LEFT_OF_BUSY_RANGES)
+
+
+def test_frozen_ranges_are_a_value_of_their_own() -> None:
+    ranges = BusyRanges({})
+    ranges.take(RIGHT_OF_BUSY_RANGES)
+    frozen = ranges.freeze()
+    later = BusyRanges(frozen)
+    later.take(LEFT_OF_BUSY_RANGES)
+    assert frozen == {"t/n": ((0x80000000, 0xFFFFFFFF),)}
+    assert later.freeze() == {"t/n": ((0, 0x7FFFFFFF), (0x80000000, 0xFFFFFFFF))}
+
+
+def test_frozen_ranges_without_change_are_the_same_object_and_empty_ones_go() -> None:
+    before = {"t/n": ((0, 0x7FFFFFFF),)}
+    assert BusyRanges(before).freeze() is before
+    ranges = BusyRanges(before)
+    ranges.release(LEFT_OF_BUSY_RANGES)
+    assert ranges.freeze() == {}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "is_overlapping"),
+    [
+        (WHOLE, True),
+        (LEFT_OF_BUSY_RANGES, False),
+        (RIGHT_OF_BUSY_RANGES, True),
+        (LAST, True),
+        (MIDDLE, True),
+        (ELSEWHERE, False),
+    ],
+)
+def test_bundle_overlaps_what_is_open(bundle: str, is_overlapping: object) -> None:
+    assert OpenRanges([RIGHT_OF_BUSY_RANGES]).overlaps(bundle) == is_overlapping
+
+
+def test_bundle_overlaps_nothing_once_that_is_closed() -> None:
+    ranges = OpenRanges([LEFT_OF_BUSY_RANGES, RIGHT_OF_BUSY_RANGES])
+    ranges.discard(RIGHT_OF_BUSY_RANGES)
+    ranges.discard(MIDDLE)
+    assert not ranges.overlaps(RIGHT_OF_BUSY_RANGES)
+    assert ranges.overlaps(LEFT_OF_BUSY_RANGES)
+
+
+def test_bundle_open_over_another_leaves_that_in_place() -> None:
+    ranges = OpenRanges([LEFT_OF_BUSY_RANGES])
+    ranges.add(WHOLE)
+    ranges.add(LEFT_OF_BUSY_RANGES)
+    ranges.discard(WHOLE)
+    assert ranges.overlaps(LEFT_OF_BUSY_RANGES)
+    assert not ranges.overlaps(RIGHT_OF_BUSY_RANGES)

@@ -1,25 +1,32 @@
-"""What single phases of the plan add: drains, pins, limits, policies, transfer, children."""
+"""Phases of the plan, together and one by one, with pending load and hourly limits."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from lbcore.config.pipeline import Pipeline
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
+from lbcore.config.strategies import AVG
 from lbcore.config.transfer import TransferConfig
+from lbcore.model.resources import COUNT, complete
+from lbcore.model.times import HOUR_MS
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.finish import opened
+from lbcore.plan.hourly import moves_within_hour, with_moves
+from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load, unreported_arrays
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
-from lbcore.plan.planner import plan
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.planner import place, plan
+from lbcore.plan.snapshot import Names, Snapshot, names_at
 from lbcore.plan.split.algorithms import TopicLoads
-from tests.support.values.clusters import Sections, cluster_of
+from tests.support.values.clusters import Sections, broker_table, cluster_of
 
 NOW_MS = 10_000
 AT_ONCE = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=1))
@@ -358,3 +365,236 @@ def test_transfer_moves_all_but_one_of_the_top_bundles_that_a_broker_lists(top: 
     cluster = scored(cluster_of({"a": [3_000.0] * 60, "b": [3_000.0], "c": [3_000.0] * 30}))
     answer, _ = plan(cluster, PlanState(), config, NOW_MS)
     assert len(decisions(answer)) == top - 1
+
+
+CYCLE_MS = 10_000
+AVG_OF_PLANNER = Sections(shedding=SheddingConfig(strategy="avg"))
+SLOW = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=9, avg_low_hits=9))
+
+
+def hot_and_cold() -> Snapshot:
+    """90 % and 10 %, in bundles of 1 %."""
+    return cluster_of({"cold": [1_000.0] * 10, "hot": [1_000.0] * 90})
+
+
+def reported_at(cluster: Snapshot, at_ms: int) -> Snapshot:
+    """The cluster with newer reports of the same load."""
+    updated = np.full(len(cluster.brokers.names), at_ms)
+    return replace(cluster, brokers=replace(cluster.brokers, updated_at_ms=updated))
+
+
+def at_work(cluster: Snapshot, answer: Plan | Skip) -> Snapshot:
+    """The cluster while the plan's bundles are on their way."""
+    moving = {one.bundle for one in answer.decisions} if isinstance(answer, Plan) else set()
+    at_rest = np.array([name not in moving for name in cluster.bundles.names])
+    can_move = cluster.bundles.can_move & at_rest
+    return replace(cluster, bundles=replace(cluster.bundles, can_move=can_move))
+
+
+def run(cluster: Snapshot, cycles: int, config: Sections = AVG_OF_PLANNER) -> list[Plan | Skip]:
+    """The answers of several cycles, each with newer reports of the load before any move."""
+    state, answers = PlanState(), []
+    for cycle in range(1, cycles + 1):
+        seen = reported_at(cluster, cycle * CYCLE_MS - 5)
+        answer, state = plan(seen, state, config, cycle * CYCLE_MS)
+        state = from_plain(PlanState, json.loads(json.dumps(to_plain(state))))
+        answers.append(answer)
+        cluster = at_work(cluster, answer)
+    return answers
+
+
+def test_plan_second_high_hit_moves_half_the_difference() -> None:
+    first, second = run(hot_and_cold(), 2)
+    assert isinstance(first, Skip)
+    assert first.reason == "HitCount"
+    assert isinstance(second, Plan)
+    assert len(second.decisions) == 40
+    assert {decision.kind for decision in second.decisions} == {Kind.TRANSFER}
+    assert {(one.source, one.destination) for one in second.decisions} == {("hot", "cold")}
+
+
+def test_plan_before_the_moves_are_reported_moves_nothing_more() -> None:
+    answers = run(hot_and_cold(), 12)
+    assert sum(len(one.decisions) for one in answers if isinstance(one, Plan)) == 40
+
+
+def test_plan_without_fresh_reports_counts_no_hit() -> None:
+    cluster, state = hot_and_cold(), PlanState()
+    for cycle in range(1, 6):
+        answer, state = plan(cluster, state, AVG_OF_PLANNER, cycle * CYCLE_MS)
+        assert isinstance(answer, Skip)
+    assert state.shed.hits_high == {"hot": 1, "cold": 1}
+
+
+def test_plan_hits_count_once_a_hit_period() -> None:
+    state = PlanState()
+    for now_ms in range(10_000, 15_000, 1_000):
+        _, state = plan(reported_at(hot_and_cold(), now_ms), state, AVG_OF_PLANNER, now_ms)
+    assert state.shed.hits_low == {"hot": 1, "cold": 1}
+
+
+def test_plan_hit_counts_in_a_cycle_that_follows_a_late_one() -> None:
+    state = PlanState()
+    for now_ms in (10_000, 21_300, 30_100):
+        _, state = plan(reported_at(hot_and_cold(), now_ms), state, SLOW, now_ms)
+    assert state.shed.hits_low == {"hot": 3, "cold": 3}
+
+
+def test_plan_hit_period_that_is_no_number_of_cycles_is_not_shortened() -> None:
+    rare = replace(SLOW, pipeline=Pipeline(hit_period_ms=15_000))
+    state = PlanState()
+    for now_ms in (10_000, 20_000, 30_000, 40_000):
+        _, state = plan(reported_at(hot_and_cold(), now_ms), state, rare, now_ms)
+    assert state.shed.hits_low == {"hot": 2, "cold": 2}
+
+
+def test_bundle_without_an_owner_is_placed_by_message_rate_and_not_planned() -> None:
+    cluster = cluster_of({"a": [5_000.0], "b": [1_000.0], "c": []})
+    unowned = replace(cluster.bundles, owner=np.array([-1, 1]))
+    seen = replace(cluster, bundles=unowned)
+    places, _ = place(seen, PlanState(), AVG_OF_PLANNER, CYCLE_MS)
+    assert list(places.found.values()) in (["a"], ["c"])
+    answer, _ = plan(seen, PlanState(), AVG_OF_PLANNER, CYCLE_MS)
+    assert isinstance(answer, Skip)
+
+
+def test_plan_scope_without_shedding_sheds_nothing() -> None:
+    state = PlanState()
+    for cycle in range(1, 5):
+        seen = reported_at(hot_and_cold(), cycle * CYCLE_MS - 5)
+        answer, state = plan(seen, state, AVG_OF_PLANNER, cycle * CYCLE_MS, Scope(sheds=False))
+        assert isinstance(answer, Skip)
+    assert not state.shed.hits_high
+
+
+def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
+    state = PlanState()
+    for cycle in range(1, 3):
+        seen = reported_at(hot_and_cold(), cycle * CYCLE_MS - 5)
+        answer, state = plan(seen, state, AVG_OF_PLANNER, cycle * CYCLE_MS, Scope(is_traced=True))
+    shown = [row for row in answer.trace.rows() if row.phase == "shed" and row.broker == "hot"]
+    assert [row.verdict for row in shown if row.subject.startswith("t/")].count("taken") == 40
+    assert answer.trace.counts()["shed.over_budget"] == 50
+    assert answer.trace.counts()["eligible.ok"] == 100
+
+
+NOBODY_BUSY = np.zeros(1, dtype=np.bool_)
+KEEP = 0.5
+
+
+def line(cpu: float) -> tuple[float, ...]:
+    """A line of load with one resource."""
+    return (cpu, *(0.0,) * (COLUMNS - 1))
+
+
+def unseen_after(shown: float, *, at_ms: int, busy: bool = False, busy_ms: int = 0) -> float:
+    """What is left of 40 points decided to leave a broker at 90, after a report."""
+    known = UnreportedLoad(report_ms=1_000, shown=line(90.0), load=line(-40.0), busy_ms=busy_ms)
+    brokers = broker_table(
+        ["b"], percent=np.array([complete([shown])]), updated_at_ms=np.array([at_ms])
+    )
+    found = unreported_arrays({"b": known}, brokers, np.array([busy]), KEEP)
+    return float(found[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("shown", "left"), [(90.0, -40.0), (60.0, -10.0), (50.0, 0.0), (30.0, 0.0)]
+)
+def test_report_takes_out_what_it_shows(shown: float, left: float) -> None:
+    assert unseen_after(shown, at_ms=2_000, busy=True) == left
+
+
+def test_report_of_more_load_leaves_the_unseen_load() -> None:
+    assert unseen_after(95.0, at_ms=2_000, busy=True) == -40.0
+
+
+def test_no_newer_report_leaves_the_unseen_load() -> None:
+    assert unseen_after(90.0, at_ms=1_000) == -40.0
+
+
+def test_report_after_the_last_arrival_halves_what_it_does_not_show() -> None:
+    assert unseen_after(90.0, at_ms=2_000, busy_ms=1_500) == -20.0
+    assert unseen_after(90.0, at_ms=2_000, busy_ms=2_500) == -40.0
+
+
+@pytest.mark.parametrize(
+    ("bundle", "broker", "share"),
+    [
+        ([0, 0, 10, 10], [0, 0, 60, 40], 0.2),
+        ([5, 5, 0, 0], [20, 20, 0, 0], 0.25),
+        ([1, 1, 9, 9], [1, 1, 3, 3], 1.0),
+        ([1, 1, 1, 1], [0, 0, 0, 0], 0.0),
+    ],
+)
+def test_load_share_is_by_bytes_or_else_by_messages(
+    bundle: list[float], broker: list[float], share: float
+) -> None:
+    assert load_share(np.array(bundle, dtype=float), np.array(broker, dtype=float)) == share
+
+
+def test_placed_bundles_cost_what_bytes_cost_in_the_cluster() -> None:
+    cluster = cluster_of({"a": [10_000.0], "b": [30_000.0]})
+    added = placed_load(cluster, np.array([0, 1]), np.array([1, 1]))
+    assert added[0].tolist() == [0.0] * COLUMNS
+    assert added[1, 0] == pytest.approx(40.0)
+    assert added[1, COUNT + 1] == 40_000.0
+
+
+def test_assignment_counts_until_the_broker_reports_it() -> None:
+    cluster = cluster_of({"a": [30_000.0], "b": [20_000.0], "c": []})
+    cluster = replace(cluster, bundles=replace(cluster.bundles, owner=np.array([0, -1])))
+    config = Sections(shedding=SheddingConfig())
+    _, state = place(cluster, PlanState(), config, 10_000)
+    (broker,) = state.unseen
+    assert state.unseen[broker].load[0] > 0
+    shown = cluster.brokers.percent.copy()
+    shown[cluster.brokers.names.index(broker), 0] += 60.0
+    later = replace(
+        cluster,
+        brokers=replace(cluster.brokers, percent=shown, updated_at_ms=np.full(3, 15_000)),
+        bundles=replace(cluster.bundles, owner=np.array([0, cluster.brokers.names.index(broker)])),
+    )
+    _, state = plan(later, state, config, 20_000, Scope(sheds=False))
+    assert state.unseen.get(broker, None) is None or state.unseen[broker].load[0] == 0
+
+
+def test_moves_are_remembered_in_name_order() -> None:
+    cluster = cluster_of({"cold": [1_000.0] * 10, "hot": [1_000.0 + at for at in range(90)]})
+    config = Sections(shedding=SheddingConfig(strategy=AVG, avg_high_hits=1))
+    _, state = plan(cluster, PlanState(), config, 10_000)
+    assert len(state.moves) > 1
+    assert list(state.moves) == sorted(state.moves)
+    assert list(from_plain(PlanState, to_plain(state)).moves) == list(state.moves)
+
+
+def test_a_move_counts_for_exactly_an_hour() -> None:
+    hourly = with_moves({}, ["acme", "acme", "beta"], 1_000)
+    assert moves_within_hour(hourly, 1_000 + HOUR_MS - 1) == {"acme": 2, "beta": 1}
+    assert moves_within_hour(hourly, 1_000 + HOUR_MS).total() == 0
+
+
+def test_what_is_older_goes_with_the_next_move_and_not_before() -> None:
+    hourly = with_moves({}, ["acme", "beta"], 0)
+    assert with_moves(hourly, [], 2 * HOUR_MS) is hourly, "a cycle without moves writes nothing"
+    hourly = with_moves(hourly, ["beta"], 10)
+    assert hourly == {"acme": ((0, 1),), "beta": ((0, 1), (10, 1))}
+    assert with_moves(hourly, ["beta"], HOUR_MS) == {"beta": ((10, 1), (HOUR_MS, 1))}
+
+
+def test_state_brings_them_back_from_its_row() -> None:
+    hourly = with_moves(with_moves({}, ["acme", "beta"], 0), ["acme"], 10)
+    state = PlanState(hourly=hourly)
+    assert from_plain(PlanState, to_plain(state)) == state
+
+
+ALL = [f"t/n/{at:02}" for at in range(10)]
+INDEX = {name: at for at, name in enumerate(ALL)}
+
+
+def test_names_of_some_rows_are_found_as_if_there_were_no_others() -> None:
+    for rows in ([], [0], [9], [1, 4, 9], list(range(10))):
+        some = names_at(ALL, INDEX, np.array(rows, dtype=np.int64))
+        alone = Names(some)
+        assert list(some) == [ALL[row] for row in rows]
+        for name in (*ALL, "", "t/n/10"):
+            assert some.find(name) == alone.find(name), (rows, name)

@@ -1,4 +1,4 @@
-"""Placement of several bundles by each strategy, and what it remembers and tells."""
+"""Placement of bundles by each strategy, with crowding and with unknown loads."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
@@ -22,6 +24,7 @@ from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.place.least_load import placed_crowding
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (
     Placement,
@@ -33,7 +36,7 @@ from lbcore.plan.place.request import (
 from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState
 from lbcore.plan.place.rules import below_average, choose, of_least_usage
 from lbcore.plan.planner import place
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import MARK_BITS, Ints, Partitions, Snapshot
 from tests.conformance.reference.one_turn import next_in_turn
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import Sections, broker_table, bundle_table, snapshot
@@ -183,12 +186,12 @@ def test_usage_is_smoothed_a_step_a_bundle_in_pulsars_way_and_a_step_a_plan_in_o
     state = PlacementState(smoothed_usage={"b1": 0.0, "b2": 0.0, "b3": 0.0, "gone": 0.7})
     strategy = {"strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT}
     steps = []
-    for settings in (
+    for chosen in (
         replace(settings_of(**strategy), history_weight=0.5),
         replace(settings_of(**strategy, smooth_once_per_plan=False), history_weight=0.5),
     ):
-        request = asked(small_pool(), range(4, 7), np.full(4, 0.75), settings)
-        steps.append(place_bundles(request, state, settings, 1).state.smoothed_usage)
+        request = asked(small_pool(), range(4, 7), np.full(4, 0.75), chosen)
+        steps.append(place_bundles(request, state, chosen, 1).state.smoothed_usage)
     assert steps[0] == {"b1": 0.375, "b2": 0.375, "b3": 0.375, "b4": 0.75, "gone": 0.7}
     assert steps[1] == {**dict.fromkeys(("b1", "b2", "b3"), 0.65625), "b4": 0.75, "gone": 0.7}
 
@@ -206,7 +209,10 @@ def test_usage_of_ours_advances_only_with_a_new_report() -> None:
 def test_round_robin_takes_turns_and_remembers_whose_it_is() -> None:
     settings = settings_of(strategy=ROUND_ROBIN)
     first = place_bundles(
-        asked(small_pool(), range(4, 10), np.zeros(4), settings), PlacementState(), settings, 1
+        asked(small_pool(), range(4, 10), np.zeros(4), settings),
+        PlacementState(),
+        settings,
+        1,
     )
     assert first.brokers.tolist() == [0, 1, 2, 3, 0, 1]
     assert first.state.round_robin == RoundRobinState(count=6, order=("b1", "b2", "b3", "b4"))
@@ -323,3 +329,230 @@ def test_placing_forgets_the_averages_of_departed_brokers() -> None:
     snap = replace(snap, bundles=replace(snap.bundles, owner=unowned))
     _, state = place(snap, state, sections, 10_000)
     assert sorted(state.placement.smoothed_usage) == ["b1", "b2", "b3", "b4"]
+
+
+BUNDLE = 1.0
+"""msg/s in of a bundle; a broker of so many points carries as many such bundles."""
+
+
+def cluster(points: Sequence[int], unowned: int, namespaces: int = 0) -> Snapshot:
+    """Brokers of so much load each, of bundles of many namespaces, and unowned bundles at the end.
+
+    namespaces: of the unowned, 0 = one of its own for each.
+    """
+    owner = [at for at, count in enumerate(points) for _ in range(count)] + [-1] * unowned
+    rates = np.tile([BUNDLE, 0.0, 0.0, 0.0], (len(owner), 1))
+    names = [f"t/o{at:04}/{at:08x}" for at in range(len(owner) - unowned)]
+    names += [f"t/n{at % (namespaces or unowned):04}/{at:08x}" for at in range(unowned)]
+    percent = np.zeros((len(points), 5))
+    percent[:, 0] = points
+    traffic = np.zeros((len(points), 4))
+    traffic[:, 0] = np.array(points) * BUNDLE
+    brokers = broker_table(
+        [f"b{at}:1" for at in range(len(points))],
+        percent=percent,
+        traffic=traffic,
+        bundle_count=np.array(points),
+        weighted_max_ema=percent[:, 0] / 100,
+    )
+    return snapshot(brokers, bundle_table(names, owner=np.array(owner), short=rates, long=rates))
+
+
+def of_topic(cluster: Snapshot, rows: Sequence[int], counts: Sequence[int] = ()) -> Snapshot:
+    """With partitions of one topic in these rows."""
+    found = Partitions(
+        rows=np.array(rows, dtype=np.int64),
+        topic=np.zeros(len(rows), dtype=np.int64),
+        count=np.array(counts or [1] * len(rows), dtype=np.int64),
+        keys=np.array([1 << MARK_BITS]),
+    )
+    return replace(cluster, partitions=lambda: found)
+
+
+def request_of(view: Snapshot) -> PlaceRequest:
+    usage = view.brokers.percent[:, 0] / 100
+    inputs = FilterInput.plain(view, usage, Policies())
+    unowned = np.flatnonzero(view.bundles.owner < 0)
+    return place_request(view, unowned, index_candidates(view, inputs, FILTERS), usage)
+
+
+FILTERS = FilterConfig(distribute_evenly=False)
+PLACEMENT = PlacementConfig(strategy="ballast", planned_rate_floor_msg_per_s=0.0)
+SETTINGS = PlaceSettings(placement=PLACEMENT, filters=FILTERS)
+
+
+def placed(view: Snapshot) -> Ints:
+    return place_bundles(request_of(view), PlacementState(), SETTINGS, 1).brokers
+
+
+def counts(brokers: Ints) -> list[int]:
+    return sorted(Counter(brokers.tolist()).values())
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"), [(2, [1, 1]), (3, [1, 1, 1]), (4, [1, 1, 2]), (8, [2, 3, 3])]
+)
+def test_partitions_go_to_fair_shares_where_brokers_are_about_as_good(
+    partitions: int, expected: list[int]
+) -> None:
+    """One broker is colder by four points than two, and each partition weighs less than one."""
+    view = cluster([40, 44, 44], partitions)
+    rows = np.flatnonzero(view.bundles.owner < 0).tolist()
+    light = view.bundles.short.copy()
+    light[rows] *= 0.1
+    view = replace(view, bundles=replace(view.bundles, short=light, long=light))
+    assert counts(placed(view)) == [partitions]
+    assert counts(placed(of_topic(view, rows))) == expected
+
+
+def test_what_a_broker_has_already_counts() -> None:
+    view = cluster([40, 41, 42], 2)
+    rows = np.flatnonzero(view.bundles.owner < 0).tolist()
+    on_first = np.flatnonzero(view.bundles.owner == 0)[:2].tolist()
+    assert set(placed(of_topic(view, rows)).tolist()) == {0, 1}
+    assert 0 not in placed(of_topic(view, [*on_first, *rows])).tolist()
+
+
+def test_much_colder_broker_takes_them_all() -> None:
+    view = cluster([20, 44, 44], 4)
+    rows = np.flatnonzero(view.bundles.owner < 0).tolist()
+    assert placed(of_topic(view, rows)).tolist() == [0] * 4
+
+
+def test_brokers_have_shares_by_their_size() -> None:
+    view = cluster([36, 20], 6)
+    percent = view.brokers.percent / np.array([[2.0], [1.0]])
+    sized = replace(view.brokers, capacity=np.array([2.0, 1.0]), percent=percent)
+    view = replace(view, brokers=sized)
+    assert Counter(placed(view).tolist()) == {0: 5, 1: 1}
+    rows = np.flatnonzero(view.bundles.owner < 0).tolist()
+    assert Counter(placed(of_topic(view, rows)).tolist()) == {0: 4, 1: 2}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(12, 60), min_size=2, max_size=5),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_crowding_decides_among_brokers_that_are_about_as_good_only(
+    points: list[int], unowned: int, data: st.DataObject
+) -> None:
+    view = cluster(points, unowned)
+    rows = np.flatnonzero(view.bundles.owner < 0).tolist()
+    chosen = data.draw(st.lists(st.sampled_from(rows), unique=True, min_size=1))
+    brokers = placed(of_topic(view, chosen)).tolist()
+    assert brokers == placed(of_topic(view, chosen)).tolist()
+    load = np.array(points, dtype=float)
+    crowding = placed_crowding(request_of(of_topic(view, chosen)))
+    for at, broker in enumerate(brokers):
+        assert load[broker] <= load.min() + 5.0 + 1e-6
+        if at not in crowding.members:
+            assert load[broker] <= load.min() + 1e-6
+        load[broker] += BUNDLE
+
+
+BY_LOAD = pytest.mark.parametrize("strategy", [LEAST_LONG_TERM_MESSAGE_RATE, AVG, "ballast"])
+
+
+def drained(strategy: str, rates: Sequence[float], *, known: bool = True) -> list[int]:
+    """How many of the last broker's bundles of these rates go to each of the others.
+
+    The first came back empty; each of the others has eight bundles of 5 msg/s.
+    """
+    owner = np.array([*[1] * 8, *[2] * 8, *[3] * len(rates)])
+    short = np.zeros((len(owner), 4))
+    short[:, 0] = [*[5.0] * 16, *rates]
+    traffic = np.array([[short[owner == broker, 0].sum(), 0, 0, 0] for broker in range(4)])
+    brokers = broker_table(
+        ["b1", "b2", "b3", "b4"],
+        traffic=traffic,
+        bundle_count=np.bincount(owner, minlength=4),
+        is_draining=np.arange(4) == 3,
+    )
+    names = [f"t/n/{at:02d}" for at in range(len(owner))]
+    columns = {"owner": owner, "short": short, "long": short * 1.0}
+    table = bundle_table(names, **columns, is_load_known=np.full(len(owner), known))
+    request = asked(
+        snapshot(brokers, table),
+        range(16, len(owner)),
+        np.full(4, 0.01),
+        settings_of(strategy=strategy),
+        excluded=[3] * len(rates),
+    )
+    placed = place_bundles(request, PlacementState(), settings_of(strategy=strategy), 1).brokers
+    return [int(count) for count in np.bincount(placed, minlength=3)]
+
+
+@BY_LOAD
+def test_broker_that_came_back_empty_is_filled_however_small_bundles_are(strategy: str) -> None:
+    assert drained(strategy, [5.0] * 8) == [8, 0, 0]
+    assert drained(strategy, [5.0] * 17) == [11, 3, 3]
+
+
+@BY_LOAD
+def test_bundles_of_unknown_load_are_spread_as_if_they_were_not_small(strategy: str) -> None:
+    assert drained(strategy, [0.0] * 9, known=False) == [3, 3, 3]
+
+
+@BY_LOAD
+def test_idle_bundles_count_as_a_mean_one_so_that_not_all_go_where_least_is_carried(
+    strategy: str,
+) -> None:
+    first, *others = drained(strategy, [0.0] * 30)
+    assert first > max(others) > 0
+
+
+def made(strategy: str, owners: Sequence[int], *, awaited: Sequence[int] = ()) -> list[int]:
+    """How many of forty bundles just made each broker gets.
+
+    owners: of bundles of 1,000 msg/s. awaited: of bundles that were made a moment ago.
+    """
+    owner = np.array([*owners, *awaited, *[-1] * 40])
+    known = np.arange(len(owner)) < len(owners)
+    short = np.zeros((len(owner), 4))
+    short[known, 0] = 1_000.0
+    traffic = np.array([[short[owner == broker, 0].sum(), 0, 0, 0] for broker in range(4)])
+    brokers = broker_table(["b1", "b2", "b3", "b4"], traffic=traffic)
+    names = [f"t/n/{at:03d}" for at in range(len(owner))]
+    columns = {"owner": owner, "short": short, "long": short * 1.0}
+    awaits = ~known & (owner >= 0)
+    table = bundle_table(names, **columns, is_load_known=known, is_awaited=awaits)
+    settings = settings_of(strategy=strategy)
+    usage = traffic[:, 0] / 100_000.0 + 0.1
+    first = len(owners) + len(awaited)
+    request = asked(snapshot(brokers, table), range(first, len(owner)), usage, settings)
+    placed = place_bundles(request, PlacementState(), settings, 1).brokers
+    return [int(count) for count in np.bincount(placed, minlength=4)]
+
+
+@BY_LOAD
+def test_bundles_just_made_do_not_all_go_to_who_carries_a_few_less_than_others(
+    strategy: str,
+) -> None:
+    least = [0] * 10 + [1] * 20 + [2] * 20 + [3] * 20
+    assert made(strategy, least) == [17, 7, 8, 8]
+
+
+def test_the_one_broker_that_is_not_overloaded_does_not_get_all_of_thousands() -> None:
+    owner = np.array([*[0] * 8, *[1] * 9, *[2] * 9, *[3] * 9, *[-1] * 400])
+    known = owner >= 0
+    short = np.zeros((len(owner), 4))
+    short[known, 0] = 10.0
+    names = [f"t/n/{at:03d}" for at in range(len(owner))]
+    columns = {"owner": owner, "short": short, "long": short * 1.0}
+    traffic = np.array([[80.0, 0, 0, 0], *[[90.0, 0, 0, 0]] * 3])
+    brokers = broker_table(["b1", "b2", "b3", "b4"], traffic=traffic)
+    table = bundle_table(names, **columns, is_load_known=known)
+    usage, settings = np.array([0.80, 0.90, 0.90, 0.90]), settings_of(strategy=AVG)
+    request = asked(snapshot(brokers, table), range(35, len(owner)), usage, settings)
+    placed = place_bundles(request, PlacementState(), settings, 1).brokers
+    assert sorted(np.bincount(placed).tolist()) == [100] * 4
+
+
+@BY_LOAD
+def test_bundles_that_nobody_could_report_yet_count_as_those_that_are_made_now(
+    strategy: str,
+) -> None:
+    least = [0] * 10 + [1] * 20 + [2] * 20 + [3] * 20
+    assert made(strategy, least, awaited=[0] * 10) == [10, 10, 10, 10]

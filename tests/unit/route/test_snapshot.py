@@ -1,13 +1,22 @@
-"""One moment's answers, and how the next moment is made from it."""
+"""Lookup snapshots: answers, batches, owner requests, addresses."""
+
+import json
+import random
+from itertools import pairwise
 
 import pytest
 
+from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HashFunction, hash_topic
-from lbcore.model.names import InvalidNameError
+from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
 from lbcore.ownership.records import State
-from lbcore.route.addresses import BrokerAddress, ListenerUrls
+from lbcore.pulsar.errors import PulsarError
+from lbcore.pulsar.split import hottest_bundle, largest_bundle
+from lbcore.pulsar.stats import throughput
+from lbcore.route.addresses import BrokerAddress, ListenerUrls, lookup_body, lookup_data
 from lbcore.route.batch import BatchIndex
-from lbcore.route.bundles import Unsound
+from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, unborn
+from lbcore.route.owner_requests import OwnerRequests, request_id
 from lbcore.route.snapshot import (
     DIGESTS,
     LookupOutcome,
@@ -15,7 +24,6 @@ from lbcore.route.snapshot import (
     TablePosition,
     find_regressions,
 )
-from tests.unit.route.test_bundles import HIGH, LOW, route
 
 CRC, MURMUR = HashFunction.CRC32, HashFunction.MURMUR3_32
 B1 = BrokerAddress(
@@ -165,3 +173,289 @@ def test_regressions_are_lower_versions_of_bundles_in_both() -> None:
     new = LookupSnapshot(cluster="c").with_routes([route(LOW, 4)])
     assert find_regressions(old, new) == [LOW]
     assert find_regressions(new, old) == []
+
+
+PLAIN = BrokerAddress(
+    broker="127.0.0.1:28080",
+    web_service_url="http://127.0.0.1:28080",
+    pulsar_service_url="pulsar://127.0.0.1:26650",
+)
+WITH_TLS = BrokerAddress(
+    broker="b1",
+    web_service_url="http://b1:8080",
+    web_service_url_tls="https://b1:8443",
+    pulsar_service_url="pulsar://b1:6650",
+    pulsar_service_url_tls="pulsar+ssl://b1:6651",
+    listeners={"inside": ListenerUrls(service_url="pulsar://10.0.0.1:6650")},
+)
+
+
+def test_lookup_body_without_tls_is_what_pulsar_4_0_8_sent() -> None:
+    expected = (
+        b'{"brokerUrl":"pulsar://127.0.0.1:26650","httpUrl":"http://127.0.0.1:28080",'
+        b'"nativeUrl":"pulsar://127.0.0.1:26650","brokerUrlSsl":""}'
+    )
+    assert lookup_body(PLAIN) == expected
+    assert len(lookup_body(PLAIN)) == 132  # the recorded answer's Content-Length
+
+
+def test_lookup_data_with_tls_has_pulsars_order_of_keys() -> None:
+    keys = ["brokerUrl", "brokerUrlTls", "httpUrl", "httpUrlTls", "nativeUrl", "brokerUrlSsl"]
+    assert list(lookup_data(WITH_TLS)) == keys
+    assert lookup_data(WITH_TLS)["brokerUrlSsl"] == ""
+
+
+def test_lookup_data_of_a_listener_replaces_the_binary_addresses_only() -> None:
+    found = json.loads(lookup_body(WITH_TLS, WITH_TLS.listeners["inside"]))
+    assert found == {
+        "brokerUrl": "pulsar://10.0.0.1:6650",
+        "httpUrl": "http://b1:8080",
+        "httpUrlTls": "https://b1:8443",
+        "nativeUrl": "pulsar://10.0.0.1:6650",
+        "brokerUrlSsl": "",
+    }
+
+
+def test_lookup_data_of_a_broker_without_addresses_is_only_the_legacy_key() -> None:
+    assert lookup_data(BrokerAddress(broker="b2")) == {"brokerUrlSsl": ""}
+
+
+CROWDED = tuple(range(0, 4096, 2))
+"""Many bundles within one cell of the search table: found by bisection."""
+
+
+def build(boundaries: tuple[int, ...], murmur_share: float) -> LookupSnapshot:
+    functions = [HashFunction.CRC32, HashFunction.MURMUR3_32]
+    hashes = {f"t/n{number}": functions[number < 10 * murmur_share] for number in range(10)}
+    routes = [
+        route(format_bundle(name, *ends), destination=f"b{ends[0] % 7}")
+        for name in hashes
+        for ends in pairwise(boundaries)
+    ]
+    return LookupSnapshot(cluster="c").with_namespaces(hashes).with_routes(routes)
+
+
+@pytest.mark.parametrize("murmur_share", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize(
+    "boundaries", [even_boundaries(1), even_boundaries(16), (*CROWDED, 0xFFFFFFFF)]
+)
+def test_batch_equals_single_lookups(boundaries: tuple[int, ...], murmur_share: float) -> None:
+    found = build(boundaries, murmur_share)
+    generator = random.Random(7)
+    topics = [
+        f"{generator.choice(['', 'non-'])}persistent://t/n{generator.randrange(12)}/x{number}"
+        for number in range(500)
+    ]
+    topics += ["t/n3/short", "no topic at all/", "persistent://t/n4/\udc00", ""]
+    index = BatchIndex(found)
+    singles = [found.lookup(topic) for topic in topics[:-3]] + [None]
+    singles += [found.lookup(topics[-2]), None]
+    positions = index.find(topics).tolist()
+    assert [index.routes[at] if at >= 0 else None for at in positions] == singles
+    brokers = index.find_brokers(topics).tolist()
+    assert brokers == [single.broker if single else "" for single in singles]
+
+
+def test_batch_over_an_empty_snapshot_finds_nothing() -> None:
+    index = BatchIndex(LookupSnapshot(cluster="c"))
+    assert index.find(["persistent://t/n/x", "y"]).tolist() == [-1, -1]
+    assert index.find([]).tolist() == []
+
+
+LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+LOWER_QUARTER, UPPER_QUARTER = "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
+
+
+def route(
+    bundle: str,
+    version_id: int = 1,
+    state: State = State.OWNED,
+    source: str = "",
+    destination: str = "b1",
+) -> BundleRoute:
+    namespace, lower, upper = parse_bundle(bundle)
+    return BundleRoute(
+        bundle=bundle,
+        namespace=namespace,
+        lower=lower,
+        upper=upper,
+        state=state,
+        version_id=version_id,
+        source=source,
+        destination=destination,
+    )
+
+
+def namespace(*routes: BundleRoute) -> NamespaceRoutes:
+    empty = NamespaceRoutes(namespace="t/n", hash_function=HashFunction.CRC32)
+    return empty.fold(routes)
+
+
+@pytest.mark.parametrize(
+    ("state", "source", "destination", "broker"),
+    [
+        (State.INIT, "", "", ""),
+        (State.FREE, "b1", "", ""),
+        (State.OWNED, "b1", "b2", "b2"),
+        (State.ASSIGNING, "", "b2", "b2"),
+        (State.ASSIGNING, "b1", "b2", "b2"),
+        (State.RELEASING, "b1", "b2", "b2"),
+        (State.RELEASING, "b1", "", ""),
+        (State.SPLITTING, "b1", "", "b1"),
+        (State.DELETED, "b1", "", ""),
+    ],
+)
+def test_route_in_each_state_names_the_broker_that_pulsar_would(
+    state: State, source: str, destination: str, broker: str
+) -> None:
+    assert route(LOW, state=state, source=source, destination=destination).broker == broker
+
+
+def test_fold_orders_live_bundles_by_range() -> None:
+    assert [found.bundle for found in namespace(route(HIGH), route(LOW)).live] == [LOW, HIGH]
+
+
+def test_fold_of_an_older_or_equal_version_changes_nothing() -> None:
+    before = namespace(route(LOW, 3), route(HIGH, 3))
+    assert before.fold([route(LOW, 2, destination="b9")]) is before
+    assert before.fold([route(LOW, 3, destination="b9")]) is before
+
+
+def test_fold_of_a_split_replaces_the_parent_by_its_children() -> None:
+    before = namespace(route(LOW), route(HIGH))
+    after = before.fold(
+        [
+            route(LOWER_QUARTER),
+            route(UPPER_QUARTER),
+            route(LOW, 2, State.DELETED, source="b1", destination=""),
+        ]
+    )
+    assert [found.bundle for found in after.live] == [LOWER_QUARTER, UPPER_QUARTER, HIGH]
+    assert after.unsound is None
+
+
+def test_fold_of_a_dead_bundles_older_version_does_not_bring_it_back() -> None:
+    dead = namespace(route(LOW, 5, State.INIT, destination=""))
+    assert dead.fold([route(LOW, 4)]).live == ()
+
+
+@pytest.mark.parametrize(
+    ("routes", "unsound"),
+    [
+        ((), None),
+        ((route(LOW), route(HIGH)), None),
+        ((route("t/n/0x00000000_0xffffffff"),), None),
+        ((route(HIGH),), Unsound.GAP),
+        ((route(LOW),), Unsound.GAP),
+        ((route(LOWER_QUARTER), route(HIGH)), Unsound.GAP),
+        (
+            (
+                route(LOW),
+                route(UPPER_QUARTER),
+                route(HIGH),
+            ),
+            Unsound.OVERLAP,
+        ),
+        (
+            (route(LOW), route(HIGH, destination="")),
+            Unsound.OWNER_MISSING,
+        ),
+        (
+            (
+                route(LOW),
+                route(HIGH, state=State.FREE, destination=""),
+            ),
+            None,
+        ),
+    ],
+)
+def test_fold_says_what_is_wrong_with_the_division(
+    routes: tuple[BundleRoute, ...], unsound: Unsound | None
+) -> None:
+    assert namespace(*routes).unsound is unsound
+
+
+def test_unborn_covers_all_hashes_and_has_no_broker() -> None:
+    born = unborn("t/n")
+    assert (born.lower, born.upper, born.broker) == (0, 0xFFFFFFFF, "")
+    assert born.range_text == "0x00000000_0xffffffff"
+
+
+def route_owner_requests(
+    state: State = State.FREE, version: int = 1, bundle: str = "a/b/0x0_0x1"
+) -> BundleRoute:
+    return BundleRoute(
+        bundle=bundle, namespace="a/b", lower=0, upper=1, state=state, version_id=version
+    )
+
+
+def test_record_is_asked_for_once_in_five_seconds_and_the_next_version_at_once() -> None:
+    requests = OwnerRequests()
+    due = [requests.is_due(route_owner_requests(), now_s) for now_s in (0.0, 0.1, 4.9, 5.0, 5.1)]
+    assert due == [True, False, False, True, False]
+    assert requests.is_due(route_owner_requests(version=2), 5.1)
+
+
+@pytest.mark.parametrize("state", [one for one in State if one is not State.FREE])
+def test_bundle_that_is_on_its_way_is_not_asked_for(state: State) -> None:
+    assert not OwnerRequests().is_due(route_owner_requests(state), 0.0)
+
+
+def test_only_the_last_ten_thousand_are_remembered() -> None:
+    requests = OwnerRequests()
+    for number in range(10_001):
+        assert requests.is_due(route_owner_requests(bundle=f"a/b/{number}"), 0.0)
+    assert requests.is_due(route_owner_requests(bundle="a/b/0"), 0.0)
+    assert not requests.is_due(route_owner_requests(bundle="a/b/10000"), 0.0)
+
+
+def test_command_id_is_that_of_all_who_ask_within_five_seconds() -> None:
+    ids = [request_id("c", route_owner_requests(), wall_s) for wall_s in (100.0, 104.9, 105.0)]
+    assert ids[0] == ids[1] != ids[2]
+    others = {
+        request_id("d", route_owner_requests(), 100.0),
+        request_id("c", route_owner_requests(version=2), 100.0),
+    }
+    assert ids[0] not in others
+    assert len(others) == 2
+
+
+NAMES = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")
+LIVE = [
+    BundleRoute(
+        bundle=name, namespace="t/n", lower=at, upper=at + 1, state=State.OWNED, version_id=1
+    )
+    for at, name in enumerate(NAMES)
+]
+TOPICS_OF_PULSAR_SPLIT = {NAMES[0]: 90, NAMES[1]: 5, NAMES[2]: 7}
+LOADS = [
+    {
+        "bundles": list(NAMES),
+        "msg_rate_in": [900.0, 10.0, 50.0],
+        "msg_rate_out": [900.0, 10.0, 50.0],
+        "msg_throughput_in": [100.0, 4_000.0, 300.0],
+        "msg_throughput_out": [100.0, 10.0, 300.0],
+    }
+]
+"""The first has the most topics and messages, the second the highest throughput."""
+
+
+def test_hot_is_the_highest_throughput_and_neither_rate_nor_topics() -> None:
+    assert hottest_bundle(LIVE, dict(throughput(LOADS)), TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[1]
+
+
+def test_hot_counts_what_comes_in_and_what_goes_out() -> None:
+    load = {**LOADS[0], "msg_throughput_out": [100.0, 10.0, 9_000.0]}
+    assert hottest_bundle(LIVE, dict(throughput([load])), TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[2]
+
+
+def test_hot_without_any_throughput_is_the_largest() -> None:
+    assert hottest_bundle(LIVE, {}, TOPICS_OF_PULSAR_SPLIT) == largest_bundle(
+        LIVE, TOPICS_OF_PULSAR_SPLIT
+    )
+    assert largest_bundle(LIVE, TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[0]
+
+
+def test_nothing_at_all_is_not_found() -> None:
+    with pytest.raises(PulsarError, match="HOT not found"):
+        hottest_bundle(LIVE, {}, {})

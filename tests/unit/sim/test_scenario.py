@@ -1,7 +1,22 @@
-"""Scenarios as text: what a line means, and what an error says."""
+"""Scenarios and recorded traffic: text format, series, folding, recordings, traffic."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+from lbcore.model.hashing import murmur3_32
+from lbcore.sim.engine.traffic import MSG_PER_S_PER_POINT, Traffic
+from lbcore.sim.load.folding import Folded, FoldingError, TraceColumn, dealt, fold
+from lbcore.sim.load.recording import (
+    COLUMNS,
+    KEPT_INTERVALS,
+    RecordingError,
+    make_recording,
+    positions_of,
+    spread_over,
+)
+from lbcore.sim.load.series import Gaps, Grid, Series, flaws_of, on_grid, step_of
 from lbcore.sim.scenario.metrics import METRICS
 from lbcore.sim.scenario.parse import parse_scenario, with_recorded
 from lbcore.sim.scenario.tokens import (
@@ -202,3 +217,319 @@ def test_scenario_without_brokers_or_end_is_refused() -> None:
 def test_namespace_that_is_owned_in_part_is_refused() -> None:
     with pytest.raises(ScenarioError, match="bundle 5 of t/n has no owner"):
         parse_scenario(f"{HEAD}own t/n 0-4 b1\n{END}")
+
+
+NAN = float("nan")
+
+
+def series(samples: list[tuple[str, int, float]], *, covers: list[int] | None = None) -> Series:
+    """Samples (entity, second, value), one a line from line 2; covers: seconds."""
+    names = list(dict.fromkeys(name for name, _, _ in samples))
+    count = len(samples)
+    return Series(
+        entities=tuple(names),
+        of=np.array([names.index(name) for name, _, _ in samples], dtype=np.int64),
+        at_ms=np.array([at * 1_000 for _, at, _ in samples], dtype=np.int64),
+        values=np.array([[value] for _, _, value in samples]),
+        covers_ms=np.array(covers or [0] * count, dtype=np.int64) * 1_000,
+        lines=np.arange(2, count + 2, dtype=np.int64),
+        columns=np.zeros(count, dtype=np.int64),
+    )
+
+
+def told(found: Series, gaps: Gaps = Gaps.REFUSE) -> list[str]:
+    return [str(flaw) for flaw in flaws_of(found, 300_000, gaps)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ([("a", 0, 1), ("a", 300, 1), ("b", 0, 1), ("b", 300, 1)], []),
+        ([("a", 0, 1), ("b", 0, 1), ("a", 300, 1), ("b", 300, 1)], []),
+        ([("a", 0, -1)], ["line 2: negative value of a"]),
+        ([("a", 0, NAN)], ["line 2: missing value of a"]),
+        ([("a", 0, float("inf"))], ["line 2: infinite value of a"]),
+        (
+            [("a", 0, 1), ("b", 0, 1), ("a", 0, 1)],
+            ["line 4: duplicate: a has the same time in line 2"],
+        ),
+        (
+            [("a", 300, 1), ("a", 0, 1)],
+            ["line 3: unordered: a has a later time in line 2"],
+        ),
+        ([("a", 0, 1), ("a", 900, 1)], ["line 3: gap: a has nothing for 600 s before"]),
+        ([("a", 0, 1), ("a", 301, 1), ("a", 599, 1)], []),
+    ],
+)
+def test_flaw_is_told_with_its_line(
+    samples: list[tuple[str, int, float]], words: list[str]
+) -> None:
+    assert told(series(samples)) == words
+
+
+def test_all_flaws_are_told_at_once_in_the_order_of_lines() -> None:
+    found = told(series([("a", 0, -1), ("b", 0, NAN), ("a", 300, 1), ("a", 300, 2)]))
+    assert [words.partition(":")[0] for words in found] == ["line 2", "line 3", "line 5"]
+
+
+def test_missing_value_is_a_gap_where_gaps_are_filled() -> None:
+    samples = [("a", 0, 6.0), ("a", 300, NAN), ("a", 600, 2.0)]
+    assert told(series(samples), Gaps.HOLD) == []
+    assert on_grid(series(samples), 300_000, Gaps.HOLD).values[:, 0, 0].tolist() == [6, 6, 2]
+    assert on_grid(series(samples), 300_000, Gaps.ZERO).values[:, 0, 0].tolist() == [6, 0, 2]
+
+
+def test_sample_that_covers_the_time_before_it_leaves_no_gap() -> None:
+    samples = [("a", 300, 6.0), ("a", 900, 2.0)]
+    assert told(series(samples, covers=[300, 600])) == []
+    grid = on_grid(series(samples, covers=[300, 600]), 300_000, Gaps.REFUSE)
+    assert grid.values[:, 0, 0].tolist() == [6, 2, 2]
+    assert told(series([*samples, ("a", 1800, 1.0)], covers=[300, 600, 300])) == [
+        "line 4: gap: a has nothing for 600 s before"
+    ]
+
+
+def test_clock_of_another_phase_shifts_load_and_loses_none() -> None:
+    samples = [("a", at, 10.0) for at in range(0, 1500, 300)]
+    samples += [("b", at + 100, 10.0) for at in range(0, 1500, 300)]
+    grid = on_grid(series(samples), 300_000, Gaps.REFUSE)
+    assert grid.values[:, 0, 0].tolist() == [10] * 5
+    assert grid.values[0, 1, 0] == pytest.approx(10 * 2 / 3)
+    assert grid.values[1:, 1, 0] == pytest.approx(10)
+
+
+def test_entity_that_comes_later_carries_nothing_before_and_is_counted() -> None:
+    samples = [("a", at, 1.0) for at in range(0, 1200, 300)] + [("b", 900, 4.0)]
+    grid = on_grid(series(samples), 300_000, Gaps.REFUSE)
+    assert grid.values[:, 1, 0].tolist() == [0, 0, 0, 4]
+    assert grid.partly == 1
+
+
+def test_step_is_the_commonest_time_between_two_samples() -> None:
+    samples = [("a", at, 1.0) for at in (0, 300, 600, 1200, 1500)]
+    assert step_of(series(samples)) == 300_000
+    assert step_of(series([("a", 0, 1.0), ("b", 300, 1.0)])) == 0
+
+
+NAMES = [f"vm-{number}" for number in range(40)]
+
+
+def folded(kinds: dict[str, float], bundles: int = 4, names: list[str] = NAMES) -> Folded:
+    """One interval in which every entity has so much of each resource, KIND:UNIT."""
+    values = np.array([[list(kinds.values())] * len(names)])
+    grid = Grid(start_ms=0, step_ms=60_000, values=values, partly=0)
+    resources = [TraceColumn(column=word, kind=word.partition(":")[0], unit=word.partition(":")[2])
+                 for word in kinds]  # fmt: skip
+    return fold(grid, names, resources, ("t/n", bundles))
+
+
+def totals(kinds: dict[str, float]) -> list[float]:
+    return folded(kinds).rates.sum(axis=(0, 1)).tolist()
+
+
+def test_entity_lies_where_the_hash_of_its_name_says() -> None:
+    counts = [0, 0, 0, 0]
+    for name in NAMES:
+        counts[murmur3_32(name) >> 30] += 1
+    assert folded({"msg:msg/s": 2.0}).topics.tolist() == counts
+    assert folded({"msg:msg/s": 2.0}).rates[0, :, 0].tolist() == counts
+
+
+def test_order_of_the_file_does_not_matter() -> None:
+    one = folded({"cpu:percent": 3.0})
+    two = folded({"cpu:percent": 3.0}, names=NAMES[::-1])
+    assert one.rates.tolist() == two.rates.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ({"cpu:percent": 1.0}, [8_000, 8_000, 8_192_000, 8_192_000]),
+        ({"cpu:cores": 0.01}, [8_000, 8_000, 8_192_000, 8_192_000]),
+        ({"cpu:mhz": 25.0}, [8_000, 8_000, 8_192_000, 8_192_000]),
+        ({"msg_in:msg/s": 1.0, "bytes_in:kb/s": 2.0}, [40, 0, 80_000, 0]),
+        ({"bytes:mib/s": 2.0}, [40_960, 40_960, 41_943_040, 41_943_040]),
+    ],
+)
+def test_units_become_messages_and_bytes(kinds: dict[str, float], expected: list[float]) -> None:
+    assert totals(kinds) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ({"cpu:percent": 1.0, "memory:kb": 5.0}, "memory weighs nothing: no broker"),
+        ({"cpu:percent": 1.0, "bytes_in:kb/s": 0.0}, "bytes_in weighs nothing: it is 0"),
+        ({"cpu:percent": 1.0, "msg:msg/s": 5.0}, "cpu weighs nothing: messages are told"),
+    ],
+)
+def test_resource_that_weighs_nothing_is_said_so(kinds: dict[str, float], words: str) -> None:
+    assert any(said.startswith(words) for said in folded(kinds).said)
+
+
+def test_trace_in_which_nothing_weighs_is_refused() -> None:
+    with pytest.raises(FoldingError, match="memory weighs nothing"):
+        folded({"memory:kb": 5.0})
+
+
+def test_bundles_are_dealt_in_turn_and_brokers_tell_their_part_of_the_mean() -> None:
+    rows = list(dealt(folded({"msg:msg/s": 1.0}), 2, 45.0))
+    assert [row["broker"] for row in rows] == ["b1", "b2"]
+    assert [len(row["bundles"]) for row in rows] == [2, 2]
+    assert sum(row["percent"][0] for row in rows) == pytest.approx(90.0, abs=0.01)
+
+
+MINUTE_MS = 60_000
+WHOLE, LOWER, UPPER = (
+    "t/n/0x00000000_0xffffffff",
+    "t/n/0x00000000_0x80000000",
+    "t/n/0x80000000_0xffffffff",
+)
+
+
+def row(minute: int, broker: str = "b1", **rates: float) -> dict[str, Any]:
+    bundles = {"whole": WHOLE, "lower": LOWER, "upper": UPPER}
+    values = list(rates.values())
+    return {
+        "minute_ms": minute * MINUTE_MS,
+        "broker": broker,
+        "bundles": [bundles[name] for name in rates],
+        "topics": [4.0] * len(values),
+        **dict.fromkeys(COLUMNS, values),
+    }
+
+
+def totals_recording(*rows: dict[str, Any]) -> list[list[float]]:
+    """Rate in of each cell, interval after interval."""
+    space = make_recording(rows).namespaces["t/n"]
+    return np.round(space.rates[:, :, 0], 6).tolist()
+
+
+def test_bundle_that_moved_carries_its_load_to_the_new_owner() -> None:
+    found = totals_recording(
+        row(1, lower=10, upper=1), row(2, "b1", upper=1), row(2, "b2", lower=10)
+    )  # fmt: skip
+    assert found == [[10, 1], [10, 1]]
+
+
+def test_load_from_before_a_split_is_divided_by_width() -> None:
+    assert totals_recording(row(1, whole=12), row(2, lower=9, upper=3)) == [[6, 6], [9, 3]]
+
+
+def test_bundle_without_a_row_keeps_its_load_for_a_while_only() -> None:
+    gap = [row(minute, upper=1) for minute in range(2, 10)]
+    found = totals_recording(row(1, lower=10, upper=1), *gap)
+    kept = [minute for minute, (low, _) in enumerate(found) if low == 10]
+    assert kept == list(range(KEPT_INTERVALS + 1))
+    assert found[-1] == [0, 1]
+
+
+def test_bundle_that_is_seen_later_has_carried_as_much_shortly_before() -> None:
+    assert totals_recording(row(1, upper=1), row(2, lower=7, upper=1)) == [[7, 1], [7, 1]]
+
+
+def test_recording_begins_again_when_it_is_over() -> None:
+    recording = make_recording([row(minute, whole=1) for minute in (10, 11, 12)])
+    assert recording.length_ms == 3 * MINUTE_MS
+    assert [recording.interval_at(at * MINUTE_MS) for at in range(5)] == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("positions", [[5], [1 << 30, 3 << 30], list(range(0, 1 << 32, 1 << 28))])
+def test_no_load_is_lost_on_its_way_to_topics(positions: list[int]) -> None:
+    space = make_recording([row(1, lower=30, upper=12)]).namespaces["t/n"]
+    spread = spread_over(space, np.array(positions))
+    over = spread.over(space.rates[0], len(positions))
+    assert over.sum(axis=0) == pytest.approx([42.0] * 4)
+
+
+def test_topics_lie_evenly_in_their_cells() -> None:
+    space = make_recording([row(1, lower=1, upper=1)]).namespaces["t/n"]
+    assert positions_of(space).tolist() == [(2 * at + 1) << 28 for at in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"bundles": ["nonsense"]}, "no bundle"),
+        ({"bundles": []}, "differ in length"),
+        ({"bundles": [], "topics": [], **{name: [] for name in COLUMNS}}, "no row names"),
+    ],
+)
+def test_rows_that_say_nothing_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(RecordingError, match=told):
+        make_recording([{**row(1, whole=1), **changes}])
+    with pytest.raises(RecordingError, match="not one row"):
+        make_recording([])
+
+
+def traffic_of(*loads: str, bundles: int = 10, extra: str = "") -> Traffic:
+    lines = "\n".join(f"load t/n {load}" for load in loads)
+    return Traffic(
+        parse_scenario(
+            f"brokers 2\nnamespace t/n bundles={bundles} topics=4 {extra}\n{lines}\nrun 2h\n"
+        )
+    )
+
+
+def points(traffic: Traffic, at_ms: int = 0) -> float:
+    return float(traffic.rates_at(at_ms).sum()) / MSG_PER_S_PER_POINT
+
+
+@pytest.mark.parametrize("spread", ["even", "zipf", "pareto", "topic", "hotspot"])
+def test_every_spread_carries_what_is_asked(spread: str) -> None:
+    assert points(traffic_of(f"{spread} 40%")) == pytest.approx(80.0, abs=0.01)
+    assert points(traffic_of(f"{spread} 3pt each")) == pytest.approx(30.0, abs=0.01)
+    assert points(traffic_of(f"{spread} 4000msg/s")) == pytest.approx(10.0, abs=0.01)
+
+
+def test_even_load_is_alike_in_every_bundle() -> None:
+    rates = traffic_of("even 1pt each").rates_at(0).reshape(10, 4).sum(axis=1)
+    assert np.all(rates == MSG_PER_S_PER_POINT)
+
+
+def test_load_of_some_bundles_leaves_the_others_alone() -> None:
+    rates = traffic_of("even 1pt each bundles=2-3").rates_at(0).reshape(10, 4).sum(axis=1)
+    assert np.flatnonzero(rates).tolist() == [2, 3]
+
+
+def test_pareto_of_smaller_alpha_has_the_heavier_head() -> None:
+    shares = []
+    for alpha in ("1", "4/3", "2", "4"):
+        rates = traffic_of(f"pareto 40% alpha={alpha}", bundles=500).rates_at(0)
+        shares.append(rates.max() / rates.sum())
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_burst_comes_and_goes_and_comes_again() -> None:
+    traffic = traffic_of("even 10pt", "even 50pt from 5m for 1m every 10m")
+    seen = [round(points(traffic, at * MINUTE_MS)) for at in (0, 5, 6, 15, 16)]
+    assert seen == [10, 60, 10, 60, 10]
+
+
+def test_growing_load_reaches_its_amount() -> None:
+    traffic = traffic_of("even 40pt from 10m grow=20m to 1h")
+    assert [round(points(traffic, at * MINUTE_MS)) for at in (9, 10, 20, 30, 50, 60)] == [
+        0, 0, 20, 40, 40, 0,
+    ]  # fmt: skip
+
+
+def test_wave_swings_by_its_depth() -> None:
+    traffic = traffic_of("even 40pt wave=4h depth=50%")
+    assert points(traffic, 60 * MINUTE_MS) == pytest.approx(60.0, abs=0.1)
+    assert points(traffic, 180 * MINUTE_MS) == pytest.approx(20.0, abs=0.1)
+
+
+def test_hotspot_jumps_and_keeps_its_amount() -> None:
+    traffic = traffic_of("hotspot 40pt width=10% jump=10m", bundles=100)
+    before, after = traffic.rates_at(0), traffic.rates_at(10 * MINUTE_MS)
+    assert np.count_nonzero(before) == pytest.approx(40, abs=1)
+    assert not np.array_equal(before, after)
+    assert after.sum() == pytest.approx(before.sum(), abs=1.0)
+
+
+def test_children_carry_what_their_parent_did() -> None:
+    field = traffic_of("pareto 40%", extra="hashed").at(0)
+    ends = np.array([0, 1 << 30, 1 << 31, 0xFFFFFFFF])
+    parts = field.bundles("t/n", ends[:-1], ends[1:])
+    whole = field.bundles("t/n", ends[:1], ends[-1:])
+    assert np.array_equal(parts.sum(axis=0), whole[0])

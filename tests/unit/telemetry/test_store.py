@@ -1,10 +1,25 @@
-"""The store of numbers: labels as declared, series replaced whole, histograms that add up."""
+"""The metric store, its exposition, shared workers and the bridge's metrics."""
+
+import argparse
+import os
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
+from jobs.console import CommandError
+from jobs.service.lookup_metrics import SharedMetrics
+from jobs.telemetry.bridge_metrics import BRIDGE_METRICS, SPLIT, UNLOAD, BridgeMetrics
 from jobs.telemetry.declared import counter, gauge, histogram
+from jobs.telemetry.exposition import MetricsPort, add_arguments
+from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from jobs.telemetry.store import MetricStore
+from lbcore.bridge.mirror import Look
+from lbcore.wire.messages import AckOutcome
 from tests.support.worlds.measured_world import samples_of, total
 
 
@@ -95,3 +110,185 @@ def test_labels_that_are_not_the_declared_ones_are_a_bug() -> None:
 def test_metric_that_is_declared_twice_is_a_bug() -> None:
     with pytest.raises(ValueError, match="must be declared once"):
         MetricStore([gauge("y", "Y."), gauge("y", "Y.")])
+
+
+HOST = "127.0.0.1"
+
+
+def told(port: int, file: Path | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    words = [f"--metrics-port={port}", *([f"--metrics-port-file={file}"] if file else [])]
+    return parser.parse_args(words)
+
+
+def numbers(name: str) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    Gauge(name, "A number.", registry=registry)
+    return registry
+
+
+def asked(port: int) -> str:
+    with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_port_shows_what_it_was_given_last(tmp_path: Path) -> None:
+    shown = MetricsPort(HOST, told(0, tmp_path / "port"))
+    shown.show(numbers("first"))
+    port = int((tmp_path / "port").read_text())
+    assert "first 0.0" in asked(port)
+    shown.show(numbers("second"))
+    assert "first" not in asked(port)
+    assert "second 0.0" in asked(port)
+    shown.stop()
+    with pytest.raises(OSError, match="refused"):
+        asked(port)
+
+
+def test_port_that_another_has_is_refused_and_taken_when_that_one_has_gone(tmp_path: Path) -> None:
+    worker = MetricsPort(HOST, told(0, tmp_path / "port"))
+    worker.show(numbers("worker"))
+    port = int((tmp_path / "port").read_text())
+    spare = MetricsPort(HOST, told(port))
+    with pytest.raises(CommandError, match="choose another --metrics-port"):
+        spare.show(numbers("spare"))
+    assert "worker 0.0" in asked(port)
+    worker.stop()
+    spare.show(numbers("spare"))
+    assert "spare 0.0" in asked(port)
+    spare.stop()
+
+
+def test_standby_says_that_it_stands_by_and_nothing_of_a_job_at_work(tmp_path: Path) -> None:
+    shown = MetricsPort(HOST, told(0, tmp_path / "port"))
+    shown.show(standing_by())
+    text = asked(int((tmp_path / "port").read_text()))
+    assert 'ballast_job_phase{phase="standing by"} 1.0' in text
+    assert "ballast_job_info" not in text  # its absence is what BallastJobDown goes by
+    shown.show(JobMetrics().registry)
+    assert "ballast_job_info" in asked(int((tmp_path / "port").read_text()))
+    shown.stop()
+
+
+def test_probe_is_answered_without_a_look_at_the_metrics(tmp_path: Path) -> None:
+    class Counted(Collector):
+        looks = 0
+
+        def collect(self) -> Iterator[Metric]:
+            self.looks += 1
+            yield from ()
+
+    counted, registry = Counted(), CollectorRegistry()
+    registry.register(counted)
+    shown = MetricsPort(HOST, told(0, tmp_path / "port"))
+    shown.show(registry)
+    port = int((tmp_path / "port").read_text())
+    before = counted.looks
+    with urllib.request.urlopen(f"http://{HOST}:{port}/ready", timeout=60) as answer:
+        assert answer.read() == b"ready\n"
+    assert counted.looks == before
+    asked(port)
+    assert counted.looks > before
+    shown.stop()
+
+
+def test_without_a_port_nothing_is_given_out() -> None:
+    shown = MetricsPort(HOST, argparse.Namespace(metrics_port=None, metrics_port_file=None))
+    shown.show(numbers("unseen"))
+    shown.stop()
+
+
+def worker(folder: Path, number: int, counted: int) -> SharedMetrics:
+    store = MetricStore([counter("x_total", "X.", "result"), histogram("z", "Z.", (1.0,))])
+    store.add("x_total", "found", by=counted)
+    store.observe("z", 0.5)
+    return SharedMetrics(folder, number, lambda: generate_latest(store.registry()))
+
+
+def test_answer_of_one_worker_has_all_workers_metrics(tmp_path: Path) -> None:
+    first, second = worker(tmp_path, 0, 3), worker(tmp_path, 1, 4)
+    second.write()
+    found = samples_of(first.text().decode())
+    assert total(found, "x_total", worker="0") == 3
+    assert total(found, "x_total", worker="1") == 4
+    assert total(found, "z_bucket", le="1.0") == 2
+    assert first.text().decode().count("# TYPE x_total counter") == 1
+
+
+def test_worker_that_is_gone_is_left_out(tmp_path: Path) -> None:
+    first, second = worker(tmp_path, 0, 3), worker(tmp_path, 1, 4)
+    second.write()
+    os.utime(tmp_path / "1.prom", (1, 1))
+    assert total(samples_of(first.text().decode()), "x_total") == 3
+
+
+def test_own_metrics_are_newer_than_those_written(tmp_path: Path) -> None:
+    store = MetricStore([counter("x_total", "X.")])
+    shared = SharedMetrics(tmp_path, 0, lambda: generate_latest(store.registry()))
+    store.add("x_total")
+    shared.write()
+    store.add("x_total")
+    assert total(samples_of(shared.text().decode()), "x_total") == 2
+
+
+LOOK = Look(
+    owned={"a": frozenset({"t/n/0x00000000_0x80000000"}), "b": None}, incarnations={}, namespaces={}
+)
+
+
+def counted() -> BridgeMetrics:
+    """A bridge that has done each thing at least once."""
+    made = BridgeMetrics("local")
+    made.show_acting(is_acting=True)
+    made.count_look(LOOK)
+    made.count_failed_look()
+    made.show_mirror(differences=3, working=2)
+    made.show_messages(delivered=5, not_delivered=1)
+    made.show_messages(delivered=9, not_delivered=1)
+    made.count_asked(UNLOAD)
+    made.count_asked(SPLIT)
+    made.count_not_done(is_refusal=True)
+    made.count_not_done(is_refusal=False)
+    made.count_answer(AckOutcome.CLOSED)
+    made.count_load_error("a")
+    made.count_load_error("b")
+    made.show_unread(["not_allowed", "not_allowed", "html_page"])
+    made.count_unreported("cpu")
+    return made
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, {"cluster": "local", **labels})
+
+
+def test_every_metric_that_is_declared_has_a_series() -> None:
+    families = {family.name for family in counted().registry.collect() if family.samples}
+    assert {metric.name.removesuffix("_total") for metric in BRIDGE_METRICS} <= families
+
+
+def test_numbers_are_what_was_counted() -> None:
+    registry = counted().registry
+    assert value(registry, "ballast_bridge_acting") == 1
+    assert value(registry, "ballast_bridge_brokers") == 2
+    assert value(registry, "ballast_bridge_silent_brokers") == 1
+    assert value(registry, "ballast_bridge_bundles") == 1
+    assert value(registry, "ballast_bridge_differences") == 3
+    assert value(registry, "ballast_bridge_unread", reason="not_allowed") == 2
+    assert value(registry, "ballast_bridge_unread", reason="no_answer") == 0
+    assert value(registry, "ballast_bridge_unreported_total", field="cpu") == 1
+    assert value(registry, "ballast_bridge_messages_total", result="delivered") == 9
+    assert value(registry, "ballast_bridge_messages_total", result="not_delivered") == 1
+    assert value(registry, "ballast_bridge_polls_total", result="failed") == 1
+    assert value(registry, "ballast_bridge_failed_requests_total", result="refused") == 1
+    assert value(registry, "ballast_bridge_answers_total", outcome="closed") == 1
+    assert value(registry, "ballast_bridge_answers_total", outcome="failed") == 0
+
+
+def test_series_of_a_broker_that_is_gone_go_with_it() -> None:
+    made = counted()
+    made.keep_brokers(["b"])
+    errors = "ballast_bridge_load_errors_total"
+    assert value(made.registry, errors, broker="a") is None
+    assert value(made.registry, errors, broker="b") == 1

@@ -1,0 +1,235 @@
+"""Generated documents: bundles page, ownership diagrams, scoreboard."""
+
+import re
+from dataclasses import Field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lbcore.config.setting import declared
+from lbcore.config.splitting import ALGORITHMS, MEBIBYTE, Splitting
+from lbcore.config.tree import Config
+from lbcore.model.bundles import (
+    BundleRange,
+    NamespaceBundles,
+    children_of,
+    decode_boundary,
+    even_boundaries,
+)
+from lbcore.model.hashing import HashFunction, crc32, hash_topics, murmur3_32
+from lbcore.model.names import format_partition
+from lbcore.model.tables import TABLES
+from lbcore.ownership.holding import Callback
+from lbcore.plan.split.algorithms import (
+    SplitAlgorithm,
+    TopicLoads,
+    flow_or_qps_boundaries,
+    range_boundaries,
+    specified_boundaries,
+    topic_count_boundaries,
+)
+from lbcore.plan.split.decision import SplitVerdict
+from lbcore.sim.engine.scenario_run import run_scenario
+from lbcore.sim.reports.comparison import compared_row, render_comparison
+from lbcore.sim.scenario.parse import parse_scenario, with_compared
+from lbcore.wire.messages import Topic
+from tests.scoreboard import PAGE, PUBLISHED, page, recorded
+
+PAGE_OF_BUNDLES_PAGE = (Path(__file__).parents[3] / "docs" / "bundles.md").read_text(
+    encoding="utf-8"
+)
+Block = dict[str, list[str]]
+
+
+def blocks(first_key: str) -> list[Block]:
+    """The example blocks that begin with this key: each line is a key and its values."""
+    found = []
+    for text in re.findall(r"^```text\n(.*?)^```", PAGE_OF_BUNDLES_PAGE, re.DOTALL | re.MULTILINE):
+        lines = [line.split() for line in text.splitlines()]
+        if lines[0][0] == first_key:
+            found.append({key: values for key, *values in lines})
+    return found
+
+
+def numbers(texts: list[str]) -> list[int]:
+    return [decode_boundary(text) for text in texts]
+
+
+def hexes(boundaries: tuple[int, ...] | None) -> list[str]:
+    return [f"0x{boundary:08x}" for boundary in boundaries or ()]
+
+
+def proposed(block: Block) -> tuple[int, ...] | None:
+    target = BundleRange.parse(block["bundle"][0])
+    hashes = numbers(block.get("topics", []))
+    parts = int(block.get("parts", ["2"])[0])
+    match SplitAlgorithm(block["algorithm"][0]):
+        case SplitAlgorithm.RANGE:
+            return range_boundaries(target, parts)
+        case SplitAlgorithm.TOPIC_COUNT:
+            return topic_count_boundaries(hashes, parts)
+        case SplitAlgorithm.FLOW_OR_QPS:
+            return flow_or_qps_boundaries(*flow_inputs(block))
+        case _:
+            return specified_boundaries(target, numbers(block["positions"]), len(hashes))
+
+
+def flow_inputs(block: Block) -> tuple[TopicLoads, Splitting]:
+    topics = TopicLoads(
+        hashes=np.array(numbers(block["topics"]), dtype=np.int64),
+        msg_rate=np.array(block["msg/s"], dtype=np.float64),
+        throughput=np.array(block["MiB/s"], dtype=np.float64) * MEBIBYTE,
+    )
+    rate, _, flow, _ = block["limits"]
+    return topics, replace(
+        Splitting(),
+        max_msg_rate_per_s=int(rate),
+        max_throughput_bytes_per_s=int(flow) * MEBIBYTE,
+    )
+
+
+@pytest.mark.parametrize("block", blocks("algorithm"), ids=lambda block: block["algorithm"][0])
+def test_algorithm_example_of_the_page_is_what_the_code_computes(block: Block) -> None:
+    boundaries = proposed(block)
+    assert hexes(boundaries) == block["boundary"]
+    children = children_of(BundleRange.parse(block["bundle"][0]), boundaries or ())
+    assert block.get("children", [each.text for each in children]) == [
+        each.text for each in children
+    ]
+
+
+def test_page_has_an_example_of_each_algorithm() -> None:
+    assert {block["algorithm"][0] for block in blocks("algorithm")} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("block", blocks("topic"), ids=lambda block: block["topic"][0])
+def test_topic_example_of_the_page_is_what_the_code_computes(block: Block) -> None:
+    (topic,) = block["topic"]
+    bundles = NamespaceBundles("acme/shop", even_boundaries(4))
+    assert block["crc32"] == hexes((crc32(topic),))
+    assert block["murmur3_32"] == hexes((murmur3_32(topic),))
+    assert block["bundle"] == [bundles.names()[bundles.find(bundles.hash_of(topic))]]
+
+
+def test_spread_example_of_the_page_is_what_the_code_computes() -> None:
+    (block,) = blocks("partitions")
+    partitions, bundles = int(block["partitions"][0]), int(block["bundles"][0])
+    names = [format_partition("persistent://acme/shop/orders", at) for at in range(partitions)]
+    division = NamespaceBundles("acme/shop", even_boundaries(bundles))
+    for function in HashFunction:
+        found = [division.find(one) for one in hash_topics(function, names).tolist()]
+        sizes = np.bincount(found, minlength=bundles)
+        assert block[function.value] == [f"{sizes.max() / sizes.mean():.2f}"]
+
+
+def test_division_example_of_the_page_is_what_the_code_computes() -> None:
+    (block,) = blocks("bundles")
+    assert hexes(even_boundaries(int(block["bundles"][0]))) == block["boundaries"]
+
+
+def test_page_tells_every_verdict() -> None:
+    table = PAGE_OF_BUNDLES_PAGE.partition("| verdict |")[2].partition("\n\n")[0]
+    told = set(re.findall(r"`([a-z_]+)`", table))
+    assert {verdict.value for verdict in SplitVerdict} <= told
+
+
+DECLARED = [field for field in fields(Splitting) if field.metadata]
+
+
+@pytest.mark.parametrize("field", DECLARED, ids=lambda field: field.name)
+def test_settings_table_of_the_page_has_the_settings_default_and_key(field: Field[Any]) -> None:
+    name, default = field.name, field.default
+    about = declared(field)
+    (row,) = re.findall(rf"^\| `{name}` \| (.*?) \| (.*?) \|$", PAGE_OF_BUNDLES_PAGE, re.MULTILINE)
+    shown = ", ".join(default) if isinstance(default, tuple) else str(default)
+    assert row[0].replace(",", "").split()[0].lower() == shown.replace(",", "").split()[0].lower()
+    assert row[1] == (f"`{about.pulsar[0]}`" if about.pulsar else "ours")
+    assert about.dynamic
+
+
+PAGE_OF_OWNERSHIP_PAGE = Path(__file__).parents[3] / "docs" / "ownership.md"
+KNOWN = {
+    "topic": {topic.value for topic in Topic},
+    "table": {table.name for table in TABLES},
+    "callback": {kind.value for kind in Callback},
+    "request": {"lookup"},
+}
+
+
+def diagrams() -> list[str]:
+    text = PAGE_OF_OWNERSHIP_PAGE.read_text(encoding="utf-8")
+    return re.findall(r"```mermaid\nsequenceDiagram\n(.*?)\n```", text, re.DOTALL)
+
+
+def test_page_walks_through_assignment_split_and_transfer() -> None:
+    titles = re.findall(
+        r"^### (.*)\n\n```mermaid\nsequence", PAGE_OF_OWNERSHIP_PAGE.read_text(), re.MULTILINE
+    )
+    assert titles == ["Lookup and assign", "Split", "Unload and transfer"]
+
+
+@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "transfer"])
+def test_step_of_a_walk_names_a_topic_table_request_or_callback(drawn: str) -> None:
+    steps = [line.strip() for line in drawn.splitlines() if ">>" in line]
+    assert len(steps) > 8
+    for step in steps:
+        found = re.fullmatch(r"\w+--?>>\w+: (topic|table|callback|request)s? ([^:]+): .+", step)
+        assert found, step
+        kind, names = found.groups()
+        assert set(names.split(", ")) <= KNOWN[kind], step
+
+
+@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "transfer"])
+def test_walk_is_drawn_between_its_participants(drawn: str) -> None:
+    participants = set(re.findall(r"participant (\w) as", drawn))
+    ends = re.findall(r"^\s+(\w)--?>>(\w):", drawn, re.MULTILINE)
+    assert {name for pair in ends for name in pair} == participants
+    assert ";" not in drawn, "Mermaid ends a statement there"
+    assert drawn.count("    alt ") == drawn.count("\n    end")
+
+
+UNEVEN = """\
+title Uneven
+brokers 2
+namespace t/n bundles=10 topics=1
+own t/n 0-8 b1
+own t/n 9-9 b2
+load t/n even 10pt each
+set pipeline.trigger_ms=2000
+run 5m
+expect moves >= 100
+expect balanced:1.2 <= 3m from 1m
+"""
+WORDS_MAX = 2_500
+
+
+def test_page_is_drawn_from_the_recorded_tables() -> None:
+    text = page(recorded())
+    assert PAGE.read_text(encoding="utf-8") == text, "python -m tests.scoreboard"
+    assert len(text.split()) <= WORDS_MAX
+
+
+def test_every_published_figure_has_its_scenario() -> None:
+    assert {one.name for one in recorded() if one.folder == "conf/scenarios/asim"} == set(PUBLISHED)
+
+
+def test_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = run_scenario(parse_scenario(UNEVEN), Config())
+    rows = [compared_row("ballast", run), compared_row("none", run)]
+    folder = tmp_path / "conf" / "scenarios"
+    folder.mkdir(parents=True)
+    text = with_compared(UNEVEN, render_comparison(rows))
+    (folder / "uneven.scenario").write_text(text, encoding="utf-8")
+    (folder / "bare.scenario").write_text(UNEVEN, encoding="utf-8")
+    (found,) = recorded(tmp_path / "conf")
+    assert (found.name, found.folder) == ("uneven", "conf/scenarios")
+    assert [row.strategy for row in found.rows] == ["ballast", "none"]
+    assert found.row("none").moves == rows[0]["moves"]
+    assert found.row("none").minutes_above == round(rows[0]["above_ms"] / 60_000, 1)
+    assert found.expected["moves >= 100"] == dict.fromkeys(
+        ("ballast", "none"), f"{rows[0]['moves']:g}!"
+    )
+    assert found.by_report_moves == rows[0]["report_moves"]
+    assert "uneven |" in page([found])

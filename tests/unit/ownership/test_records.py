@@ -1,0 +1,548 @@
+"""Ownership records: invariants, conflict resolution, differences, wire form, state tables."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbcore.model.bundles import NamespaceBundles, even_boundaries
+from lbcore.ownership import protocol
+from lbcore.ownership.changes import Change, ProtocolError, next_record
+from lbcore.ownership.differences import find_differences, parties
+from lbcore.ownership.invariants import Invariant, Violation, of_bundles, violations_of_changes
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.resolve import (
+    VERSION_MAX,
+    VERSION_MIN,
+    MissingOwnerError,
+    ResolverVerdict,
+    StateData,
+    is_newer,
+    next_version,
+    resolve,
+)
+from lbcore.ownership.specification import mermaid_text
+from lbcore.ownership.states import (
+    ACTIVE,
+    BALLAST,
+    IN_FLIGHT,
+    METADATA_STORE,
+    MOVES,
+    RULES,
+    SYSTEM_TOPIC,
+    Move,
+    ReplacementRules,
+    TransitionRule,
+)
+from lbcore.ownership.wire_record import format_record, parse_record, record_key
+from lbcore.wire.messages import AckOutcome, Rejected, RejectReason
+from tests.conformance.reference.conflict_resolver import (
+    StateDataFault,
+    should_keep_left,
+    state_data_fault,
+)
+from tests.support.values.invariants import violations
+from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
+from tests.support.values.ownership_records import (
+    BUNDLE,
+    CLUSTER,
+    LEFT,
+    MAKERS,
+    NAMESPACE,
+    ORIGIN,
+    RIGHT,
+    A,
+    B,
+    deleted,
+    free,
+    owned,
+    record_of,
+    releasing,
+    say,
+    splitting,
+)
+
+
+def records(*found: OwnershipRecord) -> dict[str, OwnershipRecord]:
+    return {record.bundle: record for record in found}
+
+
+def named(record: OwnershipRecord, bundle: str) -> OwnershipRecord:
+    return replace(record, bundle=bundle)
+
+
+def kinds(found: list[Violation]) -> list[tuple[Invariant, str]]:
+    return [(violation.invariant, violation.where) for violation in found]
+
+
+@pytest.mark.parametrize("state", MAKERS)
+def test_one_bundle_in_any_state_violates_nothing(state: State) -> None:
+    assert violations(records(MAKERS[state]())) == []
+
+
+def test_split_namespace_beside_its_deleted_parent_violates_nothing() -> None:
+    made = say(splitting(), AckOutcome.SPLIT, A)
+    after = records(*(change.after for change in made.changes))
+    assert violations(after, records(splitting())) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 128])
+def test_even_bundles_of_two_namespaces_violate_nothing(count: int) -> None:
+    names = [
+        name
+        for namespace in ("t/a", "t/b")
+        for name in NamespaceBundles(namespace, even_boundaries(count)).names()
+    ]
+    assert violations(records(*(named(free(), name) for name in names))) == []
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        (["0x00000000_0x80000000"], [(Invariant.COVER, NAMESPACE)]),
+        (["0x80000000_0xffffffff"], [(Invariant.COVER, NAMESPACE)]),
+        (["0x00000000_0x40000000", "0x80000000_0xffffffff"], [(Invariant.COVER, NAMESPACE)]),
+        (
+            ["0x00000000_0x80000000", "0x70000000_0xffffffff"],
+            [(Invariant.DISJOINT, f"{NAMESPACE}/0x70000000_0xffffffff")],
+        ),
+        (
+            ["0x00000000_0xffffffff", "0x80000000_0xffffffff"],
+            [(Invariant.DISJOINT, f"{NAMESPACE}/0x80000000_0xffffffff")],
+        ),
+        (
+            ["0x00000000_0xffffffff", "0xffffffff_0xffffffff"],
+            [(Invariant.DISJOINT, f"{NAMESPACE}/0xffffffff_0xffffffff")],
+        ),
+        (["0x0_0xffffffff"], [(Invariant.NAME, f"{NAMESPACE}/0x0_0xffffffff")]),
+    ],
+)
+def test_bundles_that_do_not_tile_the_hash_space_are_found(
+    ranges: list[str], expected: list[tuple[Invariant, str]]
+) -> None:
+    names = [f"{NAMESPACE}/{text}" for text in ranges]
+    assert kinds(of_bundles(NAMESPACE, names)) == expected
+    assert kinds(violations(records(*(named(free(), name) for name in names)))) == expected
+
+
+def test_namespace_with_only_deleted_bundles_needs_no_cover() -> None:
+    assert violations(records(named(deleted(), LEFT))) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        replace(owned(), destination="", destination_incarnation=""),
+        replace(owned(), destination_incarnation=""),
+        replace(releasing(A, B), source="", source_incarnation=""),
+        replace(releasing(A, B), source="broker-b"),
+        replace(splitting(), children={LEFT: ""}),
+        replace(free(), destination="broker-a", destination_incarnation="a1"),
+        replace(owned(), version_id=0),
+    ],
+)
+def test_record_whose_state_and_brokers_disagree_is_found(broken: OwnershipRecord) -> None:
+    assert kinds(violations(records(broken))) == [(Invariant.STATE_AND_BROKERS, BUNDLE)]
+
+
+def test_record_under_another_name_is_found() -> None:
+    found = violations({BUNDLE: named(free(), LEFT)})
+    assert (Invariant.NAME, BUNDLE) in kinds(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (owned(), free(), [(Invariant.VERSION, BUNDLE)]),
+        (owned(A), owned(B), [(Invariant.VERSION, BUNDLE)]),
+        (owned(), owned(), []),
+        (owned(), replace(owned(), writer_epoch=99), []),
+        (owned(), releasing(), []),
+        (deleted(), None, []),
+        (owned(), None, [(Invariant.LOST, BUNDLE)]),
+    ],
+)
+def test_record_against_an_earlier_one_may_only_go_forward(
+    before: OwnershipRecord,
+    after: OwnershipRecord | None,
+    expected: list[tuple[Invariant, str]],
+) -> None:
+    present = {} if after is None else records(after)
+    assert kinds(violations(present, records(before))) == expected
+
+
+def test_sentence_of_a_violation_names_both_bundles_and_what_it_means() -> None:
+    (found,) = violations(records(free(), named(free(), RIGHT)))
+    assert (
+        found.sentence == f"{BUNDLE} and {RIGHT} are both live and overlap: a hash has two owners"
+    )
+
+
+def live_bundles(
+    after: Mapping[str, OwnershipRecord], asked: list[str]
+) -> Callable[[str], list[str]]:
+    def of_namespace(namespace: str) -> list[str]:
+        asked.append(namespace)
+        return [name for name, record in after.items() if record.state is not State.DELETED]
+
+    return of_namespace
+
+
+def test_changes_that_move_bundles_do_not_look_at_the_namespace() -> None:
+    moved = protocol.unload(owned(), ORIGIN, B).changes
+    asked: list[str] = []
+    assert violations_of_changes(moved, live_bundles(records(releasing()), asked)) == []
+    assert asked == []
+
+
+def test_changes_of_a_split_look_at_the_namespace_once() -> None:
+    made = say(splitting(), AckOutcome.SPLIT, A)
+    asked: list[str] = []
+    after = records(*(change.after for change in made.changes))
+    assert violations_of_changes(made.changes, live_bundles(after, asked)) == []
+    assert asked == [NAMESPACE]
+
+
+def test_changes_that_lose_a_child_are_found() -> None:
+    made = say(splitting(), AckOutcome.SPLIT, A)
+    left, _, parent = made.changes
+    after = records(left.after, parent.after)
+    found = violations_of_changes([left, parent], live_bundles(after, []))
+    assert kinds(found) == [(Invariant.COVER, NAMESPACE)]
+
+
+def test_changes_that_go_back_in_version_are_found() -> None:
+    back = Change(before=owned(), after=replace(owned(), version_id=2))
+    found = violations_of_changes([back], live_bundles({}, []))
+    assert kinds(found) == [(Invariant.VERSION, BUNDLE)]
+
+
+def test_create_of_half_a_namespace_is_found() -> None:
+    made = record_of(protocol.create(CLUSTER, LEFT, ORIGIN))
+    change = Change(before=None, after=made)
+    found = violations_of_changes([change], live_bundles(records(made), []))
+    assert kinds(found) == [(Invariant.COVER, NAMESPACE)]
+
+
+OWNED = StateData(State.OWNED, 5, "a", "")
+
+
+@pytest.mark.parametrize(
+    ("after", "rules", "verdict"),
+    [
+        (None, BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 6, "b", "a"), BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 5, "b", "a"), BALLAST, ResolverVerdict.OLD_VERSION),
+        (
+            StateData(State.RELEASING, 4, "b", "a", is_forced=True),
+            BALLAST,
+            ResolverVerdict.OLD_VERSION,
+        ),
+        (StateData(State.RELEASING, 7, "b", "a"), SYSTEM_TOPIC, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 7, "b", "a"), METADATA_STORE, ResolverVerdict.VERSION_GAP),
+        (
+            StateData(State.RELEASING, 7, "b", "a", is_forced=True),
+            BALLAST,
+            ResolverVerdict.VERSION_GAP,
+        ),
+        (StateData(State.FREE, 6, "", "a"), BALLAST, ResolverVerdict.ILLEGAL_TRANSITION),
+        (StateData(State.FREE, 6, "", "a", is_forced=True), BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 6, "b", "c"), BALLAST, ResolverVerdict.WRONG_BROKERS),
+        (StateData(State.RELEASING, 6, "a", "a"), BALLAST, ResolverVerdict.WRONG_BROKERS),
+        (StateData(State.RELEASING, 6, "b", " "), BALLAST, ResolverVerdict.WRONG_BROKERS),
+        (StateData(State.SPLITTING, 6, "", "a"), BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.SPLITTING, 6, "b", "a"), BALLAST, ResolverVerdict.WRONG_BROKERS),
+    ],
+)
+def test_record_after_owned_is_judged_by_version_force_table_brokers(
+    after: StateData | None, rules: ReplacementRules, verdict: ResolverVerdict
+) -> None:
+    assert resolve(OWNED, after, rules) is verdict
+    assert should_keep_left(OWNED, after, rules) == (verdict is not ResolverVerdict.ACCEPTED)
+
+
+def test_first_record_may_have_any_version_but_not_in_a_metadata_store() -> None:
+    first = StateData(State.OWNED, 40, "a", "")
+    assert resolve(None, first, BALLAST) is ResolverVerdict.ACCEPTED
+    assert resolve(None, first, METADATA_STORE) is ResolverVerdict.NOT_FIRST_VERSION
+
+
+def test_brokers_unchecked_lets_other_brokers_pass() -> None:
+    after = StateData(State.RELEASING, 6, "b", "c")
+    assert resolve(OWNED, after, checks_brokers=False) is ResolverVerdict.ACCEPTED
+
+
+def test_no_broker_and_an_empty_one_differ() -> None:
+    before = StateData(State.ASSIGNING, 1, "a", None)
+    assert resolve(before, StateData(State.OWNED, 2, "a", "")) is ResolverVerdict.WRONG_BROKERS
+    assert resolve(before, StateData(State.OWNED, 2, "a", None)) is ResolverVerdict.ACCEPTED
+
+
+def test_owned_without_owner_raises_where_the_owner_matters() -> None:
+    before = StateData(State.OWNED, 1, None, "a")
+    with pytest.raises(MissingOwnerError, match="must be its owner, got None"):
+        resolve(before, StateData(State.RELEASING, 2, "b", "a"))
+    assert resolve(before, StateData(State.SPLITTING, 2, "b", "a")) is ResolverVerdict.WRONG_BROKERS
+
+
+@pytest.mark.parametrize(
+    ("version", "following"),
+    [(None, 1), (1, 2), (VERSION_MAX - 1, VERSION_MAX), (VERSION_MAX, VERSION_MIN)],
+)
+def test_next_version_counts_on_and_wraps(version: int | None, following: int) -> None:
+    assert next_version(version) == following
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "newer"),
+    [
+        (2, 1, True),
+        (1, 1, False),
+        (1, 2, False),
+        (VERSION_MIN, VERSION_MAX, True),
+        (VERSION_MIN + 1, VERSION_MAX, False),
+        (VERSION_MAX, VERSION_MIN, True),
+    ],
+)
+def test_newer_version_is_the_greater_or_the_one_after_the_wrap(
+    version: int,
+    than: int,
+    newer: bool,  # noqa: FBT001 a column of the case table
+) -> None:
+    assert is_newer(version, than) is newer
+
+
+@pytest.mark.parametrize(
+    ("state", "destination", "source", "fault"),
+    [
+        (None, "a", "", StateDataFault.NO_STATE),
+        (State.FREE, None, "", None),
+        (State.OWNED, " ", None, StateDataFault.NO_BROKER),
+        (State.DELETED, "", "a", None),
+    ],
+)
+def test_state_data_needs_a_state_and_a_broker_but_in_free(
+    state: State | None, destination: str | None, source: str | None, fault: StateDataFault | None
+) -> None:
+    assert state_data_fault(state, destination, source) is fault
+
+
+def row(bundle: str, state: str = "Owned", destination: str = "b1", version_id: int = 1) -> Any:
+    return {
+        "bundle": bundle,
+        "state": state,
+        "source": "",
+        "destination": destination,
+        "version_id": version_id,
+    }
+
+
+def test_difference_is_what_came_went_or_has_another_owner_or_state() -> None:
+    before = [row("a"), row("b"), row("c"), row("e")]
+    after = [row("a"), row("b", destination="b2"), row("d"), row("e", "Free", "")]
+    found = list(find_differences(before, after))
+    assert [(one.bundle, one.before is None, one.after is None) for one in found] == [
+        ("b", False, False),
+        ("c", False, True),
+        ("d", True, False),
+        ("e", False, False),
+    ]
+
+
+def test_difference_of_who_gave_an_owned_bundle_up_is_none() -> None:
+    assert list(find_differences([row("a")], [{**row("a"), "source": "b9"}])) == []
+    moving = {**row("a", "Releasing"), "source": "b9"}
+    assert parties(moving) == ("b9", "b1")
+    assert len(list(find_differences([moving], [{**moving, "source": "b8"}]))) == 1
+
+
+def test_difference_of_the_version_alone_is_none() -> None:
+    assert list(find_differences([row("a", version_id=1)], [row("a", version_id=4)])) == []
+
+
+UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_forced]
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_rules_name_targets_for_every_state_and_no_state_follows_itself(
+    rules: ReplacementRules,
+) -> None:
+    assert set(rules.targets) == set(State)
+    assert not any(state in targets for state, targets in rules.targets.items())
+
+
+def test_ballasts_rules_are_the_system_topics_without_gaps() -> None:
+    assert BALLAST.targets == SYSTEM_TOPIC.targets
+    assert SYSTEM_TOPIC.accepts_gaps
+    assert not BALLAST.accepts_gaps
+    assert not METADATA_STORE.accepts_gaps
+
+
+@pytest.mark.parametrize("move", Move)
+@pytest.mark.parametrize("state", State)
+def test_next_record_takes_state_and_force_from_the_table_or_refuses(
+    move: Move, state: State
+) -> None:
+    before, arrow = replace(owned(), state=state), MOVES[move]
+    if state not in arrow.sources:
+        with pytest.raises(ProtocolError, match=f"{move.name} must start from .*, got"):
+            next_record(before, move, ORIGIN)
+        return
+    made = next_record(before, move, ORIGIN, A, B)
+    assert (made.state, made.is_forced) == (arrow.target, arrow.is_forced)
+    assert made.version_id == before.version_id + 1
+
+
+@pytest.mark.parametrize(("move", "arrow"), UNFORCED, ids=[move.name for move, _ in UNFORCED])
+def test_unforced_move_obeys_the_rules_in_each_of_its_states(
+    move: Move, arrow: TransitionRule
+) -> None:
+    begins_a_life = move in (Move.CREATE, Move.BEGIN_AS_CHILD)
+    sources = arrow.sources - {State.DELETED} if begins_a_life else arrow.sources
+    assert sources
+    assert all(BALLAST.allows(source, arrow.target) for source in sources)
+
+
+def test_every_state_is_left_and_reached_by_some_move() -> None:
+    reached = {arrow.target for arrow in MOVES.values()}
+    left = set().union(*(arrow.sources for arrow in MOVES.values()))
+    assert reached == left == set(State)
+
+
+def test_every_state_in_flight_ends_without_its_broker() -> None:
+    forced = [arrow for arrow in MOVES.values() if arrow.is_forced and arrow.target in ACTIVE]
+    assert all(any(state in arrow.sources for arrow in forced) for state in IN_FLIGHT)
+
+
+def test_document_shows_the_pictures_that_the_tables_draw() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert mermaid_text() in text
+    assert draw_rules() in text
+    assert redraw(text) == text
+
+
+BUNDLE_OF_WIRE_RECORD = "acme/orders/0x00000000_0x80000000"
+RECORD = OwnershipRecord(
+    cluster="local",
+    bundle=BUNDLE_OF_WIRE_RECORD,
+    state=State.SPLITTING,
+    version_id=9,
+    source="broker-1:8080",
+    source_incarnation="17",
+    children={
+        "acme/orders/0x00000000_0x40000000": "",
+        "acme/orders/0x40000000_0x80000000": "broker-2:8080",
+    },
+    is_forced=True,
+    timestamp_ms=1_795_249_787_508,
+    cause=Cause.SPLIT,
+    decision_id="d-1",
+    command_id="c-1",
+    writer_epoch=3,
+)
+
+
+def spoilt(**changes: Any) -> OwnershipRecord | Rejected | None:
+    key, value = format_record(RECORD)
+    return parse_record(key, json.dumps({**json.loads(value), **changes}).encode())
+
+
+@pytest.mark.parametrize("loads", [json.loads, orjson.loads])
+def test_record_written_and_read_is_the_same(loads: Any) -> None:
+    key, value = format_record(RECORD)
+    assert parse_record(key, value, loads) == RECORD
+
+
+def test_record_is_written_under_pulsars_names() -> None:
+    key, value = format_record(RECORD)
+    assert key == b"local/acme/orders/0x00000000_0x80000000"
+    assert json.loads(value) == {
+        "schema": 1,
+        "cluster": "local",
+        "bundle": BUNDLE_OF_WIRE_RECORD,
+        "state": "Splitting",
+        "dstBroker": "",
+        "dstIncarnation": "",
+        "sourceBroker": "broker-1:8080",
+        "sourceIncarnation": "17",
+        "splitServiceUnitToDestBroker": {
+            "acme/orders/0x00000000_0x40000000": "",
+            "acme/orders/0x40000000_0x80000000": "broker-2:8080",
+        },
+        "force": True,
+        "timestamp": 1_795_249_787_508,
+        "versionId": 9,
+        "decisionId": "d-1",
+        "commandId": "c-1",
+        "cause": "split",
+        "writerEpoch": 3,
+    }
+
+
+def test_record_without_a_value_is_a_tombstone() -> None:
+    assert parse_record(record_key("local", BUNDLE_OF_WIRE_RECORD), None) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"schema": 2}, RejectReason.UNKNOWN_SCHEMA),
+        ({"cluster": "east"}, RejectReason.KEY_MISMATCH),
+        ({"bundle": "x"}, RejectReason.MALFORMED_BUNDLE),
+        ({"state": "Lost"}, RejectReason.OUT_OF_RANGE),
+        ({"state": 1}, RejectReason.WRONG_TYPE),
+        ({"versionId": 0}, RejectReason.OUT_OF_RANGE),
+        ({"versionId": 2**63}, RejectReason.OUT_OF_RANGE),
+        ({"dstBroker": None}, RejectReason.WRONG_TYPE),
+        ({"force": 1}, RejectReason.WRONG_TYPE),
+        ({"cause": "whim"}, RejectReason.OUT_OF_RANGE),
+        ({"splitServiceUnitToDestBroker": {"x": ""}}, RejectReason.MALFORMED_BUNDLE),
+        ({"splitServiceUnitToDestBroker": {BUNDLE_OF_WIRE_RECORD: 1}}, RejectReason.WRONG_TYPE),
+        ({"writerEpoch": -1}, RejectReason.NEGATIVE),
+    ],
+)
+def test_record_that_is_none_names_the_reason(
+    changes: dict[str, Any], reason: RejectReason
+) -> None:
+    rejected = spoilt(**changes)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is reason, rejected.detail
+
+
+@given(key=st.none() | st.binary(max_size=9), value=st.binary(max_size=30))
+def test_record_of_arbitrary_bytes_is_rejected(key: bytes | None, value: bytes) -> None:
+    assert isinstance(parse_record(key, value), Rejected)
+
+
+NAMES = st.text(max_size=5)
+
+
+@given(
+    record=st.builds(
+        OwnershipRecord,
+        cluster=st.sampled_from(["local", "ü"]),
+        bundle=st.just(BUNDLE_OF_WIRE_RECORD),
+        state=st.sampled_from(State),
+        version_id=st.integers(1, 2**63 - 1),
+        source=NAMES,
+        source_incarnation=NAMES,
+        destination=NAMES,
+        destination_incarnation=NAMES,
+        children=st.dictionaries(st.just(BUNDLE_OF_WIRE_RECORD), NAMES),
+        is_forced=st.booleans(),
+        timestamp_ms=st.integers(0, 2**63 - 1),
+        cause=st.sampled_from(Cause),
+        decision_id=NAMES,
+        command_id=NAMES,
+        writer_epoch=st.integers(0, 2**63 - 1),
+    )
+)
+def test_record_of_any_content_survives_its_written_form(record: OwnershipRecord) -> None:
+    key, value = format_record(record)
+    assert parse_record(key, value) == record
+    assert parse_record(key, value, orjson.loads) == record

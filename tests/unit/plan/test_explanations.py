@@ -1,0 +1,411 @@
+"""Explanations of the planner: thresholds, blocked brokers, strategy records, remembered state."""
+
+import ast
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.operating.simulations import STRATEGIES as SIMULATED
+from jobs.operating.simulations import config_of
+from lbcore.balancer.decisions.blocked_messages import count_messages
+from lbcore.balancer.state.effects import to_json
+from lbcore.config.ideal_load import IdealLoadConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.strategies import PLACEMENT, SHEDDING, java_class
+from lbcore.config.transfer import TransferConfig
+from lbcore.config.tree import SETTINGS
+from lbcore.explain.reasons import SKIPS
+from lbcore.plain import to_plain
+from lbcore.plan import shed
+from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
+from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
+from lbcore.plan.planner import plan
+from lbcore.plan.registry import (
+    PLACE,
+    PLACEMENT_STRATEGIES,
+    SHED,
+    SHEDDING_STRATEGIES,
+    STRATEGIES,
+    placement_name,
+    placement_strategy,
+    shedding_name,
+    shedding_strategy,
+)
+from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.strategy import Strategy
+from lbcore.plan.trace import GaugeRows, Trace
+from lbcore.signals.usage import weighted_usage
+from lbcore.sim.scenario.model import Scenario
+from tests.support.values.clusters import Sections, cluster_of
+from tests.support.worlds.blocked_cycles import Cycle, random_cycle
+
+CYCLE_MS = 10_000
+FULL = {"cold": [1_000.0] * 10, "hot": [9_000.0] * 10, "mild": [3_000.0] * 10}
+HOT = {"cold": [1_000.0] * 10, "hot": [6_000.0] * 10, "mild": [3_000.0] * 10}
+
+
+def traced(cycles: int, strategy: str, **settings: object) -> tuple[Trace, bool]:
+    """The trace of the last of some cycles, and whether it decided something."""
+    (*_, answer) = itertools.islice(answers(HOT, strategy, **settings), cycles)
+    return answer.trace, isinstance(answer, Plan)
+
+
+def answers(
+    bundles: Mapping[str, Sequence[float]], strategy: str, **settings: object
+) -> Iterator[Plan | Skip]:
+    """What cycle after cycle answers, on fresh reports of loads that never change."""
+    config, state = config_of_gauge(strategy, **settings), PlanState()
+    for cycle in itertools.count(1):
+        seen = cluster_of(bundles)
+        usage = seen.brokers.percent[:, 0] / 100
+        seen = replace(
+            seen,
+            brokers=replace(
+                seen.brokers,
+                updated_at_ms=np.full(len(usage), cycle * CYCLE_MS - 5),
+                weighted_max_ema=usage,
+                throughput_ema=seen.brokers.traffic.sum(axis=1),
+            ),
+        )
+        answer, state = plan(seen, state, config, cycle * CYCLE_MS, Scope(is_traced=True))
+        yield answer
+
+
+def config_of_gauge(strategy: str, **settings: object) -> Sections:
+    return Sections(
+        shedding=SheddingConfig(strategy=strategy, min_throughput_mib_per_s=0.0, **settings),
+        transfer=TransferConfig(hit_count_threshold=3),
+        placement=PlacementConfig(strategy=SHEDDING_STRATEGIES[strategy].usual_placement),
+    )
+
+
+def gauge_of(trace: Trace) -> GaugeRows:
+    (found,) = (part for part in trace.parts if isinstance(part, GaugeRows))
+    return found
+
+
+def test_gauge_of_avg_counts_hits_of_the_pair_against_both_levels() -> None:
+    trace, is_plan = traced(3, "avg", avg_high_threshold=60)
+    rows = gauge_of(trace)
+    hot = trace.brokers.index("hot")
+    assert not is_plan
+    assert rows.verdicts == ["", "too_few_hits", ""]  # mild stands alone, cold is the partner
+    assert trace.brokers[rows.gauge.partner[hot]] == "cold"
+    assert rows.gauge.number[hot] == pytest.approx(50.0)
+    assert list(rows.gauge.of(hot)) == [
+        {"threshold": 15, "hits": 3, "needed": 8},
+        {"threshold": 60, "hits": 0, "needed": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings", "number", "threshold", "needed"),
+    [
+        ("threshold", {"threshold_percent": 40}, 60.0, 100 / 3 + 40, 1),
+        ("overload", {"overloaded_threshold_percent": 85}, 60.0, 85.0, 1),
+        ("overload", {"multi_hit": True, "overloaded_threshold_percent": 50}, 60.0, 50.0, 5),
+        ("uniform", {"rate_difference_percent": 900, "throughput_ratio": 0}, 500.0, 900.0, 1),
+        ("transfer", {}, 20.548, 25.0, 4),
+    ],
+)
+def test_gauge_of_a_strategy_has_what_it_judges(
+    strategy: str, settings: dict[str, object], number: float, threshold: float, needed: int
+) -> None:
+    trace, _ = traced(2, strategy, **settings)
+    gauge = gauge_of(trace).gauge
+    hot = trace.brokers.index("hot")
+    level = next(iter(gauge.of(hot)))
+    assert gauge.number[hot] == pytest.approx(number, rel=1e-3)
+    assert level["threshold"] == pytest.approx(threshold)
+    assert level["needed"] == needed
+
+
+@pytest.mark.parametrize("multi_hit", [False, True])
+@pytest.mark.parametrize("strategy", SHEDDING_STRATEGIES)
+def test_strategy_acts_where_its_gauge_has_reached_a_level(
+    strategy: str, *, multi_hit: bool
+) -> None:
+    cycles = list(itertools.islice(answers(FULL, strategy, multi_hit=multi_hit), 20))
+    first = next((one for one in cycles if isinstance(one, Plan)), None)
+    assert first is not None, f"{strategy} gives nothing in FULL: change it, so that it does"
+    gauge = gauge_of(first.trace).gauge
+    needed = (gauge.levels[0].needed, gauge.levels[-1].needed)
+    told = SHEDDING_STRATEGIES[strategy].hits_needed(config_of_gauge(strategy, multi_hit=multi_hit))
+    assert told == needed, (
+        f"with multi_hit={multi_hit}, hits_needed of {strategy}'s record is not what its gauge "
+        "counts: a rule that reads multi_hit has hits_needed=multi_hits, one that doesn't gives "
+        "gauge_usage settings with it off"
+    )
+    givers = {first.trace.brokers.index(one.source) for one in first.decisions}
+    reached = {
+        giver
+        for giver in givers
+        for level in gauge.levels
+        if gauge.number[giver] >= level.threshold[giver] - 1e-9
+    }
+    assert reached, (
+        f"{strategy} has taken bundles, but no giver's number is at a threshold of the `gauge` of "
+        "its record: make one by what it judges by (lbcore/plan/shed/gauge.py)"
+    )
+
+
+def test_decision_has_hits_thresholds_and_what_is_expected_of_it() -> None:
+    config = Sections(shedding=SheddingConfig(strategy="avg", avg_low_hits=1))
+    seen = cluster_of(HOT)
+    answer, _ = plan(seen, PlanState(), config, CYCLE_MS)
+    assert isinstance(answer, Plan)
+    inputs = answer.decisions[0].inputs
+    assert (inputs["hits_low"], inputs["hits_low_needed"], inputs["threshold_low"]) == (1, 1, 15)
+    assert inputs["difference"] == pytest.approx(50.0)
+    assert inputs["msg_rate"] == pytest.approx(6_000.0)
+    assert inputs["source_usage"] == pytest.approx(0.6)
+    moved = 0.06 * len(answer.decisions)
+    assert inputs["source_usage_expected"] == pytest.approx(0.6 - moved)
+    assert inputs["destination_usage_expected"] == pytest.approx(0.1 + moved)
+
+
+def test_trace_changes_no_decision() -> None:
+    config = Sections(shedding=SheddingConfig(strategy="avg", avg_low_hits=1))
+    plain, state = plan(cluster_of(HOT), PlanState(), config, CYCLE_MS)
+    traced_, same = plan(cluster_of(HOT), PlanState(), config, CYCLE_MS, Scope(is_traced=True))
+    assert isinstance(plain, Plan)
+    assert isinstance(traced_, Plan)
+    assert plain.decisions == traced_.decisions
+    assert state == same
+
+
+def blocked_in(cycle: Cycle) -> tuple[BlockedBroker, ...]:
+    result = cycle.plan()
+    usage = weighted_usage(cycle.snapshot.brokers.percent, cycle.config.signals)
+    mean = np.full(len(usage), usage.mean())
+    return blocked_brokers(result.trace, stuck(result), usage, mean)
+
+
+def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
+    reasons: Counter[str] = Counter()
+    for seed in range(200):
+        cycle = random_cycle(Random(seed))
+        names, owner = cycle.snapshot.brokers.names, cycle.snapshot.bundles.owner
+        for one in blocked_in(cycle):
+            owned = int((owner == names.index(one.broker)).sum())
+            assert sum(one.counts.values()) == one.bundles == owned, seed
+            assert one.reason == one.verdict or one.counts[one.reason], seed
+            words = count_messages({"inputs": to_json(asdict(one))})
+            counted = [int(part) for part in re.findall(r"(?:^|, )(\d+)", words)]
+            assert sum(counted) == owned, (seed, words)
+            reasons[one.reason] += 1
+    assert {"recently_unloaded", "excluded_namespace", "in_flight"} <= set(reasons), reasons
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts", "reason"),
+    [
+        ("no_fitting_bundle", {"recently_unloaded": 10, "ok": 1}, "recently_unloaded"),
+        ("no_fitting_bundle", {"recently_unloaded": 1, "ok": 10}, "no_fitting_bundle"),
+        ("taken", {"hour_limit": 1, "not_needed": 10}, "hour_limit"),
+        ("no_bundles", {}, "no_bundles"),
+    ],
+)
+def test_reason_is_the_commonest_verdict_or_the_strategys(
+    verdict: str, counts: dict[str, int], reason: str
+) -> None:
+    found = BlockedBroker(
+        broker="b",
+        verdict=verdict,
+        usage=0.9,
+        mean=0.5,
+        bundles=sum(counts.values()),
+        counts=counts,
+    )
+    assert found.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("usage", "blocked"), [((40, 36, 36, 36), []), ((80, 4, 4, 4), ["b0"])], ids=["even", "hot"]
+)
+def test_broker_that_no_move_improves_is_blocked_from_the_highest_threshold_on(
+    usage: tuple[int, ...], blocked: list[str]
+) -> None:
+    """One bundle a broker: no move helps either cluster; 40 % beside 36 % is balanced."""
+    cycle = Cycle(
+        snapshot=cluster_of({f"b{at}": [1_000.0 * one] for at, one in enumerate(usage)}),
+        state=PlanState(strategy="ballast"),
+        config=Sections(
+            shedding=SheddingConfig(strategy="ballast"),
+            ideal_load=IdealLoadConfig(low_hits=1, high_hits=1),
+        ),
+    )
+    assert stuck(cycle.plan())["b0"] == "no_gain"
+    assert [one.broker for one in blocked_in(cycle)] == blocked
+
+
+CLASSES = {SHED: SHEDDING, PLACE: PLACEMENT}
+NAMES = {SHED: shedding_name, PLACE: placement_name}
+ALL = [(kind, one) for kind, found in STRATEGIES.items() for one in found]
+
+
+def _name(value: object) -> str:
+    return value.name if isinstance(value, Strategy) else str(value)
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_registry_has_each_name_once_and_every_class_of_pulsar(kind: str) -> None:
+    classes = {one.name: one.pulsar_class for one in STRATEGIES[kind]}
+    assert len(classes) == len(STRATEGIES[kind])
+    assert {name: cls for name, cls in classes.items() if cls} == CLASSES[kind]
+
+
+@pytest.mark.parametrize(("kind", "one"), ALL, ids=_name)
+def test_registry_finds_a_strategy_by_either_name(kind: str, one: Strategy) -> None:
+    known: Mapping[str, Strategy] = {SHED: SHEDDING_STRATEGIES, PLACE: PLACEMENT_STRATEGIES}[kind]  # type: ignore[assignment]
+    assert known[NAMES[kind](one.name)] is one
+    if one.pulsar_class:
+        assert known[NAMES[kind](java_class(one.pulsar_class))] is one
+    assert all(entry.about.doc for entry in one.entries())
+
+
+def test_registry_unknown_strategy_raises() -> None:
+    wrong = Sections()
+    object.__setattr__(wrong.shedding, "strategy", "NoSuchShedder")
+    object.__setattr__(wrong.placement, "strategy", "NoSuchPlacement")
+    with pytest.raises(ValueError, match=r"must be one of avg, .* got 'NoSuchShedder'"):
+        shedding_strategy(wrong)
+    with pytest.raises(ValueError, match=r"must be one of avg, .* got 'NoSuchPlacement'"):
+        placement_strategy(wrong.placement)
+
+
+@pytest.mark.parametrize("name", SHEDDING_STRATEGIES)
+def test_shedding_strategy_can_be_simulated_beside_a_placement_that_suits(name: str) -> None:
+    config = config_of(Scenario(), name, ())
+    assert config.shedding.strategy == name
+    usual = SHEDDING_STRATEGIES[name].usual_placement
+    assert usual in PLACEMENT_STRATEGIES
+    assert PLACEMENT_STRATEGIES[usual].is_whole == SHEDDING_STRATEGIES[name].is_whole
+    assert name in SIMULATED
+
+
+def test_setting_that_names_strategies_is_read_by_them_alone() -> None:
+    """The words before the colon of a setting's text: "avg: ...", "threshold, overload: ..."."""
+    told = {
+        key: set(found[1].split(", "))
+        for key, entry in SETTINGS.items()
+        if (found := re.match(r"([a-z_, ]+): ", entry.about.doc))
+    }
+    by_strategies = {
+        key: names
+        for key, names in told.items()
+        if names <= {*SHEDDING_STRATEGIES} and not names & {*SETTINGS[key].about.choices}
+    }
+    readers = {
+        key: {one.name for one in SHEDDING_STRATEGIES.values() if key in one.settings}
+        for key in by_strategies
+    }
+    assert by_strategies
+    assert readers == by_strategies
+
+
+def _reasons(tree: ast.AST) -> Iterator[str]:
+    """What is passed as `reason`, or given back by a function that is named so."""
+    for node in ast.walk(tree):
+        where: list[ast.AST] = []
+        if isinstance(node, ast.keyword) and node.arg == "reason":
+            where = [node.value]
+        elif isinstance(node, ast.FunctionDef) and node.name.strip("_") == "reason":
+            where = [one for one in ast.walk(node) if isinstance(one, ast.Return)]
+        for one in (found for part in where for found in ast.walk(part)):
+            if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                yield one.value
+
+
+def test_reason_that_a_shedding_rule_gives_has_words() -> None:
+    files = Path(str(shed.__file__)).parent.glob("*.py")
+    given = {found for path in files for found in _reasons(ast.parse(path.read_text("utf-8")))}
+    of_moves = {"Overloaded", "Underloaded", "Crowded"}  # the first two as in Pulsar's metrics
+    assert {"HitCount", "NoBundles", "Overloaded"} <= given
+    assert given - {"", *SKIPS, *of_moves} == set(), (
+        "take a reason that is there, or give it a sentence in SKIPS (lbcore/explain/reasons.py);"
+        f" a move's is one of {sorted(of_moves)}"
+    )
+
+
+GONE, THERE = "gone", "there"
+
+
+def filled(value: Any) -> Any:
+    """The same state, with both names in every mapping by name."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{one.name: filled(getattr(value, one.name)) for one in fields(value)}
+        )
+    return {GONE: 1, THERE: 1} if isinstance(value, dict) else value
+
+
+def mappings(value: Any, path: str = "") -> dict[str, Any]:
+    """Each mapping of a state by where it is."""
+    if isinstance(value, dict):
+        return {path: value}
+    if not is_dataclass(value):
+        return {}
+    found: dict[str, Any] = {}
+    for one in fields(value):
+        found |= mappings(getattr(value, one.name), f"{path}.{one.name}")
+    return found
+
+
+def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
+    state = filled(PlanState())
+    known = mappings(state)
+    assert len(known) > 15
+    left = mappings(state.without(brokers={GONE}, bundles={GONE}))
+    not_by_name = {".transfer.counter", ".own", ".shed.evidence", ".shed.crowded", ".hourly"}
+    # reasons; what a user's strategy keeps for itself; sums over all brokers; topics, anew in each
+    # round; tenants, for an hour
+    assert {path for path, names in left.items() if GONE in names} == not_by_name
+    assert all(THERE in names for names in left.values())
+
+
+NOW_MS, FUTURE_MS = 1_000, 5_000
+IN_FUTURE = PlanState(
+    transfer=TransferState(unloaded_brokers={"a": FUTURE_MS}),
+    judged={"a": (FUTURE_MS, FUTURE_MS)},
+    split_judged={"a": (FUTURE_MS, FUTURE_MS)},
+    moves={
+        "n/0": PendingMove(source="a", destination="b", decided_ms=FUTURE_MS, load=(0.0,) * COLUMNS)
+    },
+    unseen={"a": UnreportedLoad(report_ms=FUTURE_MS, shown=(), load=(), busy_ms=FUTURE_MS)},
+    unloaded_ms={"n/0": FUTURE_MS, "n/1": 7},
+    gave_ms={"a": FUTURE_MS},
+    took_ms={"b": FUTURE_MS},
+    hot={"a": Hot(since_ms=FUTURE_MS, told_ms=FUTURE_MS)},
+    hourly={"acme": ((7, 2), (FUTURE_MS, 3))},
+)
+
+
+def numbers(plain: Any) -> Iterator[float]:
+    """Every number of a state as plain data."""
+    if isinstance(plain, dict):
+        plain = list(plain.values())
+    if isinstance(plain, (list, tuple)):
+        for one in plain:
+            yield from numbers(one)
+    elif isinstance(plain, (int, float)):
+        yield plain
+
+
+def test_what_a_wrong_clock_told_of_the_future_is_of_now_in_every_field() -> None:
+    named = {one.name for one in fields(PlanState) if one.name.endswith(("_ms", "judged"))}
+    assert all(getattr(IN_FUTURE, name) for name in (*named, "moves", "unseen", "hot", "hourly"))
+    row = to_plain(IN_FUTURE.brought_back(NOW_MS))
+    assert max(numbers(row)) == NOW_MS
+    assert row["unloaded_ms"]["n/1"] == 7
+    assert row == to_plain(IN_FUTURE.brought_back(NOW_MS).brought_back(FUTURE_MS))

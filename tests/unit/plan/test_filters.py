@@ -1,0 +1,657 @@
+"""Placement filters: pipeline order, isolation policies, versions, unload filters."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lbcore.config.filters import FilterConfig
+from lbcore.plan.filter.index import (
+    FilterInput,
+    IsolationBrokers,
+    flapping_brokers,
+    index_candidates,
+    is_broker_available,
+    isolation_verdicts,
+    policy_rows,
+)
+from lbcore.plan.filter.pipeline import (
+    FilterPipeline,
+    FilterQuestion,
+    Narrowed,
+    compare_versions,
+    empty_verdicts,
+    parse_version,
+    version_levels,
+)
+from lbcore.plan.filter.policies import (
+    MAX_PATTERN_CHARS,
+    MAX_PATTERNS,
+    InvalidPolicyError,
+    IsolationPolicy,
+    Policies,
+    broker_names,
+    group_of,
+    host_of,
+    matcher,
+    matches_any,
+)
+from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
+from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.snapshot import Snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
+
+NAMES = ["a1", "a2", "b1", "b2"]
+EXTENSIBLE = FilterConfig(pipeline="extensible")
+
+
+def cluster(owners: list[int], *, spaces: list[str] | None = None, **columns: Any) -> Snapshot:
+    """Bundles of t/n, or of the given namespaces; the last one is to be placed."""
+    named = spaces or ["t/n"] * len(owners)
+    bundles = bundle_table(
+        [f"{space}/{at}" for at, space in enumerate(named)],
+        owner=np.array(owners),
+        topics=np.ones(len(owners), dtype=np.int64),
+    )
+    return snapshot(broker_table(NAMES, **columns), bundles)
+
+
+def asked(
+    snap: Snapshot,
+    config: FilterConfig,
+    policies: Policies | None = None,
+    question: FilterQuestion | None = None,
+    **inputs: Any,
+) -> tuple[Narrowed, list[str]]:
+    """Who may take the last bundle, and the verdicts by label."""
+    plain = FilterInput.plain(snap, np.zeros(len(NAMES)), policies or Policies())
+    made = FilterInput(**{name: getattr(plain, name) for name in plain.__slots__} | inputs)
+    last = len(snap.bundles.names) - 1
+    index = index_candidates(snap, made, config)
+    pipeline = FilterPipeline.of(snap, index, config, np.array([last]))
+    verdicts = empty_verdicts(snap)
+    narrowed = pipeline.candidates(question or FilterQuestion(bundle=last), verdicts)
+    return narrowed, [FilterVerdict(code).label for code in verdicts.tolist()]
+
+
+def test_pipeline_without_reasons_against_anybody_leaves_all() -> None:
+    narrowed, labels = asked(cluster([-1]), FilterConfig())
+    assert narrowed.left.tolist() == [0, 1, 2, 3]
+    assert labels == ["ok"] * 4
+
+
+def test_even_distribution_leaves_brokers_with_the_fewest_bundles_of_the_namespace() -> None:
+    snap = cluster([0, 0, 1, 2, -1])
+    assert asked(snap, FilterConfig())[1] == ["uneven", "uneven", "uneven", "ok"]
+    assert asked(snap, FilterConfig(distribute_evenly=False))[1] == ["ok"] * 4
+    assert asked(snap, EXTENSIBLE)[1] == ["ok"] * 4
+
+
+def test_even_distribution_always_holds_for_the_system_namespace() -> None:
+    snap = cluster([0, -1], spaces=["pulsar/system"] * 2)
+    assert asked(snap, FilterConfig(distribute_evenly=False))[1][0] == "uneven"
+
+
+@pytest.mark.parametrize(
+    ("config", "labels"),
+    [
+        (FilterConfig(max_topics_per_broker=5), ["ok", "ok", "too_many_topics", "ok"]),
+        (FilterConfig(max_topics_per_broker=3), ["ok"] * 4),
+        (
+            FilterConfig(pipeline="extensible", max_topics_per_broker=5),
+            ["ok", "too_many_topics", "too_many_topics", "ok"],
+        ),
+        (FilterConfig(pipeline="extensible", max_topics_per_broker=4), ["too_many_topics"] * 4),
+    ],
+)
+def test_topic_limit_is_above_for_modular_and_at_for_extensible(
+    config: FilterConfig, labels: list[str]
+) -> None:
+    """Modular: all when it would leave nobody; extensible: then nobody."""
+    assert asked(cluster([-1], topic_count=np.array([4, 5, 6, 4])), config)[1] == labels
+
+
+def test_planned_topics_count_towards_the_limit() -> None:
+    snap = cluster([-1, -1], topic_count=np.array([5, 5, 5, 4]))
+    config = FilterConfig(max_topics_per_broker=5, distribute_evenly=False)
+    index = index_candidates(snap, FilterInput.plain(snap, np.zeros(4), Policies()), config)
+    pipeline = FilterPipeline.of(snap, index, config, np.array([0, 1]))
+    pipeline.placed(0, 0)
+    assert pipeline.candidates(FilterQuestion(bundle=1)).left.tolist() == [1, 2, 3]
+
+
+def test_load_manager_class_must_be_the_configured_one() -> None:
+    snap = cluster([-1], load_manager_classes=("X", "", "Y", "X"))
+    labels = asked(snap, FilterConfig(load_manager_class="X"))[1]
+    assert labels == ["ok", "load_manager_class", "load_manager_class", "ok"]
+
+
+def test_nobody_of_the_class_restores_everybody_for_modular_only() -> None:
+    snap = cluster([0, -1])
+    narrowed, labels = asked(snap, FilterConfig(load_manager_class="X"))
+    assert narrowed.is_restored
+    assert labels == ["ok"] * 4
+    narrowed, labels = asked(snap, FilterConfig(pipeline="extensible", load_manager_class="X"))
+    assert narrowed.left.tolist() == []
+    assert labels == ["load_manager_class"] * 4
+
+
+def test_later_versions_are_preferred_when_asked_for() -> None:
+    snap = cluster([-1], versions=("4.0.8", "4.1.0", "4.1.0+7", "4.1.0-rc.1"))
+    assert asked(snap, FilterConfig())[1] == ["ok"] * 4
+    labels = asked(snap, FilterConfig(prefer_later_versions=True))[1]
+    assert labels == ["older_version", "ok", "ok", "older_version"]
+
+
+@pytest.mark.parametrize("version", ["", "4.1"])
+def test_unreadable_version_restores_all_for_modular_and_is_passed_over_by_extensible(
+    version: str,
+) -> None:
+    snap = cluster(
+        [0, -1],
+        versions=("4.0.8", "4.1.0", version, "4.1.0"),
+        load_manager_classes=("X", "X", "X", ""),
+    )
+    both = {"prefer_later_versions": True, "load_manager_class": "X"}
+    narrowed, labels = asked(snap, FilterConfig(**both))
+    assert (narrowed.is_failed, narrowed.is_restored) == (True, True)
+    assert labels == ["ok"] * 4
+    narrowed, labels = asked(snap, FilterConfig(pipeline="extensible", **both))
+    assert narrowed.is_failed
+    assert labels == ["ok", "ok", "ok", "load_manager_class"]
+
+
+def test_only_remaining_brokers_count_for_the_latest_version() -> None:
+    snap = cluster([0, -1], versions=("9.0.0", "4.1.0", "4.0.0", "4.1.0"))
+    labels = asked(snap, FilterConfig(prefer_later_versions=True))[1]
+    assert labels == ["uneven", "ok", "older_version", "ok"]
+
+
+def test_anti_affinity_spreads_a_groups_namespaces_over_domains_then_brokers() -> None:
+    """As in Pulsar's own example: d1 and d2 hold 3, d3 holds 4; b2 and b4 hold 1 each."""
+    spaces = [f"t/{at}" for at in range(5)]
+    policies = Policies(anti_affinity=dict.fromkeys(spaces, "G") | {"t/1": "g"})
+    snap = cluster([0, 0, 1, 2, -1], spaces=spaces, failure_domains=("d1", "d1", "d2", "d2"))
+    plain = FilterConfig(distribute_evenly=False)
+    assert asked(snap, plain, policies)[1] == ["anti_affinity"] * 3 + ["ok"]
+    by_domain = FilterConfig(distribute_evenly=False, failure_domains=True)
+    assert asked(snap, by_domain, policies)[1] == ["failure_domain"] * 2 + ["anti_affinity", "ok"]
+
+
+def test_anti_affinity_counts_a_namespace_once_a_broker() -> None:
+    policies = Policies(anti_affinity={"t/a": "g", "t/b": "g"})
+    snap = cluster([0, 0, 1, 2, 3, -1], spaces=["t/a", "t/a", "t/b", "t/a", "t/b", "t/b"])
+    config = FilterConfig(distribute_evenly=False)
+    assert asked(snap, config, policies)[1] == ["ok"] * 4
+
+
+def test_brokers_without_a_domain_share_the_default_one() -> None:
+    policies = Policies(anti_affinity={"t/a": "g", "t/b": "g"})
+    snap = cluster([0, -1], spaces=["t/a", "t/b"], failure_domains=("", "", "d", "default"))
+    config = FilterConfig(distribute_evenly=False, failure_domains=True)
+    domain = "failure_domain"
+    assert asked(snap, config, policies)[1] == [domain, domain, "ok", domain]
+
+
+def test_isolation_comes_first_for_modular_and_last_for_extensible() -> None:
+    policy = IsolationPolicy(name="p", namespaces=("t/a",), primary=("a1",), secondary=("b.*",))
+    policies = Policies(isolation=(policy,), anti_affinity={"t/a": "g", "t/b": "g"})
+    snap = cluster([0, -1], spaces=["t/b", "t/a"])
+    config = FilterConfig(distribute_evenly=False)
+    out, spare = "not_in_policy", "secondary_not_needed"
+    assert asked(snap, config, policies)[1] == ["ok", out, spare, spare]
+    narrowed, labels = asked(snap, EXTENSIBLE, policies)
+    assert labels == ["anti_affinity", out, spare, spare]
+    assert narrowed.left.tolist() == []
+
+
+def test_draining_flapping_and_source_brokers_are_told_apart() -> None:
+    snap = cluster([3, -1], is_draining=np.array([True, False, False, False]))
+    flaps = np.array([False, True, False, False])
+    question = FilterQuestion(bundle=1, excluded=2)
+    narrowed, labels = asked(snap, FilterConfig(), question=question, is_flapping=flaps)
+    assert labels == ["draining", "flapping", "current_owner", "ok"]
+    assert narrowed.left.tolist() == [3]
+
+
+def test_flapping_brokers_are_open_when_there_are_no_others() -> None:
+    snap = cluster([-1], is_draining=np.array([True, False, False, False]))
+    labels = asked(snap, FilterConfig(), is_flapping=np.ones(4, dtype=np.bool_))[1]
+    assert labels == ["draining", "ok", "ok", "ok"]
+
+
+def test_suspected_broker_is_closed_also_when_there_are_no_others() -> None:
+    snap = cluster([-1], is_draining=np.array([True, False, False, False]))
+    suspects, flaps = np.array([True, True, False, False]), np.array([False, True, False, True])
+    labels = asked(snap, FilterConfig(), is_suspected=suspects, is_flapping=flaps)[1]
+    assert labels == ["draining", "suspected", "ok", "flapping"]
+    labels = asked(snap, FilterConfig(), is_suspected=np.ones(4, dtype=np.bool_))[1]
+    assert labels == ["draining", "suspected", "suspected", "suspected"]
+
+
+def test_pin_leaves_only_its_broker_before_everything_else() -> None:
+    snap = cluster([2, 2, -1])
+    labels = asked(snap, FilterConfig(), question=FilterQuestion(bundle=2, pin=2))[1]
+    assert labels == ["pinned_elsewhere", "pinned_elsewhere", "ok", "pinned_elsewhere"]
+
+
+@pytest.mark.parametrize("config", [FilterConfig(), EXTENSIBLE])
+def test_pin_that_the_policies_or_a_drain_forbid_is_passed_over(config: FilterConfig) -> None:
+    policy = IsolationPolicy(name="p", namespaces=("t/n",), primary=("b.*",))
+    snap = cluster([-1], is_draining=np.array([False, False, True, False]))
+    for pin in (0, 2):
+        question = FilterQuestion(bundle=0, pin=pin)
+        narrowed, _ = asked(snap, config, Policies(isolation=(policy,)), question)
+        assert narrowed.left.tolist() == [3]
+
+
+def test_broker_flaps_after_enough_starts_within_the_window() -> None:
+    config = FilterConfig(flap_window_ms=1_000, flap_starts=2)
+    starts = ((9_000, 9_500), (8_999, 9_500), (), (9_001, 9_002, 9_003))
+    assert flapping_brokers(starts, 10_000, config).tolist() == [False, False, False, True]
+    assert flapping_brokers(starts, 9_999, config).tolist() == [True, False, False, True]
+    off = FilterConfig(flap_window_ms=1_000, flap_starts=0)
+    assert not flapping_brokers(starts, 9_999, off).any()
+
+
+OK, OUT, SPARE, RESERVED = (
+    FilterVerdict.OK,
+    FilterVerdict.NOT_IN_POLICY,
+    FilterVerdict.SECONDARY_NOT_NEEDED,
+    FilterVerdict.RESERVED_BY_POLICY,
+)
+POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), secondary=("b.*",))
+BROKERS = IsolationBrokers(
+    names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
+    is_available=np.ones(4, dtype=np.bool_),
+    usage=np.array([0.5, 0.8, 0.1, 0.1]),
+    supports_persistent=np.ones(4, dtype=np.bool_),
+    supports_non_persistent=np.ones(4, dtype=np.bool_),
+)
+
+
+def test_policy_with_enough_primaries_admits_only_them() -> None:
+    own, shared, _ = isolation_verdicts((POLICY,), BROKERS, usage_limits=False).tolist()
+    assert own == [OK, OK, SPARE, OUT]
+    assert shared == [RESERVED, RESERVED, OK, OK]
+
+
+@pytest.mark.parametrize(
+    ("min_limit", "alive", "row"),
+    [
+        (1, [True, True], [OK, OK, SPARE, OUT]),
+        (1, [False, True], [OK, OK, SPARE, OUT]),
+        (2, [False, True], [OK, OK, OK, OUT]),
+        (3, [True, True], [OK, OK, OK, OUT]),
+        (0, [False, False], [OK, OK, SPARE, OUT]),
+    ],
+)
+def test_policy_with_fewer_open_primaries_than_the_limit_fails_over(
+    min_limit: int, alive: list[bool], row: list[FilterVerdict]
+) -> None:
+    brokers = replace(BROKERS, is_available=np.array([*alive, True, True]))
+    policy = replace(POLICY, min_limit=min_limit)
+    assert isolation_verdicts((policy,), brokers, usage_limits=False)[0].tolist() == row
+
+
+def test_usage_limit_takes_a_hot_primary_out_of_the_count_only_when_asked_for() -> None:
+    policy = replace(POLICY, min_limit=2, usage_threshold_percent=80)
+    plain = isolation_verdicts((policy,), BROKERS, usage_limits=False)[0].tolist()
+    limited = isolation_verdicts((policy,), BROKERS, usage_limits=True)[0].tolist()
+    assert plain == [OK, OK, SPARE, OUT]
+    assert limited == [OK, OK, OK, OUT]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "available"), [(80, [True, False]), (81, [True, True]), (100, [True, True])]
+)
+def test_primary_is_available_strictly_below_its_usage_threshold(
+    threshold: int, available: list[bool]
+) -> None:
+    policy = replace(POLICY, usage_threshold_percent=threshold)
+    assert is_broker_available(policy, np.array([0.5, 0.8])).tolist() == available
+    assert is_broker_available(replace(policy, usage_threshold_percent=100), np.array([2.0]))[0]
+
+
+def test_broker_that_is_primary_and_secondary_counts_as_primary() -> None:
+    policy = replace(POLICY, secondary=(".*",))
+    row = isolation_verdicts((policy,), BROKERS, usage_limits=False)[0].tolist()
+    assert row == [OK, OK, SPARE, SPARE]
+
+
+def test_shared_brokers_must_serve_the_bundles_kind_of_topics() -> None:
+    brokers = replace(
+        BROKERS,
+        supports_persistent=np.array([True, True, False, True]),
+        supports_non_persistent=np.array([True, True, True, False]),
+    )
+    _, persistent, other = isolation_verdicts((POLICY,), brokers, usage_limits=False).tolist()
+    assert persistent[2:] == [FilterVerdict.DOMAIN_NOT_SUPPORTED, OK]
+    assert other[2:] == [OK, FilterVerdict.DOMAIN_NOT_SUPPORTED]
+
+
+def test_namespace_gets_the_first_policy_that_matches_it() -> None:
+    second = replace(POLICY, name="q", namespaces=("t/.*",))
+    rows = policy_rows((POLICY, second), ("t/x", "t/y", "u/x"))
+    assert rows.tolist() == [0, 1, 2]
+    assert policy_rows((second, POLICY), ("t/x",)).tolist() == [0]
+    assert policy_rows((), ("t/x", "t/y")).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("primary", ["store-1", "store-1:8080", "10.0.0.1", "store-[0-9]:80.*"])
+def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
+    names = (broker_names("store-1", "http://store-1:8080", "https://10.0.0.1:8443"), ("b2",))
+    brokers = IsolationBrokers(
+        names=names,
+        is_available=np.ones(2, dtype=np.bool_),
+        usage=np.zeros(2),
+        supports_persistent=np.ones(2, dtype=np.bool_),
+        supports_non_persistent=np.ones(2, dtype=np.bool_),
+    )
+    policy = replace(POLICY, primary=(primary,), secondary=())
+    own, shared, _ = isolation_verdicts((policy,), brokers, usage_limits=False).tolist()
+    assert (own, shared) == ([OK, OUT], [RESERVED, OK])
+
+
+PATTERNS = (
+    "t/stores",
+    "t/new.*",
+    "b1:8080",
+    "b2.*:80",
+    "(?i)T/up",
+    "^t/edge$",
+    "t/a|t/b",
+    r"\Qt/quote.",
+    "t/(",
+    ".*",
+)
+TEXTS = ("t/stores", "t/new", "t/new\n", "b1:8080", "b22:80", "t/UP", "t/edge", "t/b", "t/quote.")
+LISTS = (*(PATTERNS[:count] for count in range(len(PATTERNS))), PATTERNS[4:7])
+
+
+@pytest.mark.parametrize("patterns", LISTS)
+def test_list_matches_what_one_of_its_patterns_matches(patterns: tuple[str, ...]) -> None:
+    alone = [matcher((pattern,)) for pattern in patterns]
+    for text in (*TEXTS, "x"):
+        assert matcher(patterns)(text) == any(test(text) for test in alone), text
+
+
+def test_patterns_too_large_for_one_are_matched_in_turn() -> None:
+    patterns = tuple(f"(x{at}|y[a-z]{{900}})" for at in range(1_000))
+    assert matcher(patterns)("x999")
+    assert not matcher(patterns)("x1000")
+
+
+PLAIN = {
+    "namespaces": ["t/.*"],
+    "primary": ["a[0-9]+"],
+    "secondary": ["b.*"],
+    "auto_failover_policy": {
+        "policy_type": "min_available",
+        "parameters": {"min_limit": "2", "usage_threshold": "80"},
+    },
+}
+
+
+def test_policy_in_pulsars_form_reads_and_writes_back() -> None:
+    policy = IsolationPolicy.from_json("p", PLAIN)
+    assert (policy.min_limit, policy.usage_threshold_percent) == (2, 80)
+    assert policy.to_json() == PLAIN
+
+
+def test_policies_write_and_read_back_in_name_order() -> None:
+    policies = Policies.from_json(
+        {"isolation": {"z": PLAIN, "a": PLAIN}, "anti_affinity": {"t/n": "g"}}
+    )
+    assert [policy.name for policy in policies.isolation] == ["a", "z"]
+    assert Policies.from_json(policies.to_json()) == policies
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"namespaces": []}, "must name namespaces"),
+        ({"primary": []}, "must name namespaces and primary brokers"),
+        ({"primary": ["("]}, "valid regular expressions, got '\\('"),
+        ({"secondary": ["["]}, "valid regular expressions"),
+        ({"auto_failover_policy": None}, "of type 'min_available', got None"),
+        (
+            {"auto_failover_policy": {"policy_type": "min_available", "parameters": {}}},
+            "min_limit as a whole number",
+        ),
+        (
+            {
+                "auto_failover_policy": {
+                    "policy_type": "min_available",
+                    "parameters": {"min_limit": "1", "usage_threshold": "much"},
+                }
+            },
+            "usage_threshold as a whole number in its auto_failover_policy's .* got 'much'",
+        ),
+    ],
+)
+def test_policy_that_cannot_be_used_is_refused_with_the_reason(
+    changes: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidPolicyError, match=told):
+        IsolationPolicy.from_json("p", {**PLAIN, **changes}).checked()
+
+
+@pytest.mark.parametrize(
+    ("broker", "host"),
+    [
+        ("b1:8080", "b1"),
+        ("b1", "b1"),
+        ("[::1]:8080", "[::1]"),
+        ("b1:http", "b1:http"),
+        (":80", ":80"),
+    ],
+)
+def test_host_of_a_broker_is_its_name_without_the_port(broker: str, host: str) -> None:
+    assert host_of(broker) == host
+
+
+def test_patterns_match_whole_texts_only() -> None:
+    assert matches_any(["a.*", "b"], "abc")
+    assert not matches_any(["b"], "abc")
+
+
+@pytest.mark.parametrize(
+    ("given", "group"), [("Rack", "rack"), ("rack", "rack"), ("  ", ""), ("", "")]
+)
+def test_group_of_a_namespace_ignores_case_and_blank_names(given: str, group: str) -> None:
+    assert group_of(Policies(anti_affinity={"t/n": given}), "t/n") == group
+    assert group_of(Policies(), "t/n") == ""
+
+
+BACKTRACKING = "([a-z0-9-]+[.]?)+:8080"
+HOST = "broker-0.broker-headless.pulsar-production.svc.cluster.local"
+
+
+def test_pattern_that_backtracks_elsewhere_is_matched_at_once() -> None:
+    policy = IsolationPolicy.from_json("p", {**PLAIN, "primary": [BACKTRACKING]}).checked()
+    assert not matches_any(policy.primary, HOST, HOST * 60)
+    assert matches_any(policy.primary, f"{HOST}:8080")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (r"(a)\1", "can't be matched in linear time"),
+        (r"(a)(b)\12", "refers back"),
+        ("(?=a)a", "lookaround"),
+        ("(?<!a)b", "lookaround"),
+        ("a++", "possessive quantifiers"),
+        ("(?>a|ab)c", "atomic groups"),
+        ("[a-z&&[^b]]", "a class within a class"),
+        ("[a[bc]]", "a class within a class"),
+        ("a{1001}", "invalid repetition size"),
+        ("(.{0,40}){25}b", "repeats too much"),
+        ("a" * (MAX_PATTERN_CHARS + 1), "at most 1000 characters, got 1001"),
+        ("\ud800", "half a character"),
+    ],
+)
+def test_pattern_that_cannot_be_matched_in_linear_time_is_refused_and_matches_nobody(
+    pattern: str, told: str
+) -> None:
+    policy = IsolationPolicy.from_json("p", {**PLAIN, "primary": [pattern, "a1"]})
+    with pytest.raises(InvalidPolicyError, match=told):
+        policy.checked()
+    assert [matches_any(policy.primary, name) for name in ("a1", "a", "aba", "ac")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_policy_of_too_many_patterns_is_refused_with_what_to_do() -> None:
+    many = {**PLAIN, "namespaces": ["t/n"] * (MAX_PATTERNS + 1)}
+    with pytest.raises(InvalidPolicyError, match=r"at most 1000 patterns .* got 1001; join some"):
+        IsolationPolicy.from_json("p", many).checked()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "passed_over"),
+    [
+        ("t/pay-.*", ["t/pay-", "t/pay-1"], ["t/pay", "x/t/pay-1", "t/pay-\n"]),
+        ("127.0.0.1:28080", ["127.0.0.1:28080"], ["127.0.0.1", "127.0.0.1:280801"]),
+        ("t/n", ["t/n"], ["t/n2", "t/"]),
+        ("broker-[12]|b3", ["broker-1", "b3"], ["broker-12", "broker-"]),
+        (r"\Qa[b.\E\d+", ["a[b.12"], ["a[b.", "a[bx1"]),
+        (r"[]a]\[(?i)X", ["][x", "a[X"], ["b[x"]),
+        (r"\w+", ["abc_1"], ["\u00e9"]),
+    ],
+)
+def test_pattern_matches_the_whole_text_as_javas_do(
+    pattern: str, matched: list[str], passed_over: list[str]
+) -> None:
+    assert all(matches_any([pattern], text) for text in matched)
+    assert not any(matches_any([pattern], text) for text in passed_over)
+
+
+@pytest.mark.parametrize(
+    ("broker", "urls", "names"),
+    [
+        ("b1:8080", [], ("b1:8080", "b1")),
+        ("b1:8080", ["http://b1:8080", ""], ("b1:8080", "b1")),
+        (
+            "b1",
+            ["http://10.0.0.1:8080", "https://b.example:8443/"],
+            ("b1", "10.0.0.1:8080", "10.0.0.1", "b.example:8443", "b.example"),
+        ),
+    ],
+)
+def test_broker_is_known_by_its_name_and_its_web_services(
+    broker: str, urls: list[str], names: tuple[str, ...]
+) -> None:
+    assert broker_names(broker, *urls) == names
+
+
+def test_bundle_that_stays_has_the_reason_why() -> None:
+    names = ["t/n/0", "t/n/1", "t/n/2", "t/n/3", "t/x/4", "pulsar/b1:8080/5", "sla-monitor/c/b:1/6"]
+    names.append("t/y/7")
+    snap = snapshot(
+        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(8, dtype=np.int64))
+    )
+    facts = BundleFacts(
+        is_recently_unloaded=np.array([False, True, False, False, True, False, False, True]),
+        is_in_flight=np.array([False, False, False, True, False, False, False, False]),
+        is_paused=np.array([False] * 7 + [True]),
+        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1]),
+    )
+    found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
+    assert found == [
+        FilterVerdict.OK,
+        FilterVerdict.RECENTLY_UNLOADED,
+        FilterVerdict.PINNED,
+        FilterVerdict.IN_FLIGHT,
+        FilterVerdict.EXCLUDED_NAMESPACE,
+        FilterVerdict.SYSTEM_NAMESPACE,
+        FilterVerdict.SYSTEM_NAMESPACE,
+        FilterVerdict.PAUSED,
+    ]
+
+
+def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
+    snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
+    quiet = np.zeros(1, dtype=np.bool_)
+    facts = BundleFacts(
+        is_recently_unloaded=quiet, is_in_flight=quiet, is_paused=quiet, pin=np.array([-1])
+    )
+    assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
+
+
+def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[FilterVerdict]:
+    """The verdict of each bundle, all of which are to leave."""
+    snap = snapshot(
+        broker_table(["a1", "a2", "b1"]),
+        bundle_table([f"{space}/{at}" for at, space in enumerate(spaces)], owner=np.array(owners)),
+    )
+    inputs = FilterInput.plain(snap, np.zeros(3), policies)
+    index = index_candidates(snap, inputs, FilterConfig())
+    return [FilterVerdict(one) for one in unload_verdicts(snap, index, np.arange(len(owners)))]
+
+
+def test_bundle_whose_policy_admits_nobody_else_stays() -> None:
+    policy = IsolationPolicy(name="p", namespaces=("t/p",), primary=("b1",))
+    found = refusals(["t/p", "t/p", "t/n"], [2, 0, 0], Policies(isolation=(policy,)))
+    assert found == [FilterVerdict.NO_OTHER_BROKER, FilterVerdict.OK, FilterVerdict.OK]
+
+
+def test_bundle_of_a_group_spread_evenly_stays() -> None:
+    group = Policies(anti_affinity={"t/a": "g", "t/b": "g", "t/c": "g", "t/d": "g"})
+    assert refusals(["t/a", "t/b", "t/c"], [0, 1, 2], group) == [FilterVerdict.ANTI_AFFINITY] * 3
+
+
+def test_bundle_of_a_group_with_more_than_the_least_may_leave() -> None:
+    group = Policies(anti_affinity={"t/a": "g", "t/b": "g", "t/c": "g", "t/d": "g"})
+    found = refusals(["t/a", "t/b", "t/c", "t/d"], [0, 1, 2, 0], group)
+    assert found == [FilterVerdict.OK] * 4
+    assert refusals(["t/a", "t/b"], [0, 1], group) == [FilterVerdict.OK] * 2
+
+
+RISING = [
+    "0.9.0",
+    "1.0.0-alpha",
+    "1.0.0-alpha.1",
+    "1.0.0-alpha.beta",
+    "1.0.0-beta",
+    "1.0.0-beta.2",
+    "1.0.0-beta.11",
+    "1.0.0-rc.1",
+    "1.0.0",
+    "1.0.1",
+    "1.10.0",
+    "2.0.0-SNAPSHOT",
+    "2.0.0",
+]
+
+
+def test_versions_rise_as_semver_says() -> None:
+    assert version_levels(RISING).tolist() == list(range(len(RISING)))
+    assert version_levels(RISING[::-1]).tolist() == list(range(len(RISING)))[::-1]
+
+
+def test_build_metadata_is_read_and_distinguishes_nothing() -> None:
+    assert version_levels(["1.0.0+1", "1.0.0+2", "1.0.0", "1.0.1"]).tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x", "v1.2.3", "1.2.3-", "1.2.3+", "1.2.3-01"]
+)
+def test_text_that_is_no_semantic_version_is_unreadable(text: str) -> None:
+    assert parse_version(text) is None
+    assert version_levels([text, "1.0.0"]).tolist() == [-1, 0]
+
+
+def test_comparison_of_equal_precedence_is_zero() -> None:
+    left, right = parse_version("1.0.0-rc.1+5"), parse_version("1.0.0-rc.1")
+    assert left is not None
+    assert right is not None
+    assert compare_versions(left, right) == 0
+
+
+def test_levels_of_no_versions_are_none() -> None:
+    assert version_levels([]).tolist() == []

@@ -1,0 +1,664 @@
+"""Split decisions, algorithms, boundaries and requested splits."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lbcore.config.splitting import (
+    ALGORITHMS,
+    DEFAULT_ALGORITHM,
+    FLOW_OR_QPS,
+    RANGE,
+    SPECIFIED_POSITIONS,
+    TOPIC_COUNT,
+    Splitting,
+)
+from lbcore.model.bundles import BundleRange
+from lbcore.model.names import parse_range
+from lbcore.plain import from_plain, to_plain
+from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.split.algorithms import (
+    ALGORITHM_SUMMARIES,
+    MissingPositionsError,
+    SplitAlgorithm,
+    TopicLoads,
+    flow_or_qps_boundaries,
+    forced_boundaries,
+    load_boundaries,
+    range_boundaries,
+    resolve_algorithm,
+    specified_boundaries,
+    topic_count_boundaries,
+)
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
+from lbcore.plan.split.decide import decide_splits
+from lbcore.plan.split.decision import (
+    EMPTY_STATE,
+    SplitDecision,
+    SplitReason,
+    SplitState,
+    SplitVerdict,
+)
+from lbcore.plan.split.split_request import SplitRequest, requested_boundaries
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
+
+SIX = [0x10000000, 0x20000000, 0x35000000, 0x65000000, 0x70000000, 0x75000000]
+MIB = 1_048_576
+
+
+def loads(rates: dict[int, float], throughput: float = 0.0) -> TopicLoads:
+    return TopicLoads(
+        hashes=np.array(list(rates), dtype=np.int64),
+        msg_rate=np.array(list(rates.values()), dtype=np.float64),
+        throughput=np.full(len(rates), throughput),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "expected"),
+    [
+        ("topic_count_equally_divide", "flow_or_qps_equally_divide", SplitAlgorithm.TOPIC_COUNT),
+        (None, "flow_or_qps_equally_divide", SplitAlgorithm.FLOW_OR_QPS),
+        ("no_such", "topic_count_equally_divide", SplitAlgorithm.TOPIC_COUNT),
+        ("no_such", "nor_this", SplitAlgorithm.RANGE),
+        ("specified_positions_divide_force", "", SplitAlgorithm.SPECIFIED_POSITIONS_FORCED),
+    ],
+)
+def test_algorithm_unknown_falls_back_to_default_then_range(
+    name: str | None, default: str, expected: SplitAlgorithm
+) -> None:
+    assert resolve_algorithm(name, default) is expected
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "parts", "expected"),
+    [
+        (0, 0x80000000, 2, [0x40000000]),
+        (10, 0xFFFFFFFF, 2, [2147483652]),
+        (0, 0xFFFFFFFF, 2, [0x7FFFFFFF]),
+        (0, 10, 3, [3, 6]),
+        (5, 6, 2, [5]),
+    ],
+)
+def test_range_is_cut_into_equal_widths(
+    lower: int, upper: int, parts: int, expected: list[int]
+) -> None:
+    assert list(range_boundaries(BundleRange(lower, upper), parts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("hashes", "expected"),
+    [
+        (None, None),
+        ([], None),
+        ([5], None),
+        (SIX, [0x4D000000]),
+        (list(reversed(SIX)), [0x4D000000]),
+        ([100, 101], [100]),
+        ([7, 7], [7]),
+        ([0, 10, 20], [5]),
+    ],
+)
+def test_topic_count_is_cut_between_the_two_middle_hashes(
+    hashes: list[int] | None, expected: list[int] | None
+) -> None:
+    found = topic_count_boundaries(hashes)
+    assert (None if found is None else list(found)) == expected
+
+
+def test_topic_count_in_three_puts_two_topics_in_each_part() -> None:
+    assert topic_count_boundaries(SIX, 3) == (0x2A800000, 0x6A800000)
+
+
+def test_topic_count_into_more_parts_than_topics_makes_one_each() -> None:
+    assert topic_count_boundaries([10, 20, 30], 8) == (10, 15, 25)
+
+
+@pytest.mark.parametrize(
+    ("positions", "topics", "expected"),
+    [
+        ([-1, 0, 1, 100, 200, 1000, 1100], 2, [100, 200]),
+        ([200, 100], 2, [100, 200]),
+        ([1, 1000], 2, None),
+        ([100], 1, None),
+        ([100], 0, None),
+    ],
+)
+def test_specified_positions_inside_are_kept_with_two_topics(
+    positions: list[int], topics: int, expected: list[int] | None
+) -> None:
+    found = specified_boundaries(BundleRange(1, 1000), positions, topics)
+    assert (None if found is None else list(found)) == expected
+
+
+def test_forced_positions_do_not_ask_for_topics() -> None:
+    assert forced_boundaries(BundleRange(1, 1000), [500, 1]) == (500,)
+    assert forced_boundaries(BundleRange(1, 1000), [1]) is None
+
+
+@pytest.mark.parametrize("positions", [None, []])
+def test_specified_positions_without_any_are_refused(positions: list[int] | None) -> None:
+    with pytest.raises(MissingPositionsError, match="at least one position"):
+        specified_boundaries(BundleRange(1, 1000), positions, 2)
+    with pytest.raises(MissingPositionsError, match="at least one position"):
+        forced_boundaries(BundleRange(1, 1000), positions)
+
+
+LIMIT = Splitting(max_msg_rate_per_s=1000, max_throughput_bytes_per_s=100 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ({10: 600, 20: 600, 30: 600}, [16, 26]),
+        ({10: 600, 11: 600}, [11]),
+        ({10: 1098, 20: 1}, None),
+        ({10: 1099, 20: 1}, [16]),
+        ({10: 5000}, None),
+        ({10: 5000, 20: 0}, None),
+        ({10: 1, 20: 5000, 30: 1}, [16, 26]),
+        ({10: 400, 20: 600, 30: 400, 40: 600}, [26]),
+    ],
+)
+def test_flow_or_qps_cuts_where_the_next_topic_would_not_fit(
+    rates: dict[int, float], expected: list[int] | None
+) -> None:
+    found = flow_or_qps_boundaries(loads(rates), LIMIT)
+    assert (None if found is None else list(found)) == expected
+
+
+def test_flow_or_qps_cuts_by_throughput_alone() -> None:
+    topics = loads({10: 1, 20: 1, 30: 1}, throughput=60.0 * MIB)
+    assert flow_or_qps_boundaries(topics, LIMIT) == (16, 26)
+
+
+def test_flow_or_qps_of_one_hash_twice_counts_the_last_ones_load() -> None:
+    topics = TopicLoads(
+        hashes=np.array([10, 10, 20]),
+        msg_rate=np.array([2000.0, 1.0, 999.0]),
+        throughput=np.zeros(3),
+    )
+    assert flow_or_qps_boundaries(topics, LIMIT) == (16,)
+    assert flow_or_qps_boundaries(None, LIMIT) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "parts", "expected"),
+    [
+        ([1, 1, 1, 1], 2, [26]),
+        ([1, 1, 1, 1], 4, [16, 26, 36]),
+        ([1, 1, 1, 1], 9, [16, 26, 36]),
+        ([97, 1, 1, 1], 2, [16]),
+        ([2, 1, 0.5, 0.5], 3, [16, 26]),
+        ([1, 2, 0.5, 0.5], 2, [16]),
+        ([1, 1, 1, 97], 2, [36]),
+        ([1, 97, 1, 1], 3, [16, 26]),
+    ],
+)
+def test_load_is_cut_at_the_gaps_nearest_to_equal_shares(
+    weights: list[float], parts: int, expected: list[int]
+) -> None:
+    found = load_boundaries(np.array([10, 20, 30, 40]), np.array(weights, dtype=float), parts)
+    assert list(found) == expected
+
+
+def test_load_of_one_hash_is_not_cut() -> None:
+    assert load_boundaries(np.array([7, 7]), np.array([1.0, 2.0]), 2) == ()
+
+
+def test_load_of_neighbouring_hashes_is_cut_between_them() -> None:
+    assert load_boundaries(np.array([7, 8]), np.array([1.0, 2.0]), 2) == (8,)
+
+
+OURS = Splitting(max_msg_rate_per_s=1000)
+PULSAR = replace(
+    OURS, automatic_algorithm=DEFAULT_ALGORITHM, max_children=2, require_division=False
+)
+TARGET = BundleRange(0, 1000)
+
+
+def loads_split_boundaries(rates: dict[int, float]) -> TopicLoads:
+    return TopicLoads(
+        hashes=np.array(list(rates), dtype=np.int64),
+        msg_rate=np.array(list(rates.values()), dtype=np.float64),
+        throughput=np.zeros(len(rates)),
+    )
+
+
+def request(topics: TopicLoads | None, **changes: object) -> CutRequest:
+    asked = CutRequest(
+        target=TARGET, topics=topics, reason=SplitReason.MSG_RATE, excess=1.5, max_parts=8
+    )
+    return replace(asked, **changes)
+
+
+def cut(asked: CutRequest, config: Splitting = OURS) -> RangeCut:
+    found = find_cut(asked, config)
+    assert isinstance(found, RangeCut), found
+    return found
+
+
+def test_cut_of_unknown_topics_is_by_range_in_as_many_parts_as_the_excess() -> None:
+    assert cut(request(None, excess=4.2)) == RangeCut(
+        algorithm=SplitAlgorithm.RANGE, boundaries=(200, 400, 600, 800), is_adjusted=False
+    )
+
+
+@pytest.mark.parametrize(("excess", "children"), [(1.01, 2), (2.0, 2), (2.01, 3), (99.0, 8)])
+def test_cut_parts_are_the_excess_rounded_up_within_the_limit(excess: float, children: int) -> None:
+    assert len(cut(request(None, excess=excess)).boundaries) == children - 1
+
+
+def test_cut_for_too_many_topics_is_by_their_count() -> None:
+    topics = loads_split_boundaries(dict.fromkeys((100, 200, 300, 900), 1.0))
+    found = cut(request(topics, reason=SplitReason.TOPICS))
+    assert (found.algorithm, found.boundaries) == (SplitAlgorithm.TOPIC_COUNT, (250,))
+
+
+def test_cut_for_a_high_rate_is_by_the_rates() -> None:
+    found = cut(request(loads_split_boundaries({100: 900.0, 200: 900.0, 900: 10.0})))
+    assert (found.algorithm, found.boundaries) == (SplitAlgorithm.FLOW_OR_QPS, (151,))
+
+
+def test_cut_by_rates_in_more_parts_than_allowed_is_evened_out() -> None:
+    topics = loads_split_boundaries(dict.fromkeys(range(50, 1000, 100), 900.0))
+    found = cut(request(topics, max_parts=2))
+    assert (found.boundaries, found.is_adjusted) == ((501,), True)
+
+
+def test_rates_within_the_tolerance_are_left_alone() -> None:
+    assert (
+        find_cut(request(loads_split_boundaries({100: 500.0, 200: 550.0})), OURS)
+        is SplitVerdict.WITHIN_TOLERANCE
+    )
+
+
+@pytest.mark.parametrize(
+    "rates", [{100: 9000.0}, {100: 9000.0, 200: 0.0}, {}, {5000: 1.0, 100: 9000.0}]
+)
+def test_one_hot_topic_is_unsplittable(rates: dict[int, float]) -> None:
+    assert find_cut(request(loads_split_boundaries(rates)), OURS) is SplitVerdict.SINGLE_HASH
+
+
+def test_range_of_one_value_is_unsplittable() -> None:
+    narrow = request(None, target=BundleRange(5, 6))
+    assert find_cut(narrow, OURS) is SplitVerdict.NARROW_RANGE
+
+
+def test_halves_that_would_leave_all_topics_in_one_are_moved_between_them() -> None:
+    config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM)
+    found = cut(request(loads_split_boundaries({10: 900.0, 20: 900.0})), config)
+    assert found == RangeCut(algorithm=SplitAlgorithm.RANGE, boundaries=(16,), is_adjusted=True)
+
+
+def test_halves_that_would_leave_no_topic_in_the_lower_one_are_moved_between_them() -> None:
+    config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM)
+    found = cut(request(loads_split_boundaries({910: 900.0, 920: 900.0})), config)
+    assert (found.boundaries, found.is_adjusted) == ((916,), True)
+
+
+def test_cut_by_rates_in_exactly_the_parts_allowed_is_kept() -> None:
+    topics = loads_split_boundaries(dict.fromkeys((100, 200, 300), 1000.0))
+    assert cut(request(topics, max_parts=3)).boundaries == (151, 251)
+    assert cut(request(topics, max_parts=2)).boundaries == (151,)
+
+
+def test_halves_as_pulsar_makes_them_may_be_empty() -> None:
+    found = cut(request(loads_split_boundaries({10: 900.0, 20: 900.0}), max_parts=2), PULSAR)
+    assert found == RangeCut(algorithm=SplitAlgorithm.RANGE, boundaries=(500,), is_adjusted=False)
+
+
+def test_neighbouring_hashes_are_separated() -> None:
+    topics = loads_split_boundaries({0: 1.0, 1: 1.0})
+    assert cut(request(topics, reason=SplitReason.TOPICS)).boundaries == (1,)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "topics"),
+    [(FLOW_OR_QPS, None), (SPECIFIED_POSITIONS, loads_split_boundaries({10: 900.0, 20: 900.0}))],
+)
+def test_algorithm_that_has_no_answer_gives_no_boundary(
+    algorithm: str, topics: TopicLoads | None
+) -> None:
+    config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM, algorithm=algorithm)
+    assert find_cut(request(topics), config) is SplitVerdict.NO_BOUNDARY
+
+
+def test_last_hash_of_all_belongs_to_the_last_bundle() -> None:
+    target = BundleRange(0xFFFFFF00, 0xFFFFFFFF)
+    topics = loads_split_boundaries({0xFFFFFFFF: 900.0, 0xFFFFFF00: 900.0})
+    assert cut(request(topics, target=target)).boundaries == (0xFFFFFF80,)
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "expected"),
+    [
+        ("topic_count_equally_divide", (100, 200, 900), SplitAlgorithm.TOPIC_COUNT),
+        ("topic_count_equally_divide", (), SplitAlgorithm.RANGE),
+        ("range_equally_divide", (100, 200, 900), SplitAlgorithm.RANGE),
+        (SPECIFIED_POSITIONS, (100, 200, 900), SplitAlgorithm.FLOW_OR_QPS),
+        ("", (100, 200, 900), SplitAlgorithm.FLOW_OR_QPS),
+    ],
+)
+def test_namespaces_own_algorithm_cuts_its_bundles_unless_it_needs_positions(
+    own: str, known: tuple[int, ...], expected: SplitAlgorithm
+) -> None:
+    topics = loads_split_boundaries(dict.fromkeys(known, 900.0)) if known else None
+    assert cut(request(topics, algorithm=own)).algorithm is expected
+
+
+@pytest.mark.parametrize(
+    ("supported", "own", "known", "expected"),
+    [
+        ((RANGE, TOPIC_COUNT), "", True, SplitAlgorithm.RANGE),
+        ((TOPIC_COUNT, FLOW_OR_QPS), FLOW_OR_QPS, True, SplitAlgorithm.FLOW_OR_QPS),
+        ((RANGE, TOPIC_COUNT), FLOW_OR_QPS, True, SplitAlgorithm.RANGE),
+        ((TOPIC_COUNT, FLOW_OR_QPS), "", False, None),
+        ((TOPIC_COUNT, FLOW_OR_QPS), TOPIC_COUNT, False, None),
+        ((TOPIC_COUNT, FLOW_OR_QPS), FLOW_OR_QPS, False, None),
+    ],
+)
+def test_cut_is_made_by_a_supported_algorithm_or_not_at_all(
+    supported: tuple[str, ...], own: str, *, known: bool, expected: SplitAlgorithm | None
+) -> None:
+    config = replace(OURS, supported_algorithms=supported, algorithm=supported[0])
+    topics = loads_split_boundaries(dict.fromkeys((100, 200, 900), 900.0)) if known else None
+    found = find_cut(request(topics, algorithm=own), config)
+    assert (found.algorithm if isinstance(found, RangeCut) else None) is expected
+
+
+HOT = [20_000.0, 20_000.0, 0.0, 0.0]
+COLD = [1.0, 1.0, 0.0, 0.0]
+AT_ONCE = Splitting(hit_count_threshold=0)
+LEFT, RIGHT = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
+
+
+def cluster(traffic: Mapping[str, Sequence[float]], **columns: object) -> Snapshot:
+    """One broker that owns bundles with these short-term averages; 5 topics each."""
+    count = len(traffic)
+    given = {
+        "short": np.array(list(traffic.values()), dtype=np.float64),
+        "owner": np.zeros(count, dtype=np.int64),
+        "topics": np.full(count, 5, dtype=np.int64),
+    }
+    return snapshot(broker_table(["b1"]), bundle_table(list(traffic), **(given | columns)))
+
+
+def nothing(_bundle: str) -> TopicLoads | None:
+    return None
+
+
+def run(
+    view: Snapshot,
+    state: SplitState = EMPTY_STATE,
+    config: Splitting = AT_ONCE,
+    topics_of: Callable[[str], TopicLoads | None] = nothing,
+    blocked: Sequence[str] = (),
+) -> tuple[tuple[SplitDecision, ...], SplitState, dict[str, SplitVerdict]]:
+    mask = np.array([name in blocked for name in view.bundles.names], dtype=np.bool_)
+    decisions, after, trace = decide_splits(view, state, config, topics_of, mask)
+    names, verdicts = view.bundles.names, tuple(SplitVerdict)
+    seen = {
+        names[at]: verdicts[code]
+        for at, code in zip(trace.bundle.tolist(), trace.verdict.tolist(), strict=True)
+    }
+    return decisions, from_plain(SplitState, json.loads(json.dumps(to_plain(after)))), seen
+
+
+def test_hot_bundle_is_split_with_everything_that_explains_it() -> None:
+    decisions, _, seen = run(cluster({LEFT: HOT, RIGHT: COLD}))
+    assert decisions == (
+        SplitDecision(
+            bundle=0,
+            name=LEFT,
+            broker="b1",
+            reason=SplitReason.MSG_RATE,
+            algorithm=SplitAlgorithm.RANGE,
+            boundaries=(0x40000000,),
+            children=("t/a/0x00000000_0x40000000", "t/a/0x40000000_0x80000000"),
+            is_adjusted=False,
+            place_children=True,
+            hits=1,
+            excess=40_000 / 30_000,
+        ),
+    )
+    assert seen == {LEFT: SplitVerdict.SPLIT}
+
+
+@pytest.mark.parametrize(
+    ("topics", "sessions", "traffic", "reason"),
+    [
+        (1_001, 1_001, HOT, SplitReason.TOPICS),
+        (1_000, 1_001, HOT, SplitReason.SESSIONS),
+        (1_000, 1_000, HOT, SplitReason.MSG_RATE),
+        (5, 5, [30_000.0, 0.0, 0.0, 104_857_601.0], SplitReason.BANDWIDTH),
+        (1_000, 1_000, [30_000.0, 0.0, 52_428_800.0, 52_428_800.0], None),
+    ],
+)
+def test_reason_is_the_first_limit_that_is_exceeded_strictly(
+    topics: int, sessions: int, traffic: list[float], reason: SplitReason | None
+) -> None:
+    counts = {"topics": np.array([topics]), "sessions": np.array([sessions])}
+    decisions, _, _ = run(cluster({LEFT: traffic}, **counts))
+    assert [decision.reason for decision in decisions] == ([] if reason is None else [reason])
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_session_limit_of_zero_or_less_is_none(limit: int) -> None:
+    view = cluster({LEFT: COLD}, sessions=np.array([10**6]))
+    assert run(view, config=replace(AT_ONCE, max_sessions=limit))[0] == ()
+
+
+def test_fourth_observation_over_a_limit_splits_with_threshold_three() -> None:
+    view, state = cluster({LEFT: HOT}), SplitState()
+    counted = []
+    for _ in range(4):
+        decisions, state, _ = run(view, state, Splitting())
+        counted.append((len(decisions), dict(state.hits)))
+    assert counted == [(0, {LEFT: 1}), (0, {LEFT: 2}), (0, {LEFT: 3}), (1, {})]
+
+
+def test_stale_report_is_no_hit() -> None:
+    view = cluster({LEFT: HOT})
+    stale = replace(view, brokers=replace(view.brokers, is_fresh=np.array([False])))
+    _, state, seen = run(stale, SplitState(hits={LEFT: 2}), Splitting())
+    assert (state.hits, seen) == ({LEFT: 2}, {LEFT: SplitVerdict.HIT_COUNT})
+
+
+def test_observation_below_the_limits_forgets_the_hits() -> None:
+    _, state, _ = run(cluster({LEFT: COLD}), SplitState(hits={LEFT: 3, RIGHT: 3}), Splitting())
+    assert state.hits == {}
+
+
+def test_long_term_averages_are_used_when_configured() -> None:
+    view = cluster({LEFT: HOT}, long=np.array([COLD]))
+    assert run(view, config=replace(AT_ONCE, averages="long"))[0] == ()
+
+
+@pytest.mark.parametrize(
+    ("columns", "blocked", "verdict"),
+    [
+        ({"owner": np.array([-1])}, (), SplitVerdict.UNOWNED),
+        ({}, (LEFT,), SplitVerdict.IN_FLIGHT),
+        ({"topics": np.array([1])}, (), SplitVerdict.SINGLE_TOPIC),
+    ],
+)
+def test_bundle_that_cannot_be_split_now_says_why(
+    columns: dict[str, object], blocked: tuple[str, ...], verdict: SplitVerdict
+) -> None:
+    judged_before = SplitState(hits={LEFT: 9})
+    decisions, _, seen = run(cluster({LEFT: HOT}, **columns), judged_before, blocked=blocked)
+    assert (decisions, seen) == ((), {LEFT: verdict})
+
+
+def test_bundle_in_flight_keeps_its_hits_and_is_split_when_owned() -> None:
+    view = cluster({LEFT: HOT})
+    _, state, _ = run(view, blocked=(LEFT,))
+    assert state.hits == {LEFT: 1}
+    assert len(run(view, state)[0]) == 1
+
+
+def test_worst_bundles_are_split_first_within_the_cycles_limit() -> None:
+    names = [f"t/n{index}/0x00000000_0xffffffff" for index in range(4)]
+    heat = [40_000.0, 90_000.0, 40_000.0, 60_000.0]
+    view = cluster({name: [rate, 0, 0, 0] for name, rate in zip(names, heat, strict=True)})
+    decisions, state, seen = run(view, config=replace(AT_ONCE, max_splits_per_cycle=3))
+    assert [decision.name for decision in decisions] == [names[1], names[3], names[0]]
+    assert seen[names[2]] is SplitVerdict.CYCLE_LIMIT
+    assert state.hits == {names[2]: 1}
+
+
+def test_namespace_gets_no_more_bundles_than_its_maximum() -> None:
+    view = cluster({LEFT: [150_000.0, 0, 0, 0], RIGHT: HOT})
+    decisions, _, seen = run(view, config=replace(AT_ONCE, max_namespace_bundles=4))
+    assert [len(decision.children) for decision in decisions] == [3]
+    assert seen == {LEFT: SplitVerdict.SPLIT, RIGHT: SplitVerdict.NAMESPACE_FULL}
+
+
+def test_full_namespace_is_not_split_and_others_are() -> None:
+    other = "t/b/0x00000000_0xffffffff"
+    view = cluster({LEFT: HOT, RIGHT: HOT, other: HOT})
+    decisions, _, _ = run(view, config=replace(AT_ONCE, max_namespace_bundles=2))
+    assert [decision.name for decision in decisions] == [other]
+
+
+def test_split_under_way_counts_towards_the_namespaces_maximum() -> None:
+    view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
+    decisions, state, _ = run(view, config=config)
+    assert [decision.name for decision in decisions] == [LEFT]
+    assert run(view, state, config, blocked=(LEFT,))[0] == ()
+    assert [each.name for each in run(view, state, config)[0]] == [LEFT]
+
+
+def test_children_stay_with_the_owner_when_configured() -> None:
+    config = replace(AT_ONCE, auto_unload_split_bundles=False)
+    assert not run(cluster({LEFT: HOT}), config=config)[0][0].place_children
+
+
+def one_hot(bundle: str) -> TopicLoads:
+    """One hot topic at 0x12345678 and four idle ones, those of the bundle's range only."""
+    lower, upper = parse_range(bundle.rpartition("/")[2])
+    hashes = np.array([0x12345678, 0x10, 0x20000000, 0x60000000, 0x7FFFFFFF])
+    inside = (hashes >= lower) & (hashes < upper)
+    return TopicLoads(
+        hashes=hashes[inside],
+        msg_rate=np.array([40_000.0, 0, 0, 0, 0])[inside],
+        throughput=np.zeros(int(inside.sum())),
+    )
+
+
+def test_one_hot_topic_is_reported_and_never_split() -> None:
+    view, state = cluster({LEFT: HOT}), SplitState()
+    for _ in range(10):
+        decisions, state, seen = run(view, state, topics_of=one_hot)
+        assert (decisions, seen) == ((), {LEFT: SplitVerdict.SINGLE_HASH})
+    assert state.unsplittable == {LEFT: 5}
+
+
+def test_one_hot_topic_is_split_again_once_it_is_two() -> None:
+    def two_hot(_bundle: str) -> TopicLoads:
+        return TopicLoads(
+            hashes=np.array([16, 32]),
+            msg_rate=np.array([20_000.0, 20_000.0]),
+            throughput=np.zeros(2),
+        )
+
+    _, state, _ = run(cluster({LEFT: HOT}), topics_of=one_hot)
+    decisions, after, _ = run(cluster({LEFT: HOT}), state, topics_of=two_hot)
+    assert [decision.boundaries for decision in decisions] == [(25,)]
+    assert after.unsplittable == {}
+
+
+def test_unsplittable_bundles_do_not_keep_others_waiting() -> None:
+    names = [f"t/n{index:02}/0x00000000_0x80000000" for index in range(12)]
+    heat = [40_000.0] + [90_000.0] * 11
+    view = cluster({name: [rate, 0, 0, 0] for name, rate in zip(names, heat, strict=True)})
+    config = replace(AT_ONCE, max_splits_per_cycle=1)
+
+    def topics_of(bundle: str) -> TopicLoads | None:
+        return None if bundle == names[0] else one_hot(bundle)
+
+    first, state, _ = run(view, config=config, topics_of=topics_of)
+    second, _, seen = run(view, state, config, topics_of)
+    assert first == ()
+    assert [decision.name for decision in second] == [names[0]]
+    assert set(seen.values()) == {SplitVerdict.SPLIT, SplitVerdict.SINGLE_HASH}
+
+
+def test_trace_names_the_unsplittable_and_counts_the_verdicts() -> None:
+    view = cluster({LEFT: HOT, RIGHT: HOT}, topics=np.array([1, 5]))
+    _, _, trace = decide_splits(view, SplitState(), AT_ONCE, nothing, np.zeros(2, dtype=np.bool_))
+    assert trace.unsplittable() == (0,)
+    assert trace.counts() == {SplitVerdict.SPLIT: 1, SplitVerdict.SINGLE_TOPIC: 1}
+
+
+def test_cluster_without_bundles_has_nothing_to_split() -> None:
+    view = cluster({}, short=np.zeros((0, 4)))
+    assert run(view) == ((), SplitState(), {})
+
+
+def test_every_algorithm_has_its_summary() -> None:
+    assert set(ALGORITHM_SUMMARIES) == set(SplitAlgorithm)
+    assert {SplitAlgorithm(name) for name in ALGORITHMS} < set(ALGORITHM_SUMMARIES)
+
+
+RANGE_OF_SPLIT_REQUEST, COUNT = SplitAlgorithm.RANGE, SplitAlgorithm.TOPIC_COUNT
+AT, FLOW = SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.FLOW_OR_QPS
+CONFIG = Splitting(max_msg_rate_per_s=1_000)
+HASHES = (100, 200, 300, 900)
+
+
+def request_of(
+    algorithm: SplitAlgorithm, *hashes: int, rate: float = 600.0, **changes: object
+) -> SplitRequest:
+    topics = TopicLoads(
+        hashes=np.array(hashes, dtype=np.int64),
+        msg_rate=np.full(len(hashes), rate),
+        throughput=np.zeros(len(hashes)),
+    )
+    asked = SplitRequest(
+        target=BundleRange(0, 1_000), algorithm=algorithm, topics=topics, topic_count=len(hashes)
+    )
+    return replace(asked, **changes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "boundaries"),
+    [
+        (request_of(RANGE_OF_SPLIT_REQUEST), (500,)),
+        (request_of(RANGE_OF_SPLIT_REQUEST, parts=4), (250, 500, 750)),
+        (request_of(COUNT, *HASHES), (250,)),
+        (request_of(COUNT, *HASHES, parts=4), (150, 250, 600)),
+        (request_of(FLOW, *HASHES), (151, 251, 601)),
+        (request_of(AT, *HASHES, positions=(700, 0, 2_000, 400, 700)), (400, 700)),
+        (request_of(AT, 100, positions=(700,), is_forced=True), (700,)),
+        (replace(request_of(AT, positions=(700,)), topics=None, topic_count=2), (700,)),
+    ],
+)
+def test_request_is_cut_by_its_algorithm(asked: SplitRequest, boundaries: tuple[int, ...]) -> None:
+    assert requested_boundaries(asked, CONFIG) == boundaries
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (request_of(RANGE_OF_SPLIT_REQUEST, parts=1_001), "too narrow"),
+        (replace(request_of(RANGE_OF_SPLIT_REQUEST), target=BundleRange(7, 8)), "too narrow"),
+        (request_of(RANGE_OF_SPLIT_REQUEST, positions=(5,)), "specified_positions_divide"),
+        (request_of(COUNT, 100), "1 of its topics"),
+        (replace(request_of(COUNT), topics=None, topic_count=9), "0 of its topics"),
+        (request_of(COUNT, 0, 0), "two hash values"),
+        (request_of(FLOW, *HASHES, rate=100.0), "within their limits"),
+        (request_of(FLOW, *HASHES, parts=2), "leave parts out"),
+        (request_of(AT, *HASHES), "needs positions"),
+        (request_of(AT, *HASHES, positions=(0, 1_000)), "inside of 0x00000000_0x000003e8"),
+        (request_of(AT, 100, positions=(700,)), "force it"),
+    ],
+)
+def test_request_that_is_not_possible_is_told_why(asked: SplitRequest, why: str) -> None:
+    found = requested_boundaries(asked, CONFIG)
+    assert isinstance(found, str)
+    assert why in found
