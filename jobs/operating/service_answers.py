@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from jobs.adapters.following.outcome_follower import CommandOutcome
 from jobs.adapters.kafka.command_client import NoOutcome
-from jobs.console import CommandError, MisuseError, note
+from jobs.console import CommandError, MisuseError, UnknownError, note
 from jobs.lookup_client import Freshness, LookupResult
 from jobs.operating.answers import (
     GRACE_MS,
@@ -120,6 +120,7 @@ class ServiceAnswers:
 
     def rehearse(self, command: Command) -> RehearsedCommand:
         """What a command would do."""
+        self.cluster  # noqa: B018 (of the cluster that is meant)
         query = {"dry_run": "true", "command_id": command.command_id}
         value = self._post(command, query)
         return self._made(_record_of(RehearsedCommand), value)
@@ -207,7 +208,29 @@ class ServiceAnswers:
     def carry_out(
         self, command: Command, *, wait: bool, progress: Progress
     ) -> CommandOutcome | NoOutcome | None:
-        """Send it in the name of the token's owner, and look at its row until it has ended."""
+        """Send it in the name of the token's owner, and look at its row until it has ended.
+
+        Raises UnknownError where the service can't be asked any more and the command may be sent.
+        """
+        self.cluster  # noqa: B018 (a command must not reach another cluster)
+        try:
+            return self._carry_out(command, wait=wait, progress=progress)
+        except MisuseError:
+            raise
+        except CommandError as error:
+            is_refusal = isinstance(error, RefusedByServiceError) and error.value
+            if is_refusal and command.command_id not in error.why:
+                raise
+            raise UnknownError(
+                error.what,
+                why=f"{error.why}; command {command.command_id} may have been sent",
+                next_step=f"{error.next_step}. The same verb with --command-id "
+                f"{command.command_id} asks again and does nothing twice",
+            ) from None
+
+    def _carry_out(
+        self, command: Command, *, wait: bool, progress: Progress
+    ) -> CommandOutcome | NoOutcome | None:
         began_s = time.monotonic()
         first_ms = min(command.timeout_ms, _FIRST_WAIT_MS) if wait else 0
         query = {
@@ -246,7 +269,6 @@ class ServiceAnswers:
 
     def _post(self, command: Command, query: Mapping[str, Any], wait_ms: int = 0) -> Any:
         """Send a command. Raises MisuseError for arguments that don't suit it."""
-        self.cluster  # noqa: B018 (a command must not reach another cluster)
         try:
             return self._address.ask(
                 "POST",

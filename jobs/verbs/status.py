@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
@@ -92,7 +93,7 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
 def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
     yield f"{status.cluster}: {status.phase.value} – {status.why}"
-    for alarm, section in zip(status.alarms, status.alarm_sections, strict=True):
+    for alarm, section in zip_longest(status.alarms, status.alarm_sections):
         named = f" (runbook: {section})" if section and section not in alarm else ""
         yield f"  ALARM  {alarm}{named}"
     yield from (f"  warning {warning}" for warning in status.warnings)

@@ -366,3 +366,45 @@ def test_two_places_are_misuse(say: Callable[..., Said], monkeypatch: pytest.Mon
     monkeypatch.setenv("BALLAST_TABLES", "x")
     assert "$BALLAST_URL and $BALLAST_TABLES" in say("status")[2]
     assert "is no address of a service" in say("status", "--url", "service.test:8090")[2]
+
+
+def test_command_that_may_have_been_sent_is_told_with_its_id(
+    service: Service, say: Callable[..., Said]
+) -> None:
+    def cut(asked: HttpQuestion) -> Answered:
+        if asked.method == "GET":
+            return answering(200, '{"cluster": "local"}')(asked)
+        raise TimeoutError("no whole answer within 25 s")
+
+    service.instead = cut
+    code, _, err = say("pause", "--command-id", "once", "--url", URL)
+    assert code == 3
+    assert "command once may have been sent" in err
+    assert "--command-id once asks again and does nothing twice" in err
+    kafka_is_away = "Kafka did not take the command: sending command once again is safe"
+    service.instead = lambda asked: (
+        cut(asked)
+        if asked.method == "GET"
+        else answering(503, json.dumps({"detail": kafka_is_away}), PROBLEM)(asked)
+    )
+    assert say("pause", "--command-id", "once", "--url", URL)[0] == 3
+
+
+def test_command_under_way_is_looked_at_until_it_ends(
+    service: Service, say: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.operating.service_answers._LOOK_S", 0.0)
+    looks = iter(["accepted", "accepted", "done"])
+
+    def answer(asked: HttpQuestion) -> Answered:
+        if "/v1/settings" in asked.target:
+            return answering(200, '{"cluster": "local"}')(asked)
+        status = "sent" if asked.method == "POST" else next(looks)
+        row = {"command_id": "once", "status": status, "reason": "", "result": {}}
+        return answering(202 if status == "sent" else 200, json.dumps(row))(asked)
+
+    service.instead = answer
+    code, out, _ = say("broker", "drain", HOT, "--command-id", "once", "--url", URL)
+    assert (code, out.split(" after ")[0]) == (0, "done")
+    assert "timeout_ms=3600000" in service.asked[1].target
+    assert service.asked[-1].target == "/v1/commands/once"
