@@ -408,3 +408,32 @@ def test_command_under_way_is_looked_at_until_it_ends(
     assert (code, out.split(" after ")[0]) == (0, "done")
     assert "timeout_ms=3600000" in service.asked[1].target
     assert service.asked[-1].target == "/v1/commands/once"
+
+
+def test_doctor_asks_the_service_and_needs_no_tables(
+    service: Service, say: Callable[..., Said]
+) -> None:
+    code, out, _ = say("doctor", "--url", URL)
+    assert "it answers for cluster local" in out
+    assert "job" in out
+    service.instead = refused
+    code, out, _ = say("doctor", "--url", URL)
+    assert code == 1
+    assert "does not answer" in out
+
+
+@pytest.mark.usefixtures("service")
+def test_verb_that_needs_the_tables_says_so(say: Callable[..., Said]) -> None:
+    code, _, err = say("backtest", "--url", URL)
+    assert code == 2
+    assert "this needs the tables" in err
+    assert "name their folder with --tables" in err
+
+
+@pytest.mark.usefixtures("service", "tables")
+def test_completion_offers_what_the_service_knows(
+    say: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BALLAST_URL", URL)
+    assert HOT in say("completion", "--names", "brokers")[1].splitlines()
+    assert BUNDLE in say("completion", "--names", "bundles")[1].splitlines()
