@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
@@ -74,88 +74,20 @@ class OwnershipMoment:
         return self.at_ms >= self.known_from_ms
 
 
-class Answers(Protocol):
-    """Answers about one cluster, and commands to it; every method raises CommandError.
+class Answers:
+    """Answers about one cluster from its tables; commands go through Kafka.
 
-    A moment is text: "" for now, "v120" for a version of ownership_events, or ms since 1970.
+    `service_answers.ServiceAnswers` has the same methods. All raise CommandError. A moment is text:
+    "" for now, "v120" for a version of ownership_events, or ms since 1970.
     """
+
+    def __init__(self, where: ConnectionOptions) -> None:
+        self._where = where
 
     @property
     def cluster(self) -> str:
-        """Its name."""
-
-    def status(self) -> ClusterStatus:
-        """How the cluster is."""
-
-    def explain(self, question: ExplainQuestion) -> Explanation | None:
-        """Why something is as it is; None when there is no such thing."""
-
-    def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
-        """The next cycles, if."""
-
-    def rehearse(self, command: Command) -> RehearsedCommand:
-        """What a command would do."""
-
-    def plans(self) -> Mapping[str, PlanProposal]:
-        """Name → plan, the oldest first."""
-
-    def undo_moves(
-        self, plan: str, since_ms: int, drain: str
-    ) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Moves that undo one of them (since_ms: so long), and what stays."""
-
-    def ownership(self, moment: str, namespace: str) -> tuple[OwnershipMoment, Sequence[Row]]:
-        """The records of a moment, in name order; namespace "" = all."""
-
-    def changes(
-        self, before: str, after: str, namespace: str
-    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
-        """What differs between two moments."""
-
-    def bundles(self, by: str, broker: str, limit: int) -> Sequence[Row]:
-        """The bundles with the most load, by one of BUNDLE_ORDERS."""
-
-    def policies(self) -> Sequence[Row]:
-        """Rows of the table of policies that are set."""
-
-    def names(self, column: str) -> Sequence[str]:
-        """The names of all brokers ("broker") or namespaces ("namespace")."""
-
-    def settings_in_force(
-        self, config: Config, kept: Iterable[str] = ()
-    ) -> tuple[Config, Mapping[str, str]]:
-        """The settings that decide, over a configuration, and what is set aside and why.
-
-        config: of the cluster, as files here say. kept: keys whose values stay.
-        """
-
-    def lookup(
-        self, topics: Sequence[str], listener: str, timeout_ms: int
-    ) -> Mapping[str, LookupResult]:
-        """Topic → who serves it."""
-
-    def query(self, text: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
-        """Names of columns, and rows, of one SELECT."""
-
-    def carry_out(
-        self, command: Command, *, wait: bool, progress: Progress
-    ) -> CommandOutcome | NoOutcome | None:
-        """Send a command and wait for its end; None: it is sent, and not waited for."""
-
-
-def require_known(answers: Answers, **asked: str) -> None:
-    """Raise CommandError for a broker or namespace ("" = none is asked for) that is not there."""
-    for column, name in asked.items():
-        if name:
-            check_known(answers.cluster, column, name, answers.names(column))
-
-
-class TableAnswers:
-    """Answers from the tables; commands go through Kafka."""
-
-    def __init__(self, where: ConnectionOptions) -> None:
-        self.cluster = where.cluster
-        self._where = where
+        """Name of the cluster."""
+        return self._where.cluster
 
     @property
     def _reader(self) -> TableReader:
@@ -172,11 +104,11 @@ class TableAnswers:
         return make_status(self.cluster, rows, self._started, now_ms)
 
     def explain(self, question: ExplainQuestion) -> Explanation | None:
-        """Why something is as it is."""
+        """Why something is as it is; None when there is no such thing."""
         return explain(self._reader, self._where.started(question.at_ms), question)
 
     def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
-        """The next cycles."""
+        """The next cycles, if."""
         return look_ahead(self._reader, with_own(self._started, [strategy]), strategy, what_if)
 
     def rehearse(self, command: Command) -> RehearsedCommand:
@@ -184,18 +116,18 @@ class TableAnswers:
         return rehearse_command(self._reader, self._started, command)
 
     def plans(self) -> Mapping[str, PlanProposal]:
-        """Those that wait, and those of the last day."""
+        """Name → plan, of those that wait and of the last day; the oldest first."""
         return proposals_in(self.policies())
 
     def undo_moves(
         self, plan: str, since_ms: int, drain: str
     ) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Moves that take something back."""
+        """Moves that undo one of them (since_ms: the last so long), and what stays."""
         begin_ms = wall_ms() - since_ms if since_ms else 0
         return undo_moves(self._reader, plan=plan, since_ms=begin_ms, drain=drain)
 
     def ownership(self, moment: str, namespace: str) -> tuple[OwnershipMoment, Sequence[Row]]:
-        """The records of a moment."""
+        """The records of a moment, in name order; namespace "" = all."""
         found = records_at(self._reader, moment, namespace)
         return moment_of(found), [_record(row) for row in found.walk()]
 
@@ -209,21 +141,24 @@ class TableAnswers:
         return moment_of(first), moment_of(last), list(found)
 
     def bundles(self, by: str, broker: str, limit: int) -> Sequence[Row]:
-        """The largest first."""
+        """The bundles with the most load, by one of BUNDLE_ORDERS."""
         return read_bundles(self._reader, by, broker, limit)
 
     def policies(self) -> Sequence[Row]:
-        """Rows that are set."""
+        """Rows of the table of policies that are set."""
         return self._reader.rows("policies", condition="is_set")
 
     def names(self, column: str) -> Sequence[str]:
-        """In the tables' order."""
+        """The names of all brokers ("broker") or namespaces ("namespace")."""
         return [str(row[column]) for row in self._reader.rows(f"{column}s", (column,))]
 
     def settings_in_force(
         self, config: Config, kept: Iterable[str] = ()
     ) -> tuple[Config, Mapping[str, str]]:
-        """What the job was started with, and on top what commands have changed."""
+        """The settings that decide, over a configuration, and what is set aside and why.
+
+        config: of the cluster, as files here say. kept: keys whose values stay.
+        """
         reader = self._reader
         started = started_with(reader, config, kept=frozenset(kept))
         if started is config:
@@ -235,7 +170,7 @@ class TableAnswers:
     def lookup(
         self, topics: Sequence[str], listener: str, timeout_ms: int
     ) -> Mapping[str, LookupResult]:
-        """From the tables, which are followed until they are loaded."""
+        """Topic → who serves it; the tables are followed until they are loaded."""
         place = self._reader.root  # without tables there is nothing to wait for
         with LookupClient(place, self.cluster) as client:
             if not client.wait_ready(timeout_ms):
@@ -247,14 +182,14 @@ class TableAnswers:
             return {topic: _looked_up(client, topic, listener) for topic in topics}
 
     def query(self, text: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
-        """By an engine in this process."""
+        """Names of columns, and rows, of one SELECT."""
         found = SqlEngine(self._where.place()).query(text)
         return found.column_names, plain_rows(found)
 
     def carry_out(
         self, command: Command, *, wait: bool, progress: Progress
     ) -> CommandOutcome | NoOutcome | None:
-        """Send it to Kafka, and follow the table of commands."""
+        """Send a command and wait for its end; None: it is sent, and not waited for."""
         where = self._where
         with CommandClient(where.address(), where.tables, where.cluster) as client:
             ticket = client.send(command)
@@ -266,6 +201,13 @@ class TableAnswers:
                 if not client.is_ended(ticket, round(_NOTE_EVERY_S * 1_000)):
                     progress(time.monotonic() - began_s, ticket.first.done())
             return client.wait(ticket, max(0, round((end_s - time.monotonic()) * 1_000)))
+
+
+def require_known(answers: Answers, **asked: str) -> None:
+    """Raise CommandError for a broker or namespace ("" = none is asked for) that is not there."""
+    for column, name in asked.items():
+        if name:
+            check_known(answers.cluster, column, name, answers.names(column))
 
 
 GRACE_MS = 5_000

@@ -19,20 +19,17 @@ from jobs.operating.answers import (
     Answers,
     OwnershipMoment,
     Progress,
-    TableAnswers,
     no_topic,
 )
 from jobs.operating.connection_options import FROM_FILES, ConnectionOptions
 from jobs.operating.explaining import ExplainQuestion
 from jobs.operating.foreseeing import Outlook, RehearsedCommand
-from jobs.operating.proposals import proposals_in
 from jobs.operating.service_client import (
     RefusedByServiceError,
     ServiceAddress,
     path_of,
     raise_other_version,
 )
-from lbcore.balancer.state.rules import PlanProposal
 from lbcore.config.reported_settings import as_started
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
@@ -57,18 +54,18 @@ INVALID_NAME = "invalid_name"
 def answers_of(where: ConnectionOptions) -> Answers:
     """Return the source of answers that the options name."""
     if where.service is None:
-        return TableAnswers(where)
+        return Answers(where)
     return ServiceAnswers(where.service, where.cluster if where.is_cluster_named else "")
 
 
-class ServiceAnswers:
+class ServiceAnswers(Answers):
     """Answers of a service. named: the cluster that is meant, "" = the service's."""
 
     def __init__(self, address: ServiceAddress, named: str = "") -> None:
         self._address = address
         self._named = named
 
-    @cached_property
+    @property
     def cluster(self) -> str:
         """The service's cluster; raises CommandError where another one is meant."""
         found = str(self._settings.get("cluster", self._named))
@@ -82,7 +79,7 @@ class ServiceAnswers:
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
-        return self._get("/v1/settings", dict)
+        return self._made(dict, self._address.get("/v1/settings"))
 
     def status(self) -> ClusterStatus:
         """How the cluster is, as the service sees it."""
@@ -120,14 +117,10 @@ class ServiceAnswers:
 
     def rehearse(self, command: Command) -> RehearsedCommand:
         """What a command would do."""
-        self.cluster  # noqa: B018 (of the cluster that is meant)
+        self._check_cluster()
         query = {"dry_run": "true", "command_id": command.command_id}
         value = self._post(command, query)
         return self._made(_record_of(RehearsedCommand), value)
-
-    def plans(self) -> Mapping[str, PlanProposal]:
-        """Those that wait, and those of the last day."""
-        return proposals_in(self.policies())
 
     def undo_moves(
         self, plan: str, since_ms: int, drain: str
@@ -194,6 +187,7 @@ class ServiceAnswers:
         self, topics: Sequence[str], listener: str, timeout_ms: int
     ) -> Mapping[str, LookupResult]:
         """From the service's snapshot."""
+        self._check_cluster()
         body = {"topics": list(topics), "listener": listener}
         value = self._address.ask(
             "POST", "/v1/lookups", None, body, timeout_s=max(1.0, timeout_ms / 1_000)
@@ -212,7 +206,7 @@ class ServiceAnswers:
 
         Raises UnknownError where the service can't be asked any more and the command may be sent.
         """
-        self.cluster  # noqa: B018 (a command must not reach another cluster)
+        self._check_cluster()
         try:
             return self._carry_out(command, wait=wait, progress=progress)
         except MisuseError:
@@ -282,6 +276,7 @@ class ServiceAnswers:
             raise _as_misuse(error) from None
 
     def _ask_sql(self, text: str) -> Any:
+        self._check_cluster()
         try:
             return self._address.ask(
                 "POST", "/v1/sql", None, {"query": text}, timeout_s=_SQL_TIMEOUT_S
@@ -289,7 +284,12 @@ class ServiceAnswers:
         except RefusedByServiceError as error:
             raise _as_misuse(error) from None
 
+    def _check_cluster(self) -> None:
+        if self._named:
+            self.cluster  # noqa: B018 (nothing is asked of another cluster)
+
     def _get(self, path: str, made: Callable[[Any], _Record], **query: Any) -> _Record:
+        self._check_cluster()
         try:
             value = self._address.get(path, **query)
         except RefusedByServiceError as error:
