@@ -1,4 +1,4 @@
-"""`python -m dashboards`: write alerts.yml and the dashboards' JSON beside this file.
+"""Command `python -m dashboards`: writes alerts.yml and the dashboards' JSON here.
 
 --runbook-url URL: where your users read docs/runbook.md; --output DIR: write there instead.
 """

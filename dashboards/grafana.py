@@ -64,7 +64,7 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
 
 
 def _others() -> dashboard.DashboardLink:
-    """Every page of ours, at the head of each, with the cluster and the time that are chosen."""
+    """Return links to every page, with the chosen cluster and time."""
     return (
         dashboard.DashboardLink("Ballast")
         .type(dashboard_models.DashboardLinkType.DASHBOARDS)

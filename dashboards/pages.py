@@ -1,4 +1,4 @@
-"""The dashboards of Ballast's own metrics, in the order in which they are looked at.
+"""The dashboards of Ballast's own metrics, in reading order.
 
 Each panel says what is normal and what to do otherwise.
 """

@@ -30,7 +30,10 @@ class PanelQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """unit: Grafana's id of it. normal: what it looks like on a good day; otherwise: what to do."""
+    """One panel.
+
+    unit: Grafana's id of it. normal: what it looks like on a good day; otherwise: what to do.
+    """
 
     title: str
     unit: str
@@ -55,7 +58,10 @@ class PanelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One dashboard. slug: its file and its id in Grafana. marks: queries of annotations."""
+    """One dashboard.
+
+    slug: its file and its id in Grafana. marks: queries of annotations.
+    """
 
     slug: str
     title: str

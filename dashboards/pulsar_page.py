@@ -1,7 +1,8 @@
-"""The dashboard that Pulsar's operators know: StreamNative's "Broker Load Balance".
+"""The dashboard that Pulsar's operators know: "Broker Load Balance".
 
-Its three rows and panels, by broker where it has them by pod. What a Ballast cluster has no part of
-(the cache of owned bundles) is left out. Source: StreamNative's dashboard for Pulsar 4.0.
+It is StreamNative's. Its three rows and panels, by broker where it has them by pod. What a Ballast
+cluster has no part of (the cache of owned bundles) is left out. Source: StreamNative's dashboard
+for Pulsar 4.0.
 """
 
 from dashboards.panel import Page, Panel, PanelKind, PanelRow, growth, of, panel

@@ -1,4 +1,4 @@
-"""The alert rules, declared: what fires when, how bad it is, where the runbook has it.
+"""The alert rules: expression, severity, and section of the runbook.
 
 `python -m dashboards` writes them to alerts.yml. Ranges suit the times of conf/base.toml. Each has
 a section of its name in docs/runbook.md.
@@ -18,7 +18,10 @@ RUNBOOK = "docs/runbook.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One rule. expr: true for each series that is wrong; for_s: for so long before it fires."""
+    """One rule.
+
+    expr: true for each series that is wrong; for_s: for so long before it fires.
+    """
 
     name: str
     expr: str
@@ -28,7 +31,10 @@ class Alert:
 
 
 def _grew(counter: str, *by: str) -> str:
-    """Within ten minutes, be it from nothing: what a start's first batch counts is seen once."""
+    """Return growth within ten minutes, from nothing too.
+
+    What a start's first batch counts is seen once.
+    """
     kept = ", ".join(by)
     now, before = (f"sum by ({kept}) ({counter}{ago})" for ago in ("", " offset 10m"))
     return f"sum by ({kept}) (increase({counter}[10m])) > 0 or ({now} > 0 unless {before})"

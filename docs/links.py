@@ -1,4 +1,4 @@
-"""Lets a page of the site name files of the repository: what leads out of docs/ becomes its name.
+"""Links of the documentation site: what leads out of docs/ becomes its name.
 
 Called by mkdocs (`make docs`) for each page; the pages themselves stay as they are, so that their
 links work where the repository is read.

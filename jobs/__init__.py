@@ -1,4 +1,4 @@
-"""The processes of Ballast and the command that starts them: thin shells around `lbcore`.
+"""The processes of Ballast and their command: thin shells around `lbcore`.
 
 A module here fetches values, lets `lbcore` decide, and carries the decisions out. It has no branch
 about load, health or placement.

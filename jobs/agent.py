@@ -1,4 +1,4 @@
-"""The agent as a library: what a sharded service in Python runs beside itself to be balanced.
+"""The agent as a library: a sharded service in Python runs it to be balanced.
 
 It is the shell of `lbcore.agent.agent`: it reads the ownership topic, runs the service's callbacks,
 sends reports and acknowledgements. `docs/agent.md` shows a whole service. Other languages implement
@@ -70,10 +70,11 @@ class Options:
 
 
 class Agent:
-    """One start of one broker. `start` it, then `stop` it in order, or just end the process.
+    """One start of one broker.
 
-    The identity's incarnation must be new with each start. Uses a thread for itself, one that
-    reads ownership, one that asks whether Kafka answers, and the callbacks' threads.
+    `start` it, then `stop` it in order, or just end the process. The identity's incarnation must be
+    new with each start. Uses a thread for itself, one that reads ownership, one that asks whether
+    Kafka answers, and the callbacks' threads.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Agent:
         callbacks: Callbacks,
         options: Options | None = None,
     ) -> None:
-        """Connects to Kafka; raises CommandError when it or the topic ownership isn't there.
+        """Connect to Kafka. Raises CommandError if it or the topic ownership is missing.
 
         Also when no report could ever be read under this identity.
         """
@@ -129,7 +130,7 @@ class Agent:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """After the end: the bundles that nobody had taken over when the time to stop was up."""
+        """Bundles not taken over by others when the time to stop was up."""
         return self._left
 
     def start(self) -> None:
@@ -174,7 +175,7 @@ class Agent:
         return ended
 
     def stop(self, timeout_ms: int | None = None) -> bool:
-        """Stop in order, then disconnect; False = the time was over before all was handed on.
+        """Stop in order, then disconnect; False = not all was handed on in time.
 
         Without a timeout_ms it takes at most the settings' shutdown_timeout_ms + stop_grace_ms, and
         a few seconds to disconnect.
@@ -326,7 +327,7 @@ def _check(identity: Identity) -> None:
 
 
 def new_incarnation() -> str:
-    """A name for one start of a broker that no other start has had; readable, without order."""
+    """Return a unique, readable name for one start of a broker, without order."""
     return f"{wall_ms()}-{os.getpid()}-{token_hex(4)}"
 
 

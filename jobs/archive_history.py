@@ -1,4 +1,4 @@
-"""Copies history past its days from the job's tables to archive tables, beside the job.
+"""Copy of old history from the job's tables to archive tables, beside the job.
 
 Decides when a copy is due for each row, never what leaves the job's tables: that is the streaming
 job's upkeep, which lets a row go once it finds it here (`table_upkeep`). So there is one writer a
@@ -142,7 +142,7 @@ def _make(place: TablePlace, archive: Archive) -> bool:
 
 
 def _copy(source: TablePlace, place: TablePlace, archive: Archive, until_ms: int) -> int:
-    """Put the rows in that are old enough and not there yet, a commit a month; how many."""
+    """Copy rows that are old enough, a commit a month; return how many."""
     table, archived = open_delta(source), open_delta(place)
     due = f"at_ms < {until_ms} AND ({archive.ended or 'true'})"
     before, copied = archived.version(), 0

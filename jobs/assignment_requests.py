@@ -1,4 +1,4 @@
-"""Has a bundle assigned that a lookup in this process found free, without making the lookup wait.
+"""Requests to assign bundles that local lookups found free, without waiting.
 
 Decides nothing about when (`lbcore.route.owner_requests`): a thread asks through Kafka, or has a
 lookup service ask, which knows whether bundles are assigned on demand. The answer comes by the
@@ -32,7 +32,10 @@ Ask = Callable[[BundleRoute, str], None]
 
 
 class AssignmentRequester:
-    """Asks in a thread of its own; any number of threads may report what they found free."""
+    """Requester in a thread of its own.
+
+    Any number of threads may report what they found free.
+    """
 
     def __init__(self, ask: Ask, end: Callable[[], None] = lambda: None) -> None:
         """end: called when this is closed, in the caller's thread."""
@@ -89,7 +92,10 @@ def by_commands(client: CommandClient, cluster: str) -> AssignmentRequester:
 
 
 def by_service(address: WatchAddress) -> AssignmentRequester:
-    """Looks the topic up at a service, which asks where bundles are assigned on demand."""
+    """Look the topic up at a service, which requests an owner.
+
+    Where bundles are assigned on demand.
+    """
 
     def ask(_: BundleRoute, topic: str) -> None:
         connection = connect(address)

@@ -11,7 +11,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text_file(path: Path) -> str:
-    """Return the text of a UTF-8 file, without the byte order mark that some editors write.
+    """Return the text of a UTF-8 file without a byte order mark.
 
     Raises OSError, and ValueError with a sentence for another encoding.
     """
@@ -57,7 +57,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring a folder's entries down to the disk: new files, and new names. Raises OSError."""
+    """Sync a folder's entries to disk: new files and names. Raises OSError."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 

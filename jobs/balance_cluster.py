@@ -201,7 +201,10 @@ class _Job:
         return self.session
 
     def stand_by(self) -> None:
-        """Start Spark while another job works: its start takes most of the time of a takeover."""
+        """Start Spark while another job works.
+
+        Its start takes most of the time of a takeover.
+        """
         check_standby(self.args.state_dir, tuple(self.config.pipeline.clusters), STATE_SCHEMA)
         self.warm_up()
         with suppress(CommandError):  # on one machine the job that it waits for may have the port
@@ -378,7 +381,10 @@ def _upkeep(writer: TableWriter, pipeline: Pipeline) -> TableUpkeep:
 
 
 def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) -> None:
-    """Give all records new versions; what was commanded since the backup is not done again."""
+    """Give all records new versions.
+
+    What was commanded since the backup is not done again.
+    """
     ends = place.ends_beyond(commands, writer.last_commit())
     read = {"offsets": ends, "topics": dict(place.topics)}
     count = raise_versions(writer, wall_ms(), read)
@@ -431,7 +437,7 @@ def _wait(
 
 
 def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
-    """Wait until Spark has committed the batch it is at; of one after it nothing is written.
+    """Wait until Spark has committed its batch; nothing of a later one is written.
 
     So the next start has none to repeat that anybody has heard of.
     """

@@ -19,7 +19,10 @@ Component = dict[str, Any]
 
 
 def bill_of_materials(packages: str, jars: str, version: str) -> str:
-    """The document as JSON text. packages: text of a pip lock; jars: text of conf/jars.lock."""
+    """Return the document as JSON.
+
+    packages: text of a pip lock; jars: text of conf/jars.lock.
+    """
     components = [*_packages(packages), *_jars(jars)]
     document = {
         "bomFormat": "CycloneDX",

@@ -1,4 +1,4 @@
-"""Fault isolation: an item or phase that raises ends neither its batch nor the job.
+"""Fault isolation: an exception in one item or phase does not fail the batch.
 
 A Machine's step is pure: a step that raised is thrown away and repeated from the same state without
 the item that raised. So nothing half done is left, whatever the item had changed, and a repeated
@@ -98,7 +98,7 @@ def summarize_faults(faults: Sequence[Fault]) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Guard:
-    """One attempt at a step: runs its parts, without those that raised in earlier attempts.
+    """One attempt at a step: runs its parts, without those that raised before.
 
     left_out: part → what it raised. searched: the call whose items are worked on one by one, to
     find those that raise; 0 = none. is_checked: `check` follows each part; the step sets it, to
@@ -134,7 +134,7 @@ class Guard:
         do: Callable[[Sequence[Item]], None],
         *ways: Callable[[Item, Fault], str],
     ) -> None:
-        """Do a phase over items that don't need each other, without those that are left out.
+        """Run a phase over independent items, without those that are left out.
 
         do: works on some of them, in their order. ways: note that one was left out, and return its
         name; the first that doesn't raise counts.
@@ -157,7 +157,10 @@ class Guard:
             self._isolate(phase, (call, at), items[at], ways)
 
     def next_attempt(self, error: Exception) -> "Guard":
-        """Return the guard of the repeated step; raises the error when nothing is left to try."""
+        """Return the guard of the repeated step.
+
+        Raises the error when nothing is left to try.
+        """
         # without a part: met when the step was packed, or by the last check of it
         is_refused = self.refused is not None
         if self.attempts == 2 * _ATTEMPTS_MAX or (is_refused and not self._raised):

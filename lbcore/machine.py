@@ -1,4 +1,4 @@
-"""The one pattern of every keyed stateful operator: a pure Machine that a driver runs.
+"""The pattern of every keyed stateful operator: a pure Machine run by a driver.
 
 Decides nothing itself. A Machine computes effects and its next state from its state, the events of
 one micro-batch and that batch's time; Spark, the simulator and the tests are drivers of the same
@@ -56,7 +56,7 @@ class Machine(Protocol[S, E, F]):
         ...
 
     def unpack(self, chunks: Mapping[str, bytes]) -> S:
-        """The inverse of `pack`; raises UnknownStateSchemaError for a schema it can't read."""
+        """Inverse of `pack`. Raises UnknownStateSchemaError for an unknown schema."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Arrays and plain data as bytes, and back: the form of packed state and of rows between operators.
+"""Arrays and plain data as bytes, for packed state and rows between operators.
 
 Equal contents always give equal bytes, on any machine (little-endian, sorted keys), so bytes may be
 compared instead of contents. A blob is a JSON header that names each array's type and shape,
@@ -70,12 +70,15 @@ def _damaged(size: int) -> str:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, as they are: `asdict` copies, at ten times the price."""
+    """Return a dataclass's fields by name, uncopied.
+
+    `asdict` copies, at ten times the price.
+    """
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def join_names(names: Sequence[str]) -> NDArray[np.uint8]:
-    """Names without line breaks as one array of bytes, cheap to pack; see `split_names`."""
+    """Join names as one array of bytes, cheap to pack; see `split_names`."""
     text = _SEPARATOR.join(names).encode()
     return np.frombuffer(text, dtype=np.uint8)
 

@@ -40,7 +40,7 @@ def to_plain(record: Any) -> Any:
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
-    """Return the record of a kind that plain values hold; fields that they lack are defaults."""
+    """Return the record that plain values hold; missing fields are defaults."""
     hint: Any = kind
     record: Value = applied(plain_of(hint).back, plain)
     return record

@@ -1,4 +1,4 @@
-"""A strategy of your own: the busiest broker gives the idlest one a bundle that fits.
+"""A custom strategy: the busiest broker gives the idlest one a fitting bundle.
 
 ballast simulate SCENARIO --strategy even_pairs:decide      # in this folder
 """

@@ -1,4 +1,4 @@
-"""Runs the agent around word_store.py, as `ballast run-agent` does (docs/agent.md)."""
+"""The agent around word_store.py, as `ballast run-agent` does (docs/agent.md)."""
 
 import os
 import signal

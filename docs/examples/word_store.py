@@ -1,4 +1,4 @@
-"""Keeps lines of text by topic: a whole service, balanced by Ballast (docs/agent.md)."""
+"""A store of lines by topic: a whole service, balanced by Ballast (docs/agent.md)."""
 
 import os
 import sqlite3
@@ -22,10 +22,11 @@ class StaleTokenError(NotServedError):
 
 
 class Store:
-    """The lines of all topics, shared by all brokers: a file here, a database in earnest.
+    """Lines of all topics, shared by all brokers.
 
-    It remembers the newest token that each range was claimed with, and refuses older ones. Look
-    and change are one transaction: a broker may be frozen between any two lines of its code.
+    A file here, a database in earnest. It remembers the newest token that each range was claimed
+    with, and refuses older ones. Look and change are one transaction: a broker may be frozen
+    between any two lines of its code.
     """
 
     def __init__(self, path: str) -> None:
@@ -182,7 +183,10 @@ class WordStore:
         self.counted[topic] = self.counted.get(topic, np.zeros(4)) + traffic
 
     def _measure(self) -> float:
-        """Rates of each topic since the last call; returns the process's share of a core, in %."""
+        """Measure each topic's rates since the last call.
+
+        Returns the process's share of a core, in %.
+        """
         with self.lock:
             counted, self.counted = self.counted, {}
         now_s, cpu_s = time.monotonic(), time.process_time()

@@ -1,1 +1,1 @@
-"""A broker's side of the protocol: the agent's Machine (`agent`), its lease, its reports."""
+"""A broker's side of the protocol: the agent's Machine, its lease, its reports."""

@@ -83,7 +83,7 @@ class AgentMachine:
     def step(
         self, state: AgentState | None, events: Sequence[Event], now_ms: int
     ) -> Step[AgentState, Effect]:
-        """Take in events, in their order, and do what is due at now_ms; no events = a timer.
+        """Apply events in order, and do what is due at now_ms; no events = a timer.
 
         O(events + pending bundles), and a copy of what changes.
         """
@@ -99,9 +99,10 @@ class AgentMachine:
         return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
 
     def served(self, state: AgentState) -> dict[str, int]:
-        """The bundles open here → their fencing tokens, by name; a bundle closing is still open.
+        """Return the bundles open here → fencing tokens.
 
-        For tests and for people; what a service may use is `usable`.
+        By name; a bundle closing is still open. For tests and for people; what a service may use is
+        `usable`.
         """
         return {
             name: holding.token
@@ -110,7 +111,7 @@ class AgentMachine:
         }
 
     def usable(self, state: AgentState) -> dict[str, int]:
-        """The bundles that the service may use → their fencing tokens, by name, `until_ms`.
+        """Return the usable bundles → fencing tokens, by name, `until_ms`.
 
         Not those that are somebody else's by now, though they are still open, nor those of which a
         callback is stuck or that were given back. With a lease not

@@ -1,4 +1,4 @@
-"""Hosts an agent: one start of it, in a process that may stand still, hang and end.
+"""Host of an agent: one start of it, in a process that may pause, hang and end.
 
 Decides when the Machine is stepped, again and again until it wants nothing more at once, when its
 wake-up must be put down anew, and what waits meanwhile. What the agent asks is done by a shell: the
@@ -16,7 +16,10 @@ from lbcore.ownership.holding import Call, CallDone
 
 
 class RunningAgent:
-    """A Machine and the state that it is in. machine: may be replaced by one of other settings."""
+    """A Machine and its state.
+
+    machine: may be replaced by one of other settings.
+    """
 
     def __init__(self, machine: AgentMachine) -> None:
         self.machine = machine
@@ -48,7 +51,7 @@ class RunningAgent:
         return self.machine.usable(self.state)
 
     def usable_at(self, now_ms: int) -> dict[str, int]:
-        """Bundle → token of what may be used at this moment, by the clock that it is stepped by."""
+        """Return bundle → token of what may be used now, by the agent's own clock."""
         return self.usable() if now_ms <= self.until_ms else {}
 
 
@@ -67,7 +70,7 @@ class Shell(Protocol):
         ...
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
-        """Give this to `Host.come_due` at that time: a callback's end, or (None) a wake-up."""
+        """Argument for `Host.come_due` then: a callback's end, or (None) a wake-up."""
         ...
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
@@ -88,9 +91,10 @@ class Pace(str, Enum):
 
 
 class Host:
-    """One start of an agent; a start anew is a new host, so what an old one was to do is dropped.
+    """One start of an agent.
 
-    now_ms never goes back. One thread uses it, but for `put`.
+    A new start is a new host, so what an old one was to do is dropped. now_ms never goes back. One
+    thread uses it, but for `put`.
     """
 
     def __init__(self, machine: AgentMachine, shell: Shell) -> None:
@@ -141,7 +145,7 @@ class Host:
             self.pace = Pace.HANGING
 
     def release(self, now_ms: int) -> None:
-        """Go on where it stood, in one step: callbacks that are over first, then all that came."""
+        """Resume after a pause in one step: finished callbacks first, then events."""
         if self.pace not in (Pace.HANGING, Pace.FROZEN):
             return
         self.pace = Pace.FREE

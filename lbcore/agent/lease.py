@@ -1,10 +1,11 @@
-"""An agent's lease: how long it may serve on what Kafka has confirmed, by its own clock.
+"""An agent's lease: how long it may serve since Kafka's confirmation.
 
-Decides until when; the service asks at every use, so that a process that was frozen, or whose
-network is cut, finds out by itself. Does not say what is served (`agent.usable`). Two confirmations
-carry the lease: Kafka has acknowledged a report, so the balancer has no reason to take the broker
-for dead before broker_timeout_ms after it was sent; and the topic ownership was read to its end, so
-that no record was missed. Part of `agent`. Leases as in Gray and Cheriton, 1989.
+By its own clock. Decides until when; the service asks at every use, so that a process that was
+frozen, or whose network is cut, finds out by itself. Does not say what is served (`agent.usable`).
+Two confirmations carry the lease: Kafka has acknowledged a report, so the balancer has no reason to
+take the broker for dead before broker_timeout_ms after it was sent; and the topic ownership was
+read to its end, so that no record was missed. Part of `agent`. Leases as in Gray and Cheriton,
+1989.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ FOR_EVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfirmed:
-    """Event: Kafka has, on all in-sync replicas, a message of broker-load sent at sent_ms.
+    """Event: all in-sync replicas have a message of broker-load sent at sent_ms.
 
     sent_ms: its envelope's reportedAt, which is the agent's own clock before it was handed over.
     """

@@ -50,7 +50,10 @@ class _UnusableError(Exception):
 
 
 def check_load(answer: object) -> Checked[LoadRead]:
-    """The answer of `load`: bundles that can't be told are left out, else it is all or nothing."""
+    """Check the answer of `load`.
+
+    Bundles that can't be reported are left out, else it is all or nothing.
+    """
     try:
         return _load(answer)
     except _UnusableError as error:
@@ -163,7 +166,10 @@ def shown_type(value: object) -> str:
 
 
 def _numbers(field: str, values: Any, shape: tuple[int, ...]) -> Floats:
-    """float64 of this shape, whatever sequence it was; no rows may have any second dimension."""
+    """Return float64 of this shape from any sequence.
+
+    No rows may have any second dimension.
+    """
     try:
         found = np.array(values)
         made = found.astype(np.float64) if found.dtype.kind in _NUMBERS else None

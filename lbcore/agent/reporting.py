@@ -192,7 +192,10 @@ def report_bundles(
 
 
 def in_parts(acks: Sequence[Ack], acks_per_part: int) -> list[list[Ack]]:
-    """The acks, in order, in parts that a message may carry: not too many, nor too long."""
+    """Yield the acks in order, in parts within a message's limits.
+
+    Of count and of length.
+    """
     parts: list[list[Ack]] = []
     size = PART_CHARS_MAX
     for ack in acks:
@@ -208,7 +211,7 @@ def in_parts(acks: Sequence[Ack], acks_per_part: int) -> list[list[Ack]]:
 def report_topics(
     reporting: Reporting, read: TopicsRead, identity: Identity, config: SignalsConfig, now_ms: int
 ) -> tuple[Reporting, TopicLoad | None]:
-    """The report of a bundle's topics: at once when they are others, by the trigger otherwise."""
+    """Report a bundle's topics: at once when they changed, else by the trigger."""
     load = reported_load(_UNUSED, read.traffic.sum(axis=0), len(read.topics), config)
     last = reporting.topics.get(read.bundle)
     if last is not None and last.topics == read.topics:

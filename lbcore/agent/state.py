@@ -40,12 +40,18 @@ class RecordForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """The broker is to end: it asks to be drained, and waits, shutdown_timeout_ms at most."""
+    """Event: the broker is to end.
+
+    It asks to be drained, and waits, shutdown_timeout_ms at most.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLoad:
-    """Effect: read the service's load and answer with LoadRead (and TopicsRead for each bundle)."""
+    """Effect: read the service's load, answered with LoadRead.
+
+    And with TopicsRead for each bundle.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +149,7 @@ class AgentContext:
         return sorted(self._pending)
 
     def advance(self, holding: Holding) -> None:
-        """Keep a holding, after starting the callback that it needs; forget it when it is idle.
+        """Keep a holding after starting its callback; forget it when it is idle.
 
         The callback waits while another bundle that overlaps is open, or has one running. It fails
         while one is stuck there: that may never return, and another broker can do it.
@@ -169,7 +175,7 @@ class AgentContext:
             self._pending.discard(kept.bundle)
 
     def _may_run(self, holding: Holding) -> bool:
-        """Take the range of a holding's call, unless that overlaps another call or open bundle.
+        """Take the range of a holding's call unless it overlaps a call or an open bundle.
 
         What is open there although a record wants something else has had no record of its own yet:
         its namespace was made again with other boundaries, and each bundle's records come in order,

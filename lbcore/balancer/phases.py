@@ -63,7 +63,7 @@ class BrokenInvariantError(AssertionError):
 
 
 def check_transitions(work: BatchContext) -> None:
-    """Raise BrokenInvariantError when the batch's transitions break what must always hold."""
+    """Raise BrokenInvariantError if the batch's transitions break an invariant."""
     changes = [Change(before=before, after=after) for before, after in work.transitions]
     ledger = work.ledger
     found = violations_of_changes(
@@ -111,7 +111,7 @@ def isolate_message(work: BatchContext, item: Placed, fault: Fault) -> str:
 
 
 def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> None:
-    """Count what was put aside, raise the alarm, and write each cause down now and then.
+    """Count isolated faults, raise the alarm, and record each cause at intervals.
 
     faults: as `fault_isolation.summarize_faults` says them.
     """
@@ -182,7 +182,10 @@ Phase: TypeAlias = BatchPhase | ItemPhase
 
 
 def run_phases(work: BatchContext, batch: Batch) -> None:
-    """Every phase, in order; without those, and their items, that the guard leaves out."""
+    """Run every phase in order, without those that the guard leaves out.
+
+    Single items may be left out, too.
+    """
     for name, phase in PHASES.items():
         if isinstance(phase, ItemPhase):
             ways = [partial(way, work) for way in (phase.on_fault, phase.otherwise) if way]

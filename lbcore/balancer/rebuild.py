@@ -1,4 +1,4 @@
-"""Rebuild of the state from the tables, where there is no checkpoint, and its repair before use."""
+"""Rebuild of the state from the tables, and its repair before use."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -65,9 +65,9 @@ def raised_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[
 def raised_namespaces(
     namespaces: Iterable[Row], clusters: Iterable[str], now_ms: int
 ) -> list[dict[str, Any]]:
-    """The rows of `namespaces`, and each cluster's version floor, with versions from now_ms on.
+    """Return the rows of `namespaces` and version floors, from now_ms on.
 
-    clusters: all that the tables know.
+    One floor a cluster. clusters: all that the tables know.
     """
     floor = namespace_row(FLOOR, NamespaceEntry(hash="", is_deleted=True))
     rows: list[dict[str, Any]] = [{**floor, "cluster": cluster} for cluster in sorted({*clusters})]
@@ -92,7 +92,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """One cluster's rows: the newest of each key, and every one of tables that only grow."""
+    """One cluster's rows.
+
+    The newest of each key, and every one of tables that only grow.
+    """
 
     bundle_ownership: Iterable[Row]
     brokers: Iterable[Row]
@@ -122,7 +125,7 @@ _TABLES = (
 
 
 def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) -> TableRows:
-    """The rows to rebuild from, out of all that was ever written, oldest first. O(rows).
+    """Return the rows to rebuild from, of all written, oldest first. O(rows).
 
     ownership: the newest row of each bundle. written: table → its rows.
     """
@@ -138,9 +141,9 @@ def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) 
 
 @dataclass(slots=True)
 class RowReading:
-    """Reads rows one by one; what raises is put aside, its neighbours are read. faults: of those.
+    """Reader of rows one by one, isolating those that raise.
 
-    Such rows come from damage, or from a newer version of the job.
+    faults: of those. Such rows come from damage, or from a newer version of the job.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -201,9 +204,9 @@ def _attempted(instead: Callable[[Row], Value | None], row: Row) -> list[Value]:
 
 
 def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
-    """The state that goes on from the tables; the first batch tells what could not be read.
+    """Return the state from the tables.
 
-    O(rows log rows).
+    The first batch reports what could not be read. O(rows log rows).
     """
     reading = RowReading()
     ledger = _ledger(cluster, reading.records(rows.bundle_ownership))
@@ -285,9 +288,10 @@ def _ended(row: Row) -> tuple[str, str]:
 
 
 def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
-    """The commands that were accepted and have not ended; their bundles are those in flight.
+    """Return accepted commands that have not ended.
 
-    A creation and a deletion end by the word of who carries them out, not with their bundles.
+    Their bundles are those in flight. A creation and a deletion end by the word of who carries them
+    out, not with their bundles.
     """
     moving: dict[str, dict[str, str]] = {}
     for row in ledger.rows_in(*IN_FLIGHT).tolist():
@@ -318,9 +322,10 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
 
 
 def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
-    """A broker as the `brokers` table shows it; its load is known with its next report.
+    """Return a broker from its row.
 
-    drains: brokers that are drained by command; the others that drain said so themselves.
+    Its load is known with its next report. drains: brokers that are drained by command; the others
+    that drain said so themselves.
     """
     texts = {name: row[name] for name in TEXTS if name in row}
     starts_ms = tuple(json.loads(row["starts"]))

@@ -37,7 +37,7 @@ from lbcore.signals.usage import max_usage_reported
 
 
 def write_settings(work: BatchContext) -> None:
-    """A row for each setting, if any is not as it was told. O(settings), once for each change."""
+    """Write a row for each changed setting. O(settings), once for each change."""
     started, present = work.base_config, work.config
 
     def made() -> tuple[list[dict[str, str]], str]:
@@ -290,7 +290,7 @@ def _deviation(values: list[float], mean: float) -> float:
 
 
 def _hottest(work: BatchContext) -> dict[str, float]:
-    """Broker group → msg/s in plus out of the busiest bundle that its brokers have and report."""
+    """Return broker group → msg/s, in plus out, of its busiest reported bundle."""
     ledger, groups = work.ledger, work.plan.groups
     holders = ledger.holders()
     is_known = (ledger.short_count > 0) & (holders != NOBODY)
@@ -326,7 +326,7 @@ _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
 def write_brokers(
     work: BatchContext, before: Mapping[str, BrokerEntry], drained_before: Collection[str]
 ) -> None:
-    """A row of `brokers` for each that is new, is forgotten, or shows otherwise than before.
+    """Write a row of `brokers` for each that is new, changed or forgotten.
 
     drained_before: brokers that were drained by command.
     """
@@ -422,7 +422,7 @@ def _usages(work: BatchContext) -> dict[str, float]:
 
 
 def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
-    """As `shown_load` defines it; None of a broker that is silent or never said anything."""
+    """Return load as `shown_load` defines it; None if silent or never reported."""
     if usage is None:
         return {"score": None, "usage": None, "msg_rate": None}
     return {

@@ -1,4 +1,4 @@
-"""Transitions of ownership: repairs, splits, brokers' answers, and the audit against reports.
+"""Transitions of ownership: repairs, splits, acknowledgements and reconciliation.
 
 Repairs find new owners for what the dead had, and end what is stuck. Replies take in what brokers
 answer to records: `ownership.acknowledge` says what an answer changes. Reconciliation compares what
@@ -69,9 +69,10 @@ _CAUSES = {
 
 
 def repair_ownership(work: BatchContext) -> None:
-    """Give what is broken or stuck to whom it belongs now; not while the log is old. O(bundles).
+    """Repair broken or stuck records. O(bundles).
 
-    Not where another authority does it: its bridge asks again, and takes over what it finds.
+    Not while the job reads an old log. Not where another authority does it: its bridge asks again,
+    and takes over what it finds.
     """
     if work.is_catching_up or is_external(work):
         return
@@ -181,7 +182,7 @@ def _watch(work: BatchContext, row: int, presence: list[Presence]) -> FlightWatc
 def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
-    """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
+    """Return row → broker: the intent's own if it can take it, else the placement's."""
     silent = overdue(work)
     closed = unsteady(work) | silent
     chosen: dict[int, str] = {}
@@ -305,7 +306,7 @@ def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
 def _inherit_load(
     work: BatchContext, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None
 ) -> None:
-    """Give the children what is known of their parent: load, and when it was moved last.
+    """Give the children their parent's load averages and time of its last move.
 
     shares: child → its part of the parent's traffic, in name order; topics: how many each has,
     None = by its part.
@@ -329,7 +330,7 @@ def _inherit_load(
 
 
 def _place(work: BatchContext, before: OwnershipRecord) -> None:
-    """Send the children on their way that are to live elsewhere, if that broker can take them.
+    """Transfer children to their chosen brokers, if these can take them.
 
     Where balancing stands still, or the namespace is paused, only those do whose split a command
     asked for. A command is told which children stayed where they were to leave.
@@ -362,7 +363,7 @@ def _place(work: BatchContext, before: OwnershipRecord) -> None:
 
 
 def _is_held_back(work: BatchContext, bundle: str) -> bool:
-    """Return whether rules keep what a cycle decided for a bundle from being carried out now."""
+    """Return True if rules prevent now what a cycle decided for a bundle."""
     stands_still, _ = reason_to_stand_still(work)
     return bool(stands_still or reason_to_stay(work, bundle, is_split=True))
 
@@ -391,7 +392,7 @@ def answers_of(placed: Sequence[Placed]) -> list[BrokerAnswer]:
 
 
 def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
-    """Take in brokers' answers, in the order of the log; what is refused is counted by reason."""
+    """Apply brokers' acknowledgements in log order; count refusals by reason."""
     incarnations = {
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
     }
@@ -416,7 +417,10 @@ def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
 
 
 def _reserve_children(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
-    """Rows for the children of all splits that are answered: each added alone costs as much."""
+    """Add rows for the children of all answered splits at once.
+
+    Adding one alone costs as much as all.
+    """
     acks = (answer.ack for answer in answers)
     answered = {ack.bundle for ack in acks if ack.outcome is AckOutcome.SPLIT}
     children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
@@ -479,7 +483,7 @@ Rows = NDArray[np.int64]
 
 
 def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
-    """Send records again where a broker's newest report of this batch does not agree with them.
+    """Resend records that contradict a broker's newest report of this batch.
 
     Only reports count that are newer than the record by the time in which an agent repeats an
     answer, so that it has been read and obeyed; nothing while the log is old. O(bundles) in a
@@ -567,7 +571,7 @@ def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
 
 
 def _changing(work: BatchContext) -> list[int]:
-    """Rows that are not judged: changed in this batch, or to be made by a split in flight.
+    """Return rows not judged: changed in this batch, or children of a split in flight.
 
     An agent serves the children of a split before their records come; a Deleted record that an
     earlier life of such a child left behind must not close it.

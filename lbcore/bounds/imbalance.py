@@ -1,4 +1,4 @@
-"""A lower bound of the imbalance at one moment: how even whole bundles can lie on these brokers.
+"""Lower bound of the imbalance: how evenly whole bundles can lie on the brokers.
 
 Decides what nobody can beat, not how it is reached: no policy, move or report is in it. Source: the
 bounds of bin packing and of parallel machines by counting large items (Martello and Toth, Knapsack
@@ -36,7 +36,10 @@ _SAFE = 1.0 - 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """Those that run. capacity: float64[n] above 0. foreign: float64[n], percent, from 0."""
+    """Live brokers.
+
+    capacity: float64[n] above 0. foreign: float64[n], percent, from 0.
+    """
 
     capacity: Floats
     foreign: Floats

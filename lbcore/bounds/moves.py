@@ -1,4 +1,4 @@
-"""The fewest moves that keep a cluster under a bar, from the owners that it began with.
+"""The fewest moves that keep a cluster's load under a limit.
 
 Decides a lower bound for a balancer that knows the future, and a plan for one that knows what was
 reported. Moves cost nothing here and take no time; no policy is in it.

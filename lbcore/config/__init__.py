@@ -1,1 +1,1 @@
-"""Every setting, declared once: default, unit, range, reason and the Pulsar key it mirrors."""
+"""Settings: default, unit, range, reason and the Pulsar key of each."""

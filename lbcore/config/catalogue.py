@@ -53,7 +53,7 @@ class Entry:
 
 
 def entries(sections: Mapping[str, type]) -> Iterator[Entry]:
-    """The settings of the sections, in the order of declaration; other fields are constants.
+    """Yield the settings of the sections in order; other fields are constants.
 
     Raises TypeError for a setting of a type that isn't in TYPES: a bug of its section.
     """

@@ -1,4 +1,4 @@
-"""Settings of one cluster as a whole; each may differ from cluster to cluster under one job."""
+"""Settings of one cluster as a whole; clusters of one job may differ."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A strategy of the user's own, as the process that loaded it hands it to the configuration.
+"""A custom strategy as the loading process passes it to the configuration.
 
 And imports nothing by name: `jobs.adapters.processes.settings` loads, `lbcore.plan` calls. It
 travels in the configuration, so that whatever decides under it has it.

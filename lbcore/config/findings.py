@@ -22,7 +22,7 @@ class ConfigFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageGaps:
-    """The largest differences between two brokers of the real cluster, as far as known.
+    """Largest known differences between two brokers of the real cluster.
 
     message_rate_per_s: in + out. throughput_bytes_per_s: in + out. usage_points: 100 = 100 %.
     """

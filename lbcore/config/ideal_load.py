@@ -1,4 +1,4 @@
-"""Settings of the strategy `ballast`: when brokers differ too much, and how much moves at once.
+"""Settings of the strategy `ballast`: tolerated difference, and moves at once.
 
 Read by `lbcore.plan.shed.ballast`. The tolerance is Dicer's default, the budget is Slicer's idea (9
 % of the keys a round there; here five brokers' load reaches ten in four rounds).

@@ -40,7 +40,7 @@ def is_blank(text: str) -> bool:
 
 
 def parse_integer(text: str, kind: str = INT) -> int | None:
-    """Integer.valueOf or, for LONG, Long.valueOf of the trimmed text; None where it refuses."""
+    """Parse as Integer.valueOf or (LONG) Long.valueOf, trimmed; None where it refuses."""
     found = _INTEGER.fullmatch(trim(text))
     if found is None or max(found[2]) > _BMP_MAX:
         return None
@@ -78,7 +78,7 @@ def parse_number(text: str, kind: str) -> float | int | None:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of a Java properties text, e.g. broker.conf; the last of equals wins.
+    """Parse a Java properties text, such as broker.conf; the last of equals wins.
 
     Comments (#, !), continued lines, =, : and blanks as separators, and escapes are read as
     java.util.Properties reads them. Raises ValueError for a u-escape without its four digits.

@@ -1,4 +1,4 @@
-"""Mappings become a Config, or every problem they have; and a Config's version and differences.
+"""Mappings to a Config or all their problems; a Config's version and differences.
 
 Decides which keys exist and how overlays lie upon each other: defaults, then base, then overlays,
 each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster. Reads no file: the
@@ -71,7 +71,7 @@ def parse_config(
 
 
 def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
-    """The configuration changed by texts like "shedding.strategy=uniform"; raises ConfigError."""
+    """Apply texts like "shedding.strategy=uniform". Raises ConfigError."""
     problems: list[Problem] = []
     values: dict[str, Any] = {}
     for assignment in assignments:
@@ -90,7 +90,7 @@ def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
 
 
 def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
-    """The values that can be used, each for itself, in their settings' types; and what is wrong.
+    """Return the valid values in their settings' types, and the others' problems.
 
     Whether they suit each other and the files is not looked at. A problem names its key.
     """

@@ -1,4 +1,4 @@
-"""Settings of ownership: how long to wait for whom, and how brokers' agents report.
+"""Settings of ownership: timeouts, and the reports of brokers' agents.
 
 `OwnershipConfig` is read by the balancer's side, `AgentConfig` by `agent`. Source: Pulsar 4.0.8's
 ServiceConfiguration, and ours where no key is named.

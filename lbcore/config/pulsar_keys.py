@@ -1,4 +1,4 @@
-"""Pulsar's own keys as a configuration: from mappings and from the text of a broker.conf.
+"""Pulsar's keys as a configuration: from mappings and from a broker.conf.
 
 Decides what a Pulsar key means here; a setting's declaration has its names, factor and Pulsar's
 default. One key may be mirrored by settings of several sections; all of them take it.
@@ -43,7 +43,7 @@ from lbcore.config.values import (
 
 
 class WithoutEffect(NamedTuple):
-    """A key of Pulsar's balancing that has no meaning here: why, and Pulsar's default as text."""
+    """Key of Pulsar's without meaning here: the reason, and Pulsar's default as text."""
 
     why: str
     default: str
@@ -143,7 +143,7 @@ _LONGS = frozenset(
 
 
 def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
-    """Pulsar 4.0.8's defaults changed by values under Pulsar's names, and the unknown names.
+    """Return Pulsar 4.0.8's defaults changed by these values, and the unknown names.
 
     Values are typed or text. Of several spellings the first present wins, unless it has the neutral
     value (1.0 of a bandwidth weight) and another one says otherwise. Raises ConfigError.
@@ -230,7 +230,7 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def named_by(key: str) -> tuple[str, ...]:
-    """The settings that a key of ours or of Pulsar's means, as "section.name"; none = unknown."""
+    """Return the settings of our or Pulsar's key, as "section.name"; none = unknown."""
     if key in SETTINGS:
         return (key,)
     return tuple(name for name, entry in SETTINGS.items() if key in entry.about.pulsar)
@@ -242,7 +242,7 @@ def is_about_balancing(pulsar_key: str) -> bool:
 
 
 def java_kind(entry: Entry, pulsar_key: str) -> str:
-    """The type that a key has in Pulsar's ServiceConfiguration, "" for texts and lists of them."""
+    """Return a key's type in Pulsar's ServiceConfiguration; "" for texts and lists."""
     if entry.type is bool:
         return BOOLEAN
     if entry.type not in (int, float):
@@ -253,7 +253,7 @@ def java_kind(entry: Entry, pulsar_key: str) -> str:
 
 
 def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> Any:
-    """The setting's value under Pulsar: what its keys say, or Pulsar's default, or UNSET."""
+    """Return the setting's value under Pulsar: from keys, else its default, or UNSET."""
     try:
         given = {
             key: _from_pulsar(entry, key, keys[key])

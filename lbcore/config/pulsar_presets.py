@@ -1,4 +1,4 @@
-"""Releases of Pulsar as overlays: a release's rules under one of its load managers.
+"""Releases of Pulsar as overlays, each with one of its load managers.
 
 Decides which overlays conf/pulsar-*.toml are written, and what each is; a test holds the files
 equal. Source: the defaults of ServiceConfiguration, which are those of 4.0.8 in 4.2.4 and 5.0.0-M1.

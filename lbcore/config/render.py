@@ -1,4 +1,4 @@
-"""A configuration as TOML: the whole with every reason, or only what differs; and the reference.
+"""A configuration as TOML, whole or by differences, and the reference.
 
 Decides the written form of conf/*.toml and of docs/configuration.md. conf/base.toml and the page
 are these texts of the defaults, and tests hold them equal; `ballast config show` and `import` write
@@ -33,7 +33,10 @@ others are read at its start.
 
 
 def render_config(config: Config, head: str = _BASE_HEAD) -> str:
-    """Every section and setting with its meaning, unit, range and Pulsar's key, as TOML."""
+    """Return all sections and settings as TOML.
+
+    With meaning, unit, range and Pulsar's key.
+    """
     blocks = [head]
     for section, declaring in SECTIONS.items():
         about = _comment((getdoc(declaring) or "").splitlines()[0])

@@ -25,9 +25,10 @@ _COMPARED = ("setting", "value", "origin", "started", "config_version")
 
 
 def reported_rows(started: Config, present: Config, config_version: str) -> list[dict[str, Any]]:
-    """A row a setting. started: as files and command line say; present: with what commands changed.
+    """Return a row a setting.
 
-    Both of one cluster. config_version: of `present`.
+    started: as files and command line say; present: with what commands changed. Both of one
+    cluster. config_version: of `present`.
     """
     return [
         {
@@ -55,7 +56,7 @@ def newest_reported(rows: Iterable[Row]) -> list[Row]:
 
 
 def as_started(config: Config, rows: Iterable[Row], kept: Collection[str] = ()) -> Config:
-    """The configuration with all that the job was started with; itself when nothing is told.
+    """Return the configuration that the job was started with; itself if unknown.
 
     config: of the cluster, as the files of whoever asks say. rows: all of its cluster; the newest
     count. kept: keys whose values stay. A value that this version doesn't take, of a job of another

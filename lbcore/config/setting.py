@@ -43,15 +43,16 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
 
 
 def correction(default: Any, *, pulsar: Any) -> Any:
-    """A constant by which Ballast corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
+    """Constant that corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
     about = Setting(doc="", pulsar_default=pulsar, dynamic=True)  # by shedding.is_pulsar_exact
     return field(default=default, metadata={"correction": about})
 
 
 def derived(default: int, *, source: str, part: float = 1, least: int = 0) -> Any:
-    """A constant that a shorter time shortens: `part` of the source, from least to the default.
+    """Constant that a shorter time shortens.
 
-    source: the setting, "section.name", whose default gives ours.
+    It is `part` of the source, from least to the default. source: the setting, "section.name",
+    whose default gives ours.
     """
     return field(default=default, metadata={"derived": (source, part, least)})
 
@@ -64,7 +65,7 @@ def declared(section_field: "Field[Any]") -> Setting:
 
 
 def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
-    """The value under Pulsar 4.0.8, in our unit; UNSET when neither a key nor Pulsar differs.
+    """Return the value under Pulsar 4.0.8 in our unit; UNSET if Pulsar has none.
 
     Of several spellings of a key the first present wins, unless it has the neutral value and
     another one says otherwise. A value that is no number is left as it is by the factor.

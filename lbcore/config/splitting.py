@@ -1,4 +1,4 @@
-"""Settings of bundles and their splits: how many to begin with, when one is split, and where.
+"""Settings of bundles and splits: how many at first, when to split, and where.
 
 Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's split command. Source:
 Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.

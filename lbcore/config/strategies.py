@@ -1,4 +1,4 @@
-"""Pulsar's tables: its classes of strategies and load managers, and our name of each.
+"""Pulsar's classes of strategies and load managers, with our names.
 
 Decides which names mean the same. Which strategies there are, and what each does, stands in their
 records (`lbcore.plan.registry`); those that are ours have no class and are not here. Source: Pulsar
@@ -71,10 +71,10 @@ def needs_extensions(simple: str) -> bool:
 
 
 def short_name(name: str, classes: Mapping[str, str]) -> str:
-    """Our name of a strategy that is given by either name, with or without Pulsar's package.
+    """Return our name of a strategy, given by either name.
 
-    A name that Pulsar doesn't have comes back as it is: a class of the same simple name in another
-    package is somebody's own.
+    With or without Pulsar's package. A name that Pulsar doesn't have comes back as it is: a class
+    of the same simple name in another package is somebody's own.
     """
     for short, simple in classes.items():
         known = {short, simple, java_class(simple)}

@@ -111,7 +111,10 @@ _DERIVED = tuple(
 
 
 def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Config:
-    """The configuration with checked values, by "section.name". origin: who set them, if told."""
+    """Return the configuration with checked values.
+
+    Keys: "section.name". origin: who set them, if known.
+    """
     changes: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         entry = SETTINGS[key]

@@ -33,7 +33,7 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be used; `problems` has every reason once, not only the first."""
+    """Unusable configuration; `problems` has every reason once."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = tuple(
@@ -43,7 +43,7 @@ class ConfigError(ValueError):
 
 
 def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
-    """The value in its setting's type (a whole number becomes a float, a list a tuple).
+    """Return the value in its setting's type: int to float, list to tuple.
 
     key: how the error names the setting, its own key by default. Raises ConfigError.
     """
@@ -76,7 +76,7 @@ def _read(reads: Callable[[str], object], typed: Any, key: str) -> None:
 
 
 def as_written(type_: Any, text: str) -> Any:
-    """The value of a text that is as `ballast config show` writes it, or plain as for `from_text`.
+    """Parse a text that `ballast config show` writes, or a plain one as `from_text`.
 
     10_000, "a word", ["a", "b"].
     """
@@ -138,7 +138,7 @@ def _refusal(key: str, value: Any, advice: str) -> ConfigError:
 
 
 def shown_value(value: Any) -> str:
-    """The value as a sentence shows it, whatever it is: cut, and in characters that UTF-8 has."""
+    """Return any value as a sentence shows it: cut, in characters that UTF-8 has."""
     if isinstance(value, int) and not -_MAX_INT64 <= value <= _MAX_INT64:
         return f"a whole number of {value.bit_length()} bits"
     try:

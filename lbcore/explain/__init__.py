@@ -1,1 +1,1 @@
-"""Explanations: rows of the tables as sentences that an operator understands, and their numbers."""
+"""Explanations: rows of the tables as sentences for operators, with their numbers."""

@@ -74,12 +74,18 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
 
 
 def newest_cycle(rows: ExplainRows) -> list[Row]:
-    """The decisions of the newest cycle; what commands did after it bears its number, too."""
+    """Return the decisions of the newest cycle.
+
+    What commands did after it bears its number, too.
+    """
     return _newest(rows, [r for r in rows.decisions if r["cycle"] and r["kind"] in _OF_CYCLES])
 
 
 def _newest_shedding(rows: ExplainRows) -> list[Row]:
-    """The decisions of the newest cycle that judged brokers: not all do, where rounds are rare."""
+    """Return the decisions of the newest cycle that judged brokers.
+
+    Not all cycles do, where rounds are rare.
+    """
     cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in _OF_CYCLES]
     judging = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
     return _newest(rows, judging or cycles)
@@ -148,7 +154,7 @@ def unload_advice(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 
 def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> list[Row]:
-    """The newest row on each of these hot brokers that give nothing, while it is valid.
+    """Return the newest valid row on each of these blocked brokers.
 
     brokers: None = all of them.
     """
@@ -159,7 +165,7 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
-    """Yield what keeps bundles on these brokers, until when, and what would allow their moves."""
+    """Yield what blocks bundles on these brokers, until when, and how to allow moves."""
     grace_ms = rows.config.shedding.grace_period_ms
     for row in () if rows.is_past else blocked:
         owned = (record for record in rows.records if owner_of(record) == row["source"])

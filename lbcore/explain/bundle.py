@@ -57,7 +57,10 @@ def _headline(rows: ExplainRows, record: Row) -> str:
 
 
 def _origin(rows: ExplainRows, record: Row) -> Row:
-    """The event that began the bundle's way to where it is: an acknowledgement only ends it."""
+    """Return the event that began the bundle's way.
+
+    An acknowledgement only ends it.
+    """
     ordered = sorted(rows.events, key=lambda row: int(row["version_id"]), reverse=True)
     for event in ordered:
         if event["version_id"] <= record["version_id"] and event["cause"] != "ack":

@@ -49,7 +49,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
 
 
 def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
-    """One decision with its losers and its effect; None when it is not among those read."""
+    """Explain a decision with its losers and effect; None when it was not read."""
     decision = rows.decision(decision_id)
     if decision is None:
         return None
@@ -158,7 +158,7 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 
 def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
-    """Yield what the nearest broker lacks, and what keeps the hottest blocked ones from giving."""
+    """Yield what the nearest broker lacks, and what blocks the hottest ones."""
     yield from (f"{g['broker']}: {gauge_message(g)}" for g in _nearest(cycle))
     blocked = sorted(blocked_rows(rows), key=lambda row: -json.loads(row["inputs"])["usage"])
     yield from constraint_messages(rows, blocked[:_BLOCKED_SHOWN])

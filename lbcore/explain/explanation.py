@@ -1,4 +1,4 @@
-"""An explanation: what is so, why, what was considered, what blocks, what would have to change.
+"""An explanation: facts, reasons, candidates, constraints, and what would change.
 
 Decides only how it reads, and says how far the tables reach back. Made by the modules beside it
 from rows of the tables; shown by the verb `explain` and the service.

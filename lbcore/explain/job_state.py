@@ -1,4 +1,4 @@
-"""The job's state: whether it writes, makes cycles and hears ticks, judged once, for every reader.
+"""The job's state: writes, cycles and ticks, judged once for every reader.
 
 Decides the words that status, page, `top`, the run's display and doctor show, and which gaps
 between cycles are told afterwards. Stands beside the balancer, which knows nothing of it.
@@ -183,10 +183,11 @@ def _overdue_ms(rhythm: Pipeline) -> int:
 def gaps(
     decisions: Iterable[Mapping[str, Any]], rhythm: Pipeline, now_ms: int
 ) -> tuple[CycleGap, ...]:
-    """The times without cycles, oldest first, by rows of `decisions` in any order. O(n log n).
+    """Return the times without cycles, oldest first. O(n log n).
 
-    Every cycle writes a row at least. The last may still be going on. A first row whose cycle is
-    not the first one has no gap before it: nobody knows how far back was read.
+    By rows of `decisions` in any order. Every cycle writes a row at least. The last may still be
+    going on. A first row whose cycle is not the first one has no gap before it: nobody knows how
+    far back was read.
     """
     rows = (row for row in decisions if row["cycle"] and row["kind"] in _CYCLE_KINDS)
     made_ms = sorted({int(row["at_ms"]) for row in rows})

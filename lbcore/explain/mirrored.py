@@ -81,7 +81,10 @@ class MirrorStatus:
 
 
 def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorStatus | None:
-    """The mirror by the commands `observe_ownership`; None where Ballast is the authority."""
+    """Return the mirror's status by its commands; None where Ballast is the authority.
+
+    They are `observe_ownership`.
+    """
     if config.cluster.authority != EXTERNAL:
         return None
     told = sorted((row for row in rows if row["status"] == "done"), key=lambda row: row["at_ms"])
@@ -148,9 +151,10 @@ def _advice(trouble: str) -> str:
 
 
 def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -> Explanation:
-    """The explanation, begun by what the guardian told last of its subject, or of all a cluster.
+    """Return the explanation, led by the guardian's findings on its subject.
 
-    commands: of `observe_ownership`, up to the moment that is asked about.
+    Of a cluster: all findings. commands: of `observe_ownership`, up to the moment that is asked
+    about.
     """
     mirror = mirror_status(commands, config, found.at_ms)
     told = mirror.findings if mirror is not None else ()
@@ -170,7 +174,10 @@ def _named(finding: Row) -> Iterable[str]:
 def certificates_ending(
     ends: Mapping[str, int], mirror: MirrorStatus | None, near: CertificateEnd, now_ms: int
 ) -> Iterable[str]:
-    """Those that are so near their end, and what to do. ends: whose → good until, ms since 1970."""
+    """Yield certificates that are so near their end, and what to do.
+
+    ends: whose → good until, ms since 1970.
+    """
     for whose, ends_ms in sorted(ends.items()):
         if judge_end(ends_ms, now_ms) is near:
             yield certificate_message(whose, expiry_message(ends_ms), near.value)

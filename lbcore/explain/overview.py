@@ -29,7 +29,10 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """`signals.imbalance`'s, of the brokers that had reported, by the sums of an SQL engine."""
+        """Imbalance as in `signals.imbalance`, by the sums of an SQL engine.
+
+        Of the brokers that had reported.
+        """
         return imbalance_of_sums(self.most, self.mean)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,10 +85,10 @@ class Overview:
 def last_decisions(
     rows: ExplainRows, shown: int = DECISIONS_SHOWN
 ) -> tuple[ExplainedDecision, ...]:
-    """The newest decisions, newest first; a cycle that did nothing only where it is the newest.
+    """Return the newest decisions, newest first.
 
-    Of those that a broker's end or an operator's wish makes by the hundred the newest stands for
-    all. O(decisions).
+    A cycle that did nothing only where it is the newest. Of those that a broker's end or an
+    operator's wish makes by the hundred the newest stands for all. O(decisions).
     """
     ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), _number(row)))
     found: dict[object, list[Row]] = {}
@@ -124,9 +127,10 @@ def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
 
 
 def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
-    """From (at_ms, group, brokers, mean, most) of each time and broker group, in any order.
+    """Return moments from (at_ms, group, brokers, mean, most) in any order.
 
-    Of several groups the worst counts; what is in none ("") counts only where there are no others.
+    One row a time and broker group. Of several groups the worst counts; what is in none ("") counts
+    only where there are no others.
     """
     found: dict[int, dict[str, Moment]] = {}
     for at_ms, group, brokers, mean, most in sorted(rows):

@@ -1,4 +1,4 @@
-"""Words for labels and decisions: skips, verdicts, distances, and the cause of a record.
+"""Sentences for labels and decisions: skips, verdicts, distances, causes.
 
 Every label that the planner and the balancer write has its sentence here; one that is not known is
 shown as it is.
@@ -205,7 +205,7 @@ def _destination_message(gauge: Mapping[str, Any]) -> str:
 
 
 def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
-    """The number as people read it, with as many digits as tell it from each threshold."""
+    """Return the number with as many digits as tell it from each threshold."""
     thresholds = [float(level["threshold"]) for level in levels]
     shown = (number(now), *(f"{now:,.{digits}f}" for digits in range(2, 7)))
     return next(
@@ -360,7 +360,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _group(inputs: Mapping[str, Any]) -> str:
-    """The size of the isolation group that a level is of; "" where the cluster is one group."""
+    """Return the size of a level's isolation group; "" where the cluster is one."""
     size = inputs.get("group_brokers")
     return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
 

@@ -1,4 +1,4 @@
-"""Recent findings of the job: from decisions, rejected reports, versions, and plans that wait.
+"""Recent findings: decisions, rejected reports, versions, waiting plans.
 
 Decides which of them is an alarm. Part of the status.
 """
@@ -43,10 +43,10 @@ _ADVICE_OF_SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Brokers that are silent, in words. many: where half of them are or more, "" = not so many.
+    """Sentences on silent brokers.
 
-    suspected: of each that may be dead, where not many are. dead: broker → when it was found dead,
-    and who got its bundles.
+    many: where half of them are or more, "" = not so many. suspected: of each that may be dead,
+    where not many are. dead: broker → when it was found dead, and who got its bundles.
     """
 
     many: str = ""
@@ -55,7 +55,10 @@ class Silence:
 
 
 def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
-    """The newest word on each broker. rows: as StatusRows.silence, in any order. O(n log n)."""
+    """Return the newest sentence on each broker. O(n log n).
+
+    rows: as StatusRows.silence, in any order.
+    """
     ordered = sorted(rows, key=lambda row: (int(row["at_ms"]), str(row["decision_id"])))
     newest = {str(row["source"]): row for row in ordered if row["kind"] == SILENCE}
     many = newest.pop("", None)
@@ -70,7 +73,10 @@ def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
 
 
 def silence_message(row: Row, now_ms: int) -> str:
-    """A row of the kind `silence` as of now_ms: `broker-3 suspected: silent for 6 s, ...`."""
+    """Return a row of kind `silence` as `broker-3 suspected: silent for 6 s, ...`.
+
+    As of now_ms.
+    """
     inputs = json.loads(row["inputs"])
     silent = duration(
         (int(inputs["silent_ms"]) + max(0, now_ms - int(row["at_ms"]))) // 1_000 * 1_000
@@ -187,7 +193,7 @@ def _no_candidate(row: Row) -> str:
 
 
 def policy_alarms(policies: Iterable[Row]) -> Iterable[str]:
-    """A sentence for each pattern of an isolation policy that can't be used. O(patterns).
+    """Yield a sentence for each unusable pattern of isolation policies. O(patterns).
 
     policies: rows of the table, the newest of each name. Older versions and Pulsar take patterns
     that can't be matched in linear time.
@@ -213,7 +219,7 @@ ADVICE = "end the upgrade; filters.prefer_later_versions keeps bundles off the o
 
 
 def broker_versions(brokers: Iterable[Row]) -> dict[str, int]:
-    """Version → how many active brokers run it, by version; without those that tell none."""
+    """Return version → number of active brokers that report it, by version."""
     there = Counter(str(row.get("version") or "") for row in brokers if row["state"] == "active")
     return {version: count for version, count in sorted(there.items()) if version}
 
@@ -231,7 +237,10 @@ def several_versions(versions: Mapping[str, int]) -> str:
 
 
 def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
-    """A sentence for each plan that waits. policies: rows of the table, the newest of each name."""
+    """Yield a sentence for each waiting plan.
+
+    policies: rows of the table, the newest of each name.
+    """
     for row in sorted(policies, key=lambda row: str(row["name"])):
         if row["kind"] != PROPOSAL or not row["is_set"]:
             continue

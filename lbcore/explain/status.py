@@ -140,7 +140,10 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainStatus:
-    """A broker that is being emptied; times in ms since 1970, 0 = none, or not known yet."""
+    """Broker that is drained.
+
+    Times in ms since 1970, 0 = none, or not known yet.
+    """
 
     broker: str
     since_ms: int
@@ -409,14 +412,17 @@ def _bundles(count: int) -> str:
 
 
 def _in_section(section: str, alarms: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Yield each alarm with its section of the runbook: the one that it names, else this one."""
+    """Yield each alarm with its section of the runbook.
+
+    The one that it names, else this one.
+    """
     for words in alarms:
         named = _SECTION.search(words)
         yield words, named[1] if named else section
 
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[tuple[str, str]]:
-    """Yield what needs attention, each with its section: what is wrong, then what to do."""
+    """Yield each alarm and its section: what is wrong, then what to do."""
     yield from _in_section("BallastJobSilent", job_alarms(status.job))
     for words, section in _table_alarms(status, rows, config):
         yield as_of(status.job, words), section

@@ -1,4 +1,4 @@
-"""Foresee: what the next cycles would do, by the balancer's own code, with nothing done.
+"""Forecast: the next cycles by the balancer's own code, without acting.
 
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
 run on it under the same load. Each has fresh reports, and each move has landed before the next
@@ -65,9 +65,10 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeseenBroker:
-    """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens.
+    """A live broker.
 
-    group: the first broker of its isolation group; "" where all brokers are one, or it drains.
+    msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens. group: the first broker
+    of its isolation group; "" where all brokers are one, or it drains.
     """
 
     broker: str
@@ -173,7 +174,7 @@ def foresee(
 
 
 def _with_groups(state: BalancerState, rows: RehearsalRows) -> BalancerState:
-    """The state with the isolation groups of the last cycle, as `load_history` has them."""
+    """Return the state with the last cycle's isolation groups, from `load_history`."""
     newest = sorted(rows.load, key=lambda row: int(row["minute_ms"]))
     groups = {str(row["broker"]): row.get("broker_group") or "" for row in newest}
     named = {name: group for name, group in sorted(groups.items()) if group}
@@ -234,7 +235,7 @@ def _run(
 
 
 def _cycle_ms(config: Config) -> int:
-    """So far apart that each cycle may shed, split and count: every interval has passed."""
+    """Return the distance of cycles that lets each shed, split and count."""
     rhythm = config.pipeline
     return max(
         rhythm.decision_interval_ms,
@@ -369,7 +370,7 @@ _ROUNDS = 4
 
 
 def owners_of(work: BatchContext) -> dict[str, str]:
-    """Bundle → the live broker that has it once what is in flight has ended; "" = nobody."""
+    """Return bundle → live broker once moves in flight have ended; "" = nobody."""
     names = usable_brokers(work)
     owners = work.ledger.prospective_brokers(names).tolist()
     return {
@@ -398,7 +399,7 @@ def land(work: BatchContext) -> None:
 
 
 def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) -> None:
-    """Live brokers report at `now_ms`: the load of bundles that changed hands went with them.
+    """Report live brokers at `now_ms`, with the load of bundles that they received.
 
     before: `owners_of` when the cycle began.
     """

@@ -1,4 +1,4 @@
-"""Late reports: moves of late that a broker's newest load does not show yet, for dry runs.
+"""Late reports: recent moves missing in a broker's newest load, for dry runs.
 
 Decides whose load is from before its bundles came or went: the sum of what its bundles carry tells,
 for it differs from what the broker reported by what they carry. The running balancer remembers its
@@ -40,11 +40,11 @@ _REPORTS = 2
 def count_moves(
     work: BatchContext, load: Iterable[Mapping[str, Any]], decisions: Iterable[Mapping[str, Any]]
 ) -> int:
-    """Give live brokers the load of the bundles they have; how many moves were unseen. O(bundles).
+    """Give live brokers their bundles' load; return the number of unseen moves.
 
-    load: the newest row of each broker; decisions: rows in any order. What planning remembers as
-    unseen is counted with it, and forgotten, but for what it doubts already: that is left to it.
-    Only where planning counts its moves (not under `shedding.is_pulsar_exact`).
+    O(bundles). load: the newest row of each broker; decisions: rows in any order. What planning
+    remembers as unseen is counted with it, and forgotten, but for what it doubts already: that is
+    left to it. Only where planning counts its moves (not under `shedding.is_pulsar_exact`).
     """
     if not work.config.shedding.adjust_load:
         return 0
@@ -70,9 +70,10 @@ def count_moves(
 
 
 def _doubted(work: BatchContext) -> dict[str, UnreportedLoad]:
-    """Broker → what planning takes less and less of: it reported after its last move had arrived.
+    """Return broker → load that planning discounts.
 
-    What usages show only later (`signals.usage_lag_ms`) is not doubted before.
+    Planning takes less and less of it: it reported after its last move had arrived. What usages
+    show only later (`signals.usage_lag_ms`) is not doubted before.
     """
     lag_ms = work.config.signals.usage_lag_ms
     unseen = work.plan.unseen.items()
@@ -85,7 +86,7 @@ def _decided(
     load: Iterable[Mapping[str, Any]],
     doubted: Mapping[str, UnreportedLoad],
 ) -> tuple[BrokerTable, Bools]:
-    """Brokers with what planning remembers as unseen counted; and whose that is, bool[n].
+    """Return brokers with remembered unseen load, and which they are, bool[n].
 
     Where planning has seen a newer report than the table has, it is taken: it is remembered too.
     """
@@ -155,7 +156,7 @@ class _Left:
         return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
 
     def is_late(self) -> Bools:
-        """bool[n]: whether a broker's load is nearer to what it was before the moves than after."""
+        """Return True per broker if its load is nearer to that before the moves, bool[n]."""
         snapshot, count = self.snapshot, len(self.snapshot.brokers.names)
         rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
         owned = np.bincount(snapshot.bundles.owner + 1, weights=rates, minlength=count + 1)[1:]

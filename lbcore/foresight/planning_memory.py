@@ -1,4 +1,4 @@
-"""Planning's memory, as far as the tables know it, for rebuilds and dry runs; what they don't know.
+"""Planning state that the tables can restore, for rebuilds and dry runs.
 
 Rows of `decisions` become graces and roles; hits and averages are in the state already, which the
 table `planning_memory` brings back.
@@ -31,9 +31,10 @@ _WISHED = frozenset({"Draining", "Pinned"})
 def with_recalled_plan(
     state: BalancerState, decisions: Iterable[Row], config: Config, now_ms: int
 ) -> BalancerState:
-    """A rebuilt state with the graces and roles that hold at now_ms, by the settings in force.
+    """Return a rebuilt state with graces and roles at now_ms.
 
-    decisions: rows of its cluster since `REMEMBERED_MS` before, in any order. O(rows log rows).
+    By the settings in force. decisions: rows of its cluster since `REMEMBERED_MS` before, in any
+    order. O(rows log rows).
     """
     present, _ = in_force(config, state.settings, state.rules.set_aside)
     return replace(state, plan=recalled_plan(state.plan, decisions, present, now_ms))

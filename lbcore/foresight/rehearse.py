@@ -1,4 +1,4 @@
-"""Rehearse: what a command would do now, by the balancer's own handlers, with nothing done.
+"""Rehearsal: a command's effects by the balancer's own handlers, without acting.
 
 Decides nothing of its own: a state is rebuilt from the tables, the command is carried out on it,
 and what would be written is the answer. Load is what `load_history` says, so a placement by load
@@ -41,7 +41,7 @@ _NOT_SHOWN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalRows:
-    """One cluster's rows: those that a state is rebuilt from, and rows of load_history.
+    """One cluster's rows: those for a rebuild, and rows of load_history.
 
     decisions: of the grace period.
     """
@@ -103,7 +103,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
 
 
 def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
-    """The state that the tables hold, with brokers as alive and loaded as they show them."""
+    """Return the tables' state, with brokers as alive and loaded as they show."""
     return _with_load(rebuild_state(cluster, rows.tables), rows, now_ms)
 
 

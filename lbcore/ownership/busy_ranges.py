@@ -1,4 +1,4 @@
-"""The hash ranges for which a callback runs in an agent's service: no two of them overlap.
+"""Hash ranges with a running callback of a service: no two overlap.
 
 Decides whether a callback may start now. A bundle overlaps others only around splits and where a
 namespace was made again; then a parent that is still closing must not take with it what a child has
@@ -19,7 +19,7 @@ Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
 
 
 class BusyRanges:
-    """Busy ranges while one step changes them; a namespace is copied when it is changed."""
+    """Busy ranges within one step; a namespace is copied when it is changed."""
 
     def __init__(self, busy: Busy) -> None:
         self._before = busy
@@ -33,7 +33,7 @@ class BusyRanges:
         return {namespace: ranges for namespace, ranges in merged.items() if ranges}
 
     def take(self, bundle: str) -> bool:
-        """Make a bundle's range busy; False, and nothing, when it overlaps a busy one. O(log n)."""
+        """Make a bundle's range busy; False if it overlaps a busy one. O(log n)."""
         if not self.is_free(bundle):
             return False
         namespace, taken = _parse(bundle)
@@ -75,7 +75,10 @@ class OpenRanges:
             self.add(bundle)
 
     def add(self, bundle: str) -> None:
-        """The bundle is open. One that overlaps another, by mistake, is not noted. O(log n)."""
+        """Note that the bundle is open. O(log n).
+
+        One that overlaps another, by mistake, is not noted.
+        """
         if bundle not in self._names and self._ranges.take(bundle):
             self._names.add(bundle)
 

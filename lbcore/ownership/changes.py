@@ -117,7 +117,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """Changes that belong together, in one commit; that of the bundle itself is the last."""
+    """Changes in one commit; that of the bundle itself is the last."""
 
     changes: tuple[Change, ...]
 
@@ -172,7 +172,7 @@ def holder_of(record: OwnershipRecord) -> Instance:
 
 
 def owner_of(row: Mapping[str, Any]) -> str:
-    """The broker that serves a row's bundle now, as counts of bundles mean it; "" = nobody yet."""
+    """Return the broker that serves a row's bundle in counts; "" = nobody yet."""
     if row["state"] == State.OWNED.value:
         return str(row["destination"])
     is_leaving = row["state"] in (State.RELEASING.value, State.SPLITTING.value)
@@ -220,7 +220,7 @@ def unborn(
     previous: OwnershipRecord | None,
     version_floor: int,
 ) -> OwnershipRecord:
-    """The record in Init, which no table keeps, that a bundle's first move starts from.
+    """Return the record in Init, before a bundle's first move; no table keeps it.
 
     Its version is the floor, or that of the kept record of an earlier life where that is higher.
     """
@@ -245,9 +245,10 @@ def next_record(
     source: Instance = NOBODY,
     destination: Instance = NOBODY,
 ) -> OwnershipRecord:
-    """The next version of a record, between other brokers; the move's table says in which state.
+    """Return the next version of a record, between other brokers.
 
-    Raises ProtocolError when the move does not start from the record's state: a bug.
+    The move's table says in which state. Raises ProtocolError when the move does not start from the
+    record's state: a bug.
     """
     if not may_start(move, record.state):
         starts = ", ".join(sorted(state.value for state in MOVES[move].sources))

@@ -13,7 +13,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipChange:
-    """One bundle. before, after: rows of its record; None = it was not there, or is gone."""
+    """Difference of one bundle.
+
+    before, after: rows of its record; None = it was not there, or is gone.
+    """
 
     bundle: str
     before: Row | None
@@ -21,9 +24,10 @@ class OwnershipChange:
 
 
 def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipChange]:
-    """The bundles that are not the same, one after the other. O(rows), and one row of each kept.
+    """Yield the bundles that differ, one after another. O(rows).
 
-    before, after: rows as in bundle_ownership, in the order of their bundles' names, each once.
+    One row of each is kept. before, after: rows as in bundle_ownership, in the order of their
+    bundles' names, each once.
     """
     olds, news = iter(before), iter(after)
     old, new = next(olds, None), next(news, None)

@@ -1,4 +1,4 @@
-"""An agent's side of one bundle: what its newest record wants, what the service has done about it.
+"""One bundle in an agent: its newest record's goal, and the service's progress.
 
 Decides which callback runs next and what is said to the balancer. At most one callback a bundle
 runs at a time; a record that comes meanwhile changes the goal, and the next callback follows from
@@ -42,7 +42,10 @@ class Goal(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A callback to run. version_id: the fencing token; children: for a split, ascending."""
+    """A callback to run.
+
+    version_id: the fencing token; children: for a split, ascending.
+    """
 
     callback: Callback
     bundle: str
@@ -223,7 +226,10 @@ def next_call(holding: Holding) -> Next:
 
 
 def finish(holding: Holding, done: CallDone) -> Holding:
-    """The holding after a callback's result; a result that nobody waits for changes nothing."""
+    """Return the holding after a callback's result.
+
+    A result that nobody waits for changes nothing.
+    """
     call = holding.running
     if call is None or (call.callback, call.version_id) != (done.callback, done.version_id):
         return holding
@@ -237,7 +243,10 @@ def finish(holding: Holding, done: CallDone) -> Holding:
 
 
 def inherited(parent: Holding) -> tuple[Holding, ...]:
-    """The children of a bundle that was split here: served under its token, without records yet."""
+    """Return the children of a bundle split here, served under its token.
+
+    They have no records yet.
+    """
     return tuple(
         Holding(bundle=child, version_id=0, goal=Goal.SERVE, token=parent.token, is_settled=True)
         for child in parent.split_into
@@ -245,7 +254,7 @@ def inherited(parent: Holding) -> tuple[Holding, ...]:
 
 
 def give_up(holding: Holding, reason: str) -> Holding:
-    """The holding of a stopping agent that waits no longer for its bundles to be moved away."""
+    """Return the holding of a stopping agent that stops waiting for a move."""
     if holding.goal not in (Goal.SERVE, Goal.SPLIT) or holding.outcome is AckOutcome.SPLIT:
         return holding
     return replace(holding, goal=Goal.GIVE_UP, reason=reason, is_settled=False, outcome=None)
@@ -270,7 +279,7 @@ def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | N
 
 
 def retry(holding: Holding, now_ms: int, repeat_ms: int) -> Holding:
-    """The holding, ready for another try when closing what belongs to another broker failed."""
+    """Return the holding ready for another try to close another broker's bundle."""
     if not holding.has_failed_to_drop or now_ms < due_at_ms(holding, repeat_ms):
         return holding
     return replace(holding, is_settled=False, since_ms=now_ms)

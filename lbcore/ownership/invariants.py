@@ -39,11 +39,11 @@ class Violation:
 def violations_of_changes(
     changes: Sequence[Change], live_bundles: Callable[[str], Iterable[str]]
 ) -> list[Violation]:
-    """Violations that these changes bring, by place: only what they touch is looked at.
+    """Return the violations that these changes bring, by place.
 
-    live_bundles: namespace → the names of its live bundles after the changes; asked only for
-    namespaces in which a bundle came or went. A move costs O(1), a split O(bundles of the
-    namespace).
+    Only what they touch is looked at. live_bundles: namespace → the names of its live bundles after
+    the changes; asked only for namespaces in which a bundle came or went. A move costs O(1), a
+    split O(bundles of the namespace).
     """
     found: list[Violation] = []
     reshaped = set()

@@ -75,17 +75,18 @@ class Liveness:
 
     @property
     def elapsed_ms(self) -> int:
-        """The cluster's clock, the time that the job has seen pass; for waits of no one partition.
+        """Return the cluster's clock, the time that the job has seen pass.
 
-        That of the partition whose clock is furthest: the sum over batches of the longest advance
-        would run too fast, because the rows of a second never all fall into one batch.
+        For waits of no one partition. That of the partition whose clock is furthest: the sum over
+        batches of the longest advance would run too fast, because the rows of a second never all
+        fall into one batch.
         """
         return max((clock.clock_ms for clock in self.clocks.values()), default=0)
 
     def observe(self, rows: Rows, clock_step_max_ms: int) -> "Liveness":
-        """Take in a batch's rows; how rows are cut into batches makes no difference to silences.
+        """Apply a batch's rows.
 
-        O(rows log rows).
+        How rows are cut into batches makes no difference to silences. O(rows log rows).
         """
         if not len(rows.partition):
             return self
@@ -116,9 +117,9 @@ class Liveness:
         return heard
 
     def missing_ticks(self, tick_alarm_ms: int) -> list[int]:
-        """The partitions without a tick for longer, while time passed: nobody there is judged.
+        """Return partitions without ticks for longer, where nobody is judged.
 
-        Empty also when no row comes at all; then `elapsed_ms` stands still.
+        Time must have passed. Empty also when no row comes at all; then `elapsed_ms` stands still.
         """
         elapsed_ms = self.elapsed_ms
         return sorted(
@@ -164,7 +165,7 @@ class Liveness:
         return max(self.silence_ms(broker), since_tick_ms + clock.tick_ms - last.clock_ms)
 
     def judge(self, broker_timeout_ms: int, heard_ms: int = 0) -> "Liveness":
-        """Judge who is dead: silent for longer than the timeout, while somebody else is heard.
+        """Return the dead brokers: silent beyond the timeout, while another is heard.
 
         heard_ms: how long ago that may be, 0 = as long as the timeout. When nobody is heard nobody
         dies of it: more likely it is us. When the first is heard again, the others have heard_ms
@@ -181,9 +182,10 @@ class Liveness:
 
 
 def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: int) -> Ints:
-    """The partition's clock at each row: each step of the timestamps, cut at 0 and at the most.
+    """Return the partition's clock at each row, from its timestamps' steps.
 
-    After a step back (another Kafka broker leads the partition) the clock goes on at once.
+    Each step is cut at 0 and at the most. After a step back (another Kafka broker leads the
+    partition) the clock goes on at once.
     """
     first = int(timestamps[0]) if before is None else before.timestamp_ms
     steps = np.clip(np.diff(timestamps, prepend=first), 0, step_max_ms)

@@ -1,4 +1,4 @@
-"""The balancer's side of ownership: what a request or a failure makes of a bundle's record.
+"""The balancer's side of ownership: effects of requests and failures on a record.
 
 Pure functions from one record to its next version. They decide *how* ownership changes, never
 *which* bundle goes where: destinations come in. Brokers' answers are `acknowledge`'s work, and
@@ -64,7 +64,7 @@ def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Tr
 def unload(
     record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
 ) -> Transition | Refused:
-    """Owned → Releasing(owner → destination); without a destination the bundle becomes Free."""
+    """Owned → Releasing(owner → destination); without a destination → Free."""
     if not may_start(Move.UNLOAD, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:
@@ -132,7 +132,10 @@ def reassign(
 def redirect(
     record: OwnershipRecord, destination: Instance, origin: Origin
 ) -> Transition | Refused:
-    """Releasing(source → old) → Releasing(source → destination), by force; "" = then Free."""
+    """Releasing(source → old) → Releasing(source → destination), forced.
+
+    "" = then Free.
+    """
     if not may_start(Move.REDIRECT, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     if destination.broker == record.source:
@@ -142,7 +145,7 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Releasing or Splitting → Owned(source), by force: it keeps the bundle, or reopens it."""
+    """Releasing or Splitting → Owned(source), forced: it keeps or reopens the bundle."""
     if not may_start(Move.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     made = next_record(record, Move.CANCEL, origin, destination=source_of(record))
@@ -152,7 +155,10 @@ def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
 def carry_out(
     record: OwnershipRecord, intent: Intent, destination: Instance, origin: Origin
 ) -> Transition | Refused:
-    """Does what an intent says; `destination` is not looked at for CANCEL. WAIT is refused."""
+    """Apply an intent. WAIT is refused.
+
+    `destination` is not looked at for CANCEL.
+    """
     if intent.action is Action.REASSIGN:
         return reassign(record, destination, origin)
     if intent.action is Action.REDIRECT:

@@ -40,9 +40,10 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipRecord:
-    """One version of one bundle's ownership. Brokers are names, "" where there is none.
+    """One version of a bundle's ownership.
 
-    children: child bundle name → broker that shall get it ("" = stay with the splitting broker).
+    Brokers are names, "" where there is none. children: child bundle name → broker that shall get
+    it ("" = stay with the splitting broker).
     """
 
     cluster: str

@@ -16,7 +16,10 @@ from lbcore.ownership.records import OwnershipRecord, State
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """From when on a bundle in flight is stuck: repairs have had their time, and another."""
+    """Return the time in flight after which a bundle is stuck, ms.
+
+    Repairs have had their time, and another.
+    """
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 

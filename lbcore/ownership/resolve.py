@@ -92,7 +92,7 @@ class MissingOwnerError(ValueError):
 
 
 def next_version(version_id: int | None) -> int:
-    """The version after this one; None = no record yet. Wraps as a signed 64-bit number does."""
+    """Return the next version; None = no record yet. Wraps as signed 64-bit."""
     if version_id is None:
         return FIRST_VERSION
     return VERSION_MIN if version_id == VERSION_MAX else version_id + 1

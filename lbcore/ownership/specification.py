@@ -1,4 +1,4 @@
-"""The bundle channel as TLA+ text and as a Mermaid diagram, made of the transition table.
+"""The bundle channel as TLA+ and as a Mermaid diagram, from the transition table.
 
 One bundle, its record and the brokers that serve it. Brokers act on the newest record; a broker
 that lags behind is fenced by the version and is not modelled. Every move of MOVES is an action.
@@ -103,7 +103,10 @@ Spec == Init /\\ [][Next]_vars
 
 
 def tla_text(rules: ReplacementRules = BALLAST) -> str:
-    """Return the module BundleChannel. rules: which records replace others without force."""
+    """Return the module BundleChannel.
+
+    rules: which records replace others without force.
+    """
     blocks = [_HEAD, *(_action(move) for move in MOVES), _BROKERS, _next(), _accepted(rules)]
     return "\n".join([*blocks, _PROPERTIES])
 
@@ -151,7 +154,10 @@ def _quantified(move: Move) -> str:
 
 
 def _accepted(rules: ReplacementRules) -> str:
-    """The conflict resolver: what follows a record without force; a new life follows Deleted."""
+    """Return what may follow a record without force.
+
+    By the conflict resolver; a new life follows Deleted.
+    """
     return "\n".join(
         [
             "Accepted ==",

@@ -1,4 +1,4 @@
-"""The ownership state machine as data: which state may follow which, and what Ballast makes of it.
+"""The ownership state machine as data: allowed transitions, and Ballast's moves.
 
 `ReplacementRules` say which record may replace which, by name: Pulsar's storages' and Ballast's
 own; `resolve` asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the
@@ -95,7 +95,7 @@ class Move(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionRule:
-    """From which states a move starts and to which one it leads; by force: beside the rules."""
+    """From which states a move starts, and its end; by force: beside the rules."""
 
     sources: frozenset[State]
     target: State

@@ -1,4 +1,4 @@
-"""A callback of an agent's service that takes too long: given up, and what if it returns after all.
+"""Overdue callbacks of an agent's service: given up, or returned after all.
 
 Decides what is true of one bundle then: the callback has failed, and is *stuck*. Until it returns
 nobody knows what of its hash range is served, so nothing of it may be used, and no other callback
@@ -13,7 +13,7 @@ from lbcore.wire.messages import AckOutcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOverdue:
-    """A call has not returned in time, and nobody knows when it will; failure: that, in words."""
+    """Event: a call has not returned in time. failure: that as a sentence."""
 
     callback: Callback
     bundle: str

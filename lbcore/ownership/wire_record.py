@@ -57,9 +57,10 @@ def record_key(cluster: str, bundle: str) -> bytes:
 def parse_record(
     key: bytes | None, value: bytes | None, loads: Callable[[str], Any] = json.loads
 ) -> OwnershipRecord | Rejected | None:
-    """The record, None for a tombstone, or why it is neither; never raises on any bytes.
+    """Return the record, None for a tombstone, or why it is neither.
 
-    loads: turns text into JSON values; its errors are ValueError (json.loads, orjson.loads).
+    Never raises on any bytes. loads: turns text into JSON values; its errors are ValueError
+    (json.loads, orjson.loads).
     """
     if value is None:
         return None

@@ -1,1 +1,1 @@
-"""A decision cycle: from a snapshot to a plan or the reason for none, phase by phase."""
+"""A decision cycle: from a snapshot to a plan or the reason for none, by phases."""

@@ -1,4 +1,4 @@
-"""Hot brokers that give nothing, with the verdicts that a plan's trace has on their bundles.
+"""Hot brokers that shed nothing, with the trace's verdicts on their bundles.
 
 A bundle counts once, by the last verdict that a phase had on it, so the counts of a broker add up
 to its bundles.
@@ -65,7 +65,7 @@ def givers(result: Plan | Skip) -> frozenset[str]:
 
 
 def stuck(result: Plan | Skip) -> dict[str, str]:
-    """Broker → the strategy's verdict, of the brokers that are to give and give nothing.
+    """Return broker → verdict, of the brokers that should shed and shed nothing.
 
     They are beyond a threshold for as many observations as it takes. Needs a traced plan.
     """
@@ -83,7 +83,10 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
 
 
 def near(result: Plan | Skip) -> frozenset[str]:
-    """The brokers that are beyond a threshold now, for however long. Needs a traced plan."""
+    """Return the brokers beyond a threshold now, for however long.
+
+    Needs a traced plan.
+    """
     return frozenset(
         name
         for part in result.trace.parts
@@ -105,11 +108,11 @@ def _is_ready(gauge: Gauge) -> list[bool]:
 def blocked_brokers(
     trace: Trace, verdicts: Mapping[str, str], usage: Floats, mean: Floats
 ) -> tuple[BlockedBroker, ...]:
-    """The hottest of these brokers, those above their mean, at most BROKERS_MAX. O(bundles).
+    """Return the hottest of these above their mean. O(bundles).
 
-    verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and of their groups.
-    A broker that no rule stops and no move improves counts from the highest threshold on:
-    below that, the cluster is balanced as far as whole bundles allow.
+    At most BROKERS_MAX. verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and
+    of their groups. A broker that no rule stops and no move improves counts from the highest
+    threshold on: below that, the cluster is balanced as far as whole bundles allow.
     """
     index = {name: at for at, name in enumerate(trace.brokers)}
     rows = [index[name] for name in verdicts if usage[index[name]] >= mean[index[name]]]
@@ -170,7 +173,10 @@ def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def _take_refusals(part: PlacementRows, owner: Ints, last: Ints, labels: list[str]) -> None:
-    """Give bundles without a destination the verdict that most other brokers have on them."""
+    """Set the verdict of bundles without a destination.
+
+    It is the one that most other brokers have on them.
+    """
     own = len(owner)
     for at in np.flatnonzero((part.chosen == NOBODY) & (part.subject < own)).tolist():
         codes, counts = np.unique(part.verdicts[at], return_counts=True)

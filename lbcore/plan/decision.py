@@ -110,7 +110,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Nothing is to be done, and why. strategy: the one that shed would have come from."""
+    """Plan without decisions, with its reason.
+
+    strategy: the one that shed would have come from.
+    """
 
     reason: str
     strategy: str

@@ -1,4 +1,4 @@
-"""The two ends of a plan: the draft that the phases start from, and the answer made of it.
+"""The two ends of a plan: the first draft of the phases, and the final answer.
 
 It words what the phases decided and remembers the moves.
 """
@@ -60,7 +60,10 @@ def opened(
 
 
 def _started(state: PlanState, strategy: str) -> PlanState:
-    """A strategy begins with an empty state: another's hits and averages mean something else."""
+    """Return the state for a strategy.
+
+    Another one begins with an empty state: its hits and averages mean something else.
+    """
     if state.strategy == strategy:
         return state
     return replace(
@@ -92,7 +95,7 @@ def finish_placing(draft: Draft) -> tuple[Places, PlanState]:
 
 
 def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
-    """Usages before and after the draft's moves, float64[n], and the state that counts them."""
+    """Return usages before and after the moves, float64[n], and the state with them."""
     state, load = _remember(draft)
     brokers, signals = draft.reported.brokers, draft.config.signals
     before = weighted_usage(with_load(brokers, _unreported_before(draft)).percent, signals)
@@ -100,9 +103,10 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
 
 
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
-    """The state with this plan's moves, which the next plans count until reports show them.
+    """Return the state with this plan's moves.
 
-    And the load that no report shows once they are decided, float64[n, COLUMNS].
+    The next plans count them until reports show them. And the load that no report shows once they
+    are decided, float64[n, COLUMNS].
     """
     moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
@@ -189,7 +193,10 @@ def _forced(draft: Draft) -> list[Decision]:
 
 
 def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
-    """The strategy's moves. usage: float64[n], expected when all of the plan is carried out."""
+    """Return the strategy's moves.
+
+    usage: float64[n], expected when all of the plan is carried out.
+    """
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
     record = shedding_strategy(draft.config)
@@ -227,7 +234,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
 def _scores(
     numbers: Mapping[str, Any], brokers: Sequence[str], partner: int, destination: int
 ) -> dict[str, Any]:
-    """The numbers of a selection with the name of the broker that its source was compared with.
+    """Return the numbers of a selection, and the compared broker's name.
 
     The strategy's partner and the destination differ where a filter forbids the partner.
     """

@@ -17,10 +17,11 @@ from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
 
 def broker_groups(row: Ints, admits: Bools) -> Ints:
-    """Each broker's group, int64[n], numbered from 0 in the order of their first brokers.
+    """Return each broker's group, int64[n].
 
-    row: int64[m], each bundle's row of admits. admits: bool[rows, n], the brokers that policies
-    admit. A broker that no bundle's row admits is a group of its own. O(bundles + rows x brokers).
+    Numbered from 0 in the order of their first brokers. row: int64[m], each bundle's row of admits.
+    admits: bool[rows, n], the brokers that policies admit. A broker that no bundle's row admits is
+    a group of its own. O(bundles + rows x brokers).
     """
     group = np.arange(admits.shape[1], dtype=np.int64)
     in_use = np.flatnonzero(np.bincount(row, minlength=len(admits)))
@@ -83,9 +84,10 @@ def _highest(values: Sequence[float | None]) -> float | None:
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:
-    """The groups when bundles that left their policy's brokers may still go back to them.
+    """Return the groups when strayed bundles may still go back.
 
-    A movable bundle on a broker that its row doesn't admit joins that broker to the admitted ones.
+    Strayed: they left their policy's brokers. A movable bundle on a broker that its row doesn't
+    admit joins that broker to the admitted ones.
     """
     rows = np.flatnonzero((bundles.owner >= 0) & bundles.can_move)
     rows = rows[~admits[row[rows], bundles.owner[rows]]]

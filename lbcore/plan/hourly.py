@@ -22,7 +22,7 @@ def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
 
 
 def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
-    """The same and what is decided now, one tenant a move; what is older than an hour goes then."""
+    """Add what is decided now, one tenant a move; drop what is older than an hour."""
     added = Counter(tenants)
     if not added:
         return hourly

@@ -118,7 +118,7 @@ def reported_load(brokers: BrokerTable) -> Floats:
 
 
 def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
-    """The brokers with float64[n, COLUMNS] added to their lines; a load never gets negative."""
+    """Add float64[n, COLUMNS] to the brokers' lines; a load never gets negative."""
     lines = np.maximum(reported_load(brokers) + added, 0.0)
     return replace(
         brokers,
@@ -196,10 +196,10 @@ def unreported_rows(
 def move_of(
     snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_ms: int
 ) -> PendingMove:
-    """A decided move. step: bundle row, source and destination index; usage: of each broker.
+    """Return a decided move.
 
-    The bundle's share of its source's load is its share of the source's bytes, or of the messages
-    where no bytes flow.
+    step: bundle row, source and destination index; usage: of each broker. The bundle's share of its
+    source's load is its share of the source's bytes, or of the messages where no bytes flow.
     """
     bundle, source, destination = step
     brokers = snapshot.brokers
@@ -219,9 +219,9 @@ def move_of(
 
 
 def load_share(bundle: Floats, broker: Floats) -> float:
-    """A bundle's part of its broker's load, 0..1: of its bytes, or else of its messages.
+    """Return a bundle's part of its broker's load, 0..1.
 
-    bundle, broker: float64[4], traffic.
+    Of its bytes, or else of its messages. bundle, broker: float64[4], traffic.
     """
     mine, all_of_it = bundle.tolist(), broker.tolist()
     for first, second in ((THROUGHPUT_IN, THROUGHPUT_OUT), (RATE_IN, RATE_OUT)):
@@ -255,7 +255,10 @@ def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
 
 
 def _load_per_byte(brokers: BrokerTable) -> Floats:
-    """The cluster's points (and score) for a byte/s, float64[6]; 0 where no bytes flow."""
+    """Return the cluster's points (and score) for a byte/s, float64[6].
+
+    0 where no bytes flow.
+    """
     everyone = np.zeros(len(brokers.names), dtype=np.int64)
     lines = reported_load(brokers)
     points = sums_of(everyone, lines[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
@@ -266,7 +269,10 @@ def _load_per_byte(brokers: BrokerTable) -> Floats:
 
 
 def sums_of(index: Ints, values: Floats, length: int) -> Floats:
-    """Sums of rows by index, in row order, those of -1 left out; float64[length, columns]."""
+    """Return sums of rows by index, in row order; float64[length, columns].
+
+    Those of -1 are left out.
+    """
     columns = [
         np.bincount(index + 1, weights=values[:, column], minlength=length + 1)[1:]
         for column in range(values.shape[1])

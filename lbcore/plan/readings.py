@@ -1,4 +1,4 @@
-"""Load as shedding and placement read it: what a broker shows, and what its bundles carry.
+"""Load as shedding and placement read it: of brokers, and of their bundles.
 
 Decides how loaded a broker is under the strategy `ballast`, in points: 100 = a broker of its size
 is full. Two readings: *usage* is what it reports, moves under way counted; *traffic* is what the
@@ -120,7 +120,10 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
 
 
 def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
-    """The readings with what clients ask of brokers that report it, in place of what is served."""
+    """Return the readings with offered load in place of served load.
+
+    Of the brokers that report it.
+    """
     demand = snapshot.brokers.demand
     if demand is None:
         return readings
@@ -135,10 +138,11 @@ def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
 
 
 def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int, float]:
-    """Brokers of the mean capacity that bring the mean usage to the target, and the mean in points.
+    """Return the number of brokers to add for the target mean, and the mean in points.
 
-    0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n], 1.0 = 100 %. of: int64[k],
-    the group; what drains of it doesn't count. Worked: six at 100 %: 6 x (100 / 75 - 1) = 2.
+    They have the mean capacity. 0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n],
+    1.0 = 100 %. of: int64[k], the group; what drains of it doesn't count. Worked: six at 100 %: 6 x
+    (100 / 75 - 1) = 2.
     """
     times = np.ones(len(of)) if brokers.demand is None else np.nan_to_num(brokers.demand[of], nan=1)
     size = np.where(brokers.is_draining[of], 0.0, brokers.capacity[of])
@@ -152,9 +156,10 @@ def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int,
 
 
 def growth_of(usage: Floats, demand: Floats | None) -> Floats:
-    """Times by which load may grow once it leaves each broker, float64[n]. usage: points.
+    """Return the factor of growth of load that leaves each broker, float64[n].
 
-    1 where clients' demand is known or the broker has room; up to `GROWTH_MOST` where it is full.
+    usage: points. 1 where clients' demand is known or the broker has room; up to `GROWTH_MOST`
+    where it is full.
     """
     part = np.clip((usage - FULL_POINTS) / (SURE_POINTS - FULL_POINTS), 0.0, 1.0)
     growth: Floats = 1.0 + (GROWTH_MOST - 1.0) * part
@@ -205,9 +210,10 @@ def _traffic(short: Floats, *, by_rate: bool) -> Floats:
 
 
 def unit_cost(points: Floats, owned: Floats) -> float:
-    """Points that a unit of traffic makes: the median over brokers, weighted by their traffic.
+    """Return the points that a unit of traffic makes.
 
-    A median, because what another process uses on one machine must not change what traffic costs.
+    The median over brokers, weighted by their traffic. A median, because what another process uses
+    on one machine must not change what traffic costs.
     """
     busy: Ints = np.flatnonzero((owned > 0) & (points > 0))
     if not len(busy):

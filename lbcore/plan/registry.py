@@ -42,12 +42,12 @@ def shedding_name(name: str) -> str:
 
 
 def placement_name(name: str) -> str:
-    """The short name of a placement strategy; one that isn't known comes back as it is."""
+    """Return a placement strategy's short name; an unknown one as it is."""
     return short_name(name, PLACEMENT)
 
 
 def find_shedding(config: Config) -> Shedding | None:
-    """The shedding strategy that is set, Ballast's or one of your own; None = there is none."""
+    """Return the configured shedding strategy, built-in or custom; None without."""
     name = shedding_name(config.shedding.strategy)
     if name in config.own:
         return custom_shedding(config.own[name])
@@ -77,7 +77,7 @@ def observer(config: Config, scope: Scope) -> Callable[[ShedCycle], PlanState] |
 
 
 def shedding_strategy(config: Config) -> Shedding:
-    """The shedding strategy that is set; raises ValueError for a name that there isn't."""
+    """Return the configured shedding strategy. Raises ValueError for unknown names."""
     found = find_shedding(config)
     if found is None:
         message = (
@@ -94,7 +94,7 @@ def shedding_names(config: Config) -> list[str]:
 
 
 def placement_strategy(config: PlacementConfig) -> PlacementStrategy:
-    """The placement strategy that is set; raises ValueError for a name that there isn't."""
+    """Return the configured placement strategy. Raises ValueError for unknown names."""
     name = placement_name(config.strategy)
     if name not in PLACEMENT_STRATEGIES:
         known = ", ".join(PLACEMENT_STRATEGIES)

@@ -74,13 +74,13 @@ class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
 
     @cached_property
     def find(self) -> Callable[[str], int]:
-        """The row of a name, -1 = none. O(m) once, unless it was set by who knows it already."""
+        """Return the row of a name, -1 = none. O(m) once, unless it was set before."""
         row_of = {name: row for row, name in enumerate(self)}
         return lambda name: row_of.get(name, -1)
 
 
 def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Names:
-    """Those of these names, in order, which are found by what all of them are found by.
+    """Return those of these names, in order, found by the index that all share.
 
     index: name → where it is in names, not changed while the result is used. rows: int64[k],
     ascending. O(names), without a look at each name.
@@ -140,7 +140,7 @@ class BundleTable:
             object.__setattr__(self, "names", Names(self.names))
 
     def rows_of(self, names: Iterable[str]) -> dict[str, int]:
-        """The rows of these, in their order; who isn't there is left out. O(names), once O(m)."""
+        """Return the rows of these, in order, without missing ones. O(names), once O(m)."""
         find = cast("Names", self.names).find
         found = {name: find(name) for name in names}
         return {name: row for name, row in found.items() if row >= 0}

@@ -43,7 +43,7 @@ CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One candidate of one phase: a bundle (or a broker), what was said of it, and by what number.
+    """One candidate of one phase: a bundle or broker, its verdict and number.
 
     subject: the bundle's or the broker's name. broker: the broker it was considered for, or "".
     """

@@ -20,9 +20,10 @@ _TREND_EXPONENT = 0.8
 
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
-    """The nearest-rank percentile: the smallest value that `percent` of the values don't exceed.
+    """Return the nearest-rank percentile.
 
-    percentile([15, 20, 35, 40, 50], 40) = 20. None for no values; 0 < percent <= 100.
+    The smallest value that `percent` of the values don't exceed. percentile([15, 20, 35, 40, 50],
+    40) = 20. None for no values; 0 < percent <= 100.
     """
     ordered = sorted(values)
     if not ordered:
@@ -32,7 +33,10 @@ def percentile(values: Iterable[float], percent: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
-    """The true load at one moment. broker_loads: those of the live brokers, in one unit."""
+    """True load at one moment.
+
+    broker_loads: those of the live brokers, in one unit.
+    """
 
     at_ms: int
     broker_loads: Mapping[str, float]
@@ -42,7 +46,7 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Means over the samples of one stretch of time; None where there was nothing to measure."""
+    """Means over the samples of a stretch of time; None without any."""
 
     samples: int
     imbalance: float | None
@@ -55,7 +59,7 @@ def balance(
     to_ms: int,
     groups: Mapping[str, str] | None = None,
 ) -> Balance:
-    """The mean imbalance over the samples with from_ms <= at_ms < to_ms, of the worst group.
+    """Return the worst group's mean imbalance over from_ms <= at_ms < to_ms.
 
     groups: broker → the first one of its isolation group; without them all brokers are one.
     """
@@ -94,7 +98,10 @@ class Owned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedMove:
-    """A bundle went from one owner to another. left_at_ms: when the source's ownership ended."""
+    """Change of a bundle's owner.
+
+    left_at_ms: when the source's ownership ended.
+    """
 
     bundle: str
     source: str
@@ -122,7 +129,7 @@ def moves(owned: Iterable[Owned]) -> list[ObservedMove]:
 
 
 def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
-    """The part of the moves that bring a bundle back to an owner it left < window_ms before.
+    """Return the share of moves back to an owner left less than window_ms before.
 
     A→B at 0 s, B→A at 60 s, A→C at 90 s: 1 of 3. No moves: 0. `made` is in the order of time.
     """
@@ -136,7 +143,7 @@ def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
 
 
 def trend_discounted_variation(values: Sequence[float]) -> float:
-    """Return the total variation of a series, with the variation along its trend discounted.
+    """Return the total variation of a series, discounted along its trend.
 
     0 for a series of one direction, nearly the total variation for one without a trend. With u up
     and d down, m the smaller and a = (m / the greater) ** 0.8: a (u + d) + (1 - a) m. Worked:

@@ -36,7 +36,7 @@ Check = Callable[[Config], Iterator[ConfigFinding]]
 
 
 def check_config(config: Config, gaps: UsageGaps | None = None) -> tuple[ConfigFinding, ...]:
-    """Everything that doesn't suit, for all clusters and for each that has settings of its own.
+    """Return all problems, for all clusters and for each with its own settings.
 
     Errors first, then in the order of the checks; what holds for all is said once.
     """
@@ -52,7 +52,10 @@ def check_config(config: Config, gaps: UsageGaps | None = None) -> tuple[ConfigF
 
 
 def require_suitable(config: Config) -> Config:
-    """The configuration itself; raises ConfigError with what `check_config` calls errors."""
+    """Return the configuration.
+
+    Raises ConfigError with what `check_config` calls errors.
+    """
     errors = [item for item in check_config(config) if item.is_error]
     if errors:
         raise ConfigError(tuple(item.problem for item in errors))
@@ -264,7 +267,10 @@ def _check_min_moves(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]
 
 
 def _check_weights(config: Config) -> Iterator[ConfigFinding]:
-    """Weights that no score of the strategies in force has: the heap's, of the modular ones."""
+    """Report weights that no score of the strategies uses.
+
+    Such as the heap's under the modular ones.
+    """
     by_scores = config.filters.pipeline == EXTENSIBLE
     read = {
         key

@@ -36,7 +36,7 @@ def with_dynamic(config: Config, values: Mapping[str, Any]) -> Config:
 def in_force(
     config: Config, values: Values, known: Collection[str] = ()
 ) -> tuple[Config, Mapping[str, str]]:
-    """The configuration with those of the values that suit; and of the others, key → why not.
+    """Return the configuration with suitable values, and key → fault of the others.
 
     config: of one cluster, as its files say. values: by "section.name". known: those that are set
     aside until now; they stay so rather than others. One check of the whole configuration when all

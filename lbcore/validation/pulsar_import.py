@@ -1,4 +1,4 @@
-"""A whole broker.conf as a configuration: what it sets, and what of it would not be obeyed.
+"""A whole broker.conf as a configuration: its settings, and what has no effect.
 
 Decides what is refused (Pulsar would not start with it, or has a class that is not here), what is
 not obeyed and therefore named, and what is only told. `ballast config import` writes the outcome.
@@ -178,7 +178,7 @@ def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _no_broker_conf(keys: Mapping[str, str]) -> Iterator[Problem]:
-    """A file that has nothing of a broker's settings would else be obeyed by doing nothing."""
+    """Refuse a file without any broker setting, which would change nothing."""
     known = {*_EVERY_BROKERS, *WITHOUT_EFFECT, *WITHOUT_EFFECT_IN_MODULAR, *KEYS_SINCE_4_2}
     known |= {alias for entry in SETTINGS.values() for alias in entry.about.pulsar}
     if known.isdisjoint(keys):
@@ -206,7 +206,7 @@ def _unloadable(config: Config) -> Iterator[Problem]:
 
 
 def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
-    """Strategies that the extensible manager does not take, though the file names them."""
+    """Report strategies of the file that the extensible manager replaces."""
     if config.filters.pipeline != EXTENSIBLE:
         return
     shedding = short_name(trim(keys.get(STRATEGY, "")), SHEDDING)

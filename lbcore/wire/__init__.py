@@ -1,1 +1,1 @@
-"""Messages as bytes: one parser that names what is wrong, one writer, one set of rules."""
+"""Messages as bytes: one parser with named faults, one writer, one set of rules."""

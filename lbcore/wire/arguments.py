@@ -66,7 +66,7 @@ def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Argu
 
 
 def written_arguments(arguments: Any) -> dict[str, Any]:
-    """The inverse of `read_arguments`: JSON values, those that hold their default left out."""
+    """Inverse of `read_arguments`: JSON values without defaults."""
     values = {item.name: getattr(arguments, item.name) for item in fields(arguments)}
     defaults = {item.name: item.default for item in fields(arguments)}
     return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
@@ -142,7 +142,10 @@ def texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def boundaries(given: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    """All boundaries of a namespace, numbers or texts as Java reads them, sorted, each once."""
+    """Return a namespace's boundaries, sorted, each once.
+
+    Numbers or texts as Java reads them.
+    """
     return _decoded(given, name, explicit_boundaries)
 
 
@@ -152,10 +155,11 @@ def positions(given: Mapping[str, Any], name: str) -> tuple[int, ...]:
 
 
 def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """At least one setting with its value: a text, a number, true or false, or a list of texts.
+    """Return at least one setting with its value.
 
-    Whether it suits the setting is the configuration's to say, but what no JSON and no table can
-    hold (NaN, infinity, more than 64 bits, lone surrogates, what is nested) never gets there.
+    A text, a number, true or false, or a list of texts. Whether it suits the setting is the
+    configuration's to say, but what no JSON and no table can hold (NaN, infinity, more than 64
+    bits, lone surrogates, what is nested) never gets there.
     """
     found = wire.mapping(given, name)
     if not found:

@@ -55,7 +55,10 @@ def read_broker_load(message: Mapping[str, Any], context: Context) -> Tick | Hea
 
 
 def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) -> BrokerLoad:
-    """A broker's load under Pulsar's field names; absent resources are unknown (limit -1)."""
+    """Read a broker's load under Pulsar's field names; absent resources are unknown.
+
+    Their limit is -1.
+    """
     usage, limit = _resources(message)
     labels = fields.mapping(message, "labels", {})
     return BrokerLoad(
@@ -103,7 +106,7 @@ def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 
 def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
-    """Usage and limit; a limit <= 0 is unknown, and then the usage is not looked at by anybody."""
+    """Return usage and limit; a limit <= 0 is unknown, and its usage ignored."""
     if field not in message:
         return 0.0, -1.0
     pair = fields.mapping(message, field)

@@ -35,14 +35,14 @@ KINDS: Mapping[str, type[CommandArguments]] = {one.about.kind: one for one in _D
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedArguments:
-    """Arguments that don't suit their kind: a reason, and a sentence for the one who asked."""
+    """Refused arguments: a reason, and a sentence for the caller."""
 
     reason: RejectReason
     detail: str
 
 
 def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | RefusedArguments:
-    """The kind's dataclass, or why the arguments don't suit it; never raises on JSON values.
+    """Return the kind's dataclass, or the refusal; never raises on JSON values.
 
     An argument that isn't known is refused: a misspelt destination must not be ignored.
     """

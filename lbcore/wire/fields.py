@@ -1,4 +1,4 @@
-"""Readers of one JSON field each: the value in the right type and range, or a Refusal.
+"""Readers of one JSON field each: a value of type and range, or a Refusal.
 
 Decides what counts as text, a whole number, a number, a flag and a column; not which fields a
 message has. A Refusal is raised here and caught in one place, `parse`, which makes it a value. A

@@ -46,7 +46,10 @@ def format_message(message: Message) -> Written:
 
 
 def encode(fields: Fields) -> bytes:
-    """A JSON object as bytes: sorted keys, no blanks, UTF-8; raises ValueError for NaN."""
+    """Encode a JSON object as bytes. Raises ValueError for NaN.
+
+    Sorted keys, no blanks, UTF-8.
+    """
     text = json.dumps(
         fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -238,10 +241,11 @@ _LONE_SURROGATES = range(0xD800, 0xE000)
 
 
 def plain_text(text: str, max_chars: int = REASON_CHARS_MAX) -> str:
-    """At most max_chars of the text: line breaks and blanks in a row as one blank, without ends.
+    """Return at most max_chars of the text, with each run of blanks as one.
 
-    Control characters become blanks, lone surrogates question marks. What is cut ends in "...".
-    A text that needs nothing stays the same. O(max_chars), however long the text is.
+    Line breaks are blanks; ends are trimmed. Control characters become blanks, lone surrogates
+    question marks. What is cut ends in "...". A text that needs nothing stays the same.
+    O(max_chars), however long the text is.
     """
     head = str(text[: 4 * max_chars])
     if len(text) <= max_chars and head.isascii() and head.isprintable() and "  " not in head:

@@ -149,9 +149,10 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleLoad:
-    """One part of a broker's bundles. stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
+    """Part of a broker's bundles.
 
-    refused: rows that were left out of it.
+    stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS. refused: rows that were left out of
+    it.
     """
 
     envelope: Envelope
@@ -198,7 +199,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acks:
-    """Several answers of one broker in one message. refused: rows that were left out of it."""
+    """Several answers of one broker. refused: rows that were left out of it."""
 
     envelope: Envelope
     acks: tuple[Ack, ...]

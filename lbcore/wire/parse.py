@@ -62,7 +62,7 @@ def parse(
 def parse_rows(
     topic: Topic, key: bytes | None, value: bytes | None, rules: ParseRules
 ) -> Message | Rejected:
-    """As `parse`, but of many rows those that can be used: the others are in `refused`.
+    """Parse as `parse`, but keep the usable rows; the others are in `refused`.
 
     A message that is wrong as a whole (its envelope, its key, columns of unequal length) is
     Rejected. O(bytes), some 20 µs a row when one is bad.
@@ -84,7 +84,10 @@ def parse_rows(
 def refused_by_source(
     refusal: str, key: bytes | None, value: bytes | None, rules: ParseRules
 ) -> Rejected:
-    """The refusal of a record that the source did not read whole. refusal: "REASON sentence"."""
+    """Return the refusal of a record that was not read whole.
+
+    refusal: "REASON sentence".
+    """
     reason, _, detail = refusal.partition(" ")
     return Rejected(
         reason=RejectReason(reason),

@@ -1,4 +1,4 @@
-"""A real Pulsar broker's load report as the two messages that an agent would have sent.
+"""A Pulsar broker's load report as the two messages of an agent.
 
 A field that can't be used (Java writes NaN as text, rates a little below 0, a limit of 1.8e308, or
 null) counts as not reported and is named; the rest of the report stands. Bundles that a broker
@@ -88,11 +88,12 @@ class PulsarReport:
 def parse_pulsar_report(
     raw: bytes, cluster: str, loads: Callable[[str], Any] = json.loads
 ) -> PulsarReport | Rejected:
-    """The broker's load and all its bundles in one part, or why the report can't be used.
+    """Return the broker's load and all its bundles, or the report's fault.
 
-    The envelope's incarnation is startTimestamp; seq and reported_at_ms are lastUpdate, so a report
-    that is read twice is a duplicate. bundle_count stays Pulsar's, with the bundles that are left
-    out. loads: its errors are ValueError. Never raises on any bytes; O(bundles).
+    The bundles are one part. The envelope's incarnation is startTimestamp; seq and reported_at_ms
+    are lastUpdate, so a report that is read twice is a duplicate. bundle_count stays Pulsar's, with
+    the bundles that are left out. loads: its errors are ValueError. Never raises on any bytes;
+    O(bundles).
     """
     try:
         return _read_report(_decode(raw, loads), cluster)
@@ -101,7 +102,7 @@ def parse_pulsar_report(
 
 
 def broker_name(url: str) -> str:
-    """host:port of a web service URL, as Pulsar names its brokers; "" when there is none."""
+    """Return host:port of a web service URL, as Pulsar names brokers; "" = none."""
     try:
         place = urlsplit(url).netloc
     except ValueError:
@@ -115,9 +116,9 @@ def is_same_broker(addresses: Collection[str], names: Collection[str]) -> bool:
 
 
 def runtime_addresses(settings: Mapping[str, str], default: str = "") -> Mapping[str, str]:
-    """host:port → scheme of a broker's web addresses, by its configuration; {} = not told.
+    """Return host:port → scheme of a broker's web addresses; {} = unknown.
 
-    default: the host where the configuration names none.
+    By its configuration. default: the host where the configuration names none.
     """
     host = settings.get("advertisedAddress", "").strip().removesuffix("null") or default
     ports = {"http": settings.get("webServicePort"), "https": settings.get("webServicePortTls")}
@@ -236,7 +237,7 @@ def _addresses(report: Mapping[str, Any]) -> frozenset[str]:
 def _read_bundles(
     report: Mapping[str, Any], envelope: Envelope, unreported: dict[str, str]
 ) -> BundleLoad:
-    """Every bundle of lastStats but those that watch the broker, in the report's order."""
+    """Return the bundles of lastStats in order, without those that watch the broker."""
     try:
         stats = fields.mapping(report, "lastStats")
     except FieldRefusal as refusal:
@@ -263,7 +264,7 @@ def _table(stats: Mapping[str, Any]) -> tuple[tuple[str, ...], Floats]:
 
 
 def _usable_rows(stats: Mapping[str, Any], unreported: dict[str, str]) -> dict[str, Any]:
-    """The rows without what can't be used: a column is 0 then, as it is where it is absent."""
+    """Return the rows with 0 for unusable columns, as for absent ones."""
     found: dict[str, Any] = {}
     for name, row in stats.items():
         try:

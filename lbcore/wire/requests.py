@@ -23,7 +23,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in AckOutcome}
 
 
 def read_acks(message: Mapping[str, Any], context: Context) -> Acks:
-    """A message of acks; a bundle may be acknowledged more than once, in the order given."""
+    """Read a message of acks in order; a bundle may be acknowledged repeatedly."""
     envelope = read_envelope(message, context)
     check_key(context, envelope.broker)
     items = fields.column(message, "acks", context.limits.max_bundles_per_message)

@@ -1,4 +1,4 @@
-"""A message of many rows without those that can't be used: one bad row costs no other.
+"""A message of many rows without unusable ones: one bad row costs no other.
 
 Decides which rows of a refused message are at fault. Answers, bundles and topics stand in rows that
 don't need each other, so what is wrong with one is no reason to lose the rest: it is refused by
@@ -36,7 +36,7 @@ class Sifted:
 
 
 def sift(topic: Topic, message: Fields, limits: Limits) -> Sifted | None:
-    """The message without its bad rows; None when it has none, or is no message of rows."""
+    """Return the message without bad rows; None if it has none, or has no rows."""
     sifters: Mapping[Topic, Callable[[], Sifted | None]] = {
         Topic.ACKS: lambda: _sift_acks(message, limits),
         Topic.BUNDLE_LOAD: lambda: _sift_table(message, "bundles", BUNDLE_COLUMNS, limits),

@@ -171,4 +171,4 @@ def test_decisions_that_are_only_observed_are_not_counted_as_moves() -> None:
         assert found is not None
         assert found.why[0].startswith("decisions moved 0 bundles from it")
     cluster = " ".join(explain_cluster(rows_of(world)).candidates)
-    assert f"{len(moves)} transfer (Overloaded), {len(moves)} of them not carried out" in cluster
+    assert f"{len(moves)} transfer ({len(moves)} of them not carried out)" in cluster

@@ -1,9 +1,9 @@
-"""A batch's rows as Arrow tables, without those that no table can hold: one costs no other.
+"""A batch's rows as Arrow tables, without those that no table can hold.
 
-Decides which rows are put aside: those with a value that Arrow or the table's declaration refuses
-(a lone surrogate, an integer of more bits, another type, null). Looked for only when a column is
-refused as a whole, so good rows cost nothing. Which they are follows from the rows alone, so that a
-repeated batch puts aside the same. Used by the sink.
+One bad row costs no other. Decides which rows are put aside: those with a value that Arrow or the
+table's declaration refuses (a lone surrogate, an integer of more bits, another type, null). Looked
+for only when a column is refused as a whole, so good rows cost nothing. Which they are follows from
+the rows alone, so that a repeated batch puts aside the same. Used by the sink.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,10 @@ class UnfitValueError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowRows:
-    """The rows that fit. faults: one a row that does not; bundles: those that such rows name."""
+    """Rows that fit.
+
+    faults: one a row that does not; bundles: those that such rows name.
+    """
 
     table: pa.Table
     faults: Sequence[Fault] = ()
@@ -39,7 +42,10 @@ class ArrowRows:
 
 
 def arrow_rows(kind: str, blob: bytes, stamp: Mapping[str, int]) -> ArrowRows:
-    """The rows of an effect. stamp: the columns of integers that are the same in all of them."""
+    """Return the rows of an effect.
+
+    stamp: the columns of integers that are the same in all of them.
+    """
     schema = arrow_schema(table_of(kind))
     columns = unpack_columns(kind, blob)
     count = len(columns["cluster"])
@@ -86,7 +92,7 @@ def _whole(column: pa.Field, values: Any) -> pa.Array | None:
 def _by_value(
     kind: str, column: pa.Field, columns: Mapping[str, Any]
 ) -> tuple[pa.Array, dict[int, Fault]]:
-    """The column with null for what does not fit, and why, by the number of the row. O(values)."""
+    """Return the column with null for what does not fit, and faults by row. O(values)."""
     fitting: list[Any] = []
     refused = {}
     for at, value in enumerate(columns[column.name]):

@@ -27,7 +27,10 @@ class _NoPandas(MetaPathFinder):
 
 
 def block_pandas() -> None:
-    """Let pyarrow look for pandas, and find none. Before any thread may import something."""
+    """Hide pandas from pyarrow.
+
+    Call it before any thread may import something.
+    """
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

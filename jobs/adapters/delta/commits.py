@@ -70,7 +70,10 @@ class Commit:
 
 
 def parse_commit(version: int, text: bytes) -> Commit:
-    """The commit that a file of the log is. Raises CorruptLogError for no list of JSON actions."""
+    """Parse a file of the log as a commit.
+
+    Raises CorruptLogError for no list of JSON actions.
+    """
     if not text.strip():
         raise CorruptLogError(f"commit {version} is empty")
     try:

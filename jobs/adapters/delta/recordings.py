@@ -1,4 +1,4 @@
-"""Reads recorded load: the table `load_history` of a run, or a file that anybody can write.
+"""Recorded load: table `load_history` of a run, or a file that anybody can write.
 
 Decides which columns a file must have, and what is said when it lacks one;
 `lbcore.sim.load.recording` makes load of the rows. A file has a line a bundle and interval, or,

@@ -65,7 +65,7 @@ _NONE_OF_OURS = (ValueError, KeyError, TypeError, AttributeError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row that can't be read. name: of the bundle, broker or namespace that it is about."""
+    """Unreadable row. name: of the bundle, broker or namespace that it is about."""
 
     table: str
     name: str
@@ -89,7 +89,7 @@ def is_one_of(column: str, texts: Iterable[str]) -> str:
 
 
 def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
-    """The records of rows with ROUTE_COLUMNS, in their order, and the rows that are none."""
+    """Return the records of rows with ROUTE_COLUMNS, in order, and the bad rows."""
     ranges: dict[str, tuple[int, int]] = {}
     try:
         return [_route(ranges, values) for values in _records(rows)], []
@@ -102,7 +102,7 @@ def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
 
 
 def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], list[BadRow]]:
-    """The brokers of one cluster that are not forgotten, and the rows that can't be read."""
+    """Return a cluster's brokers that are not forgotten, and the bad rows."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
     rows = scan(table, _BROKER_COLUMNS, condition).to_pylist()
     return readable(
@@ -113,7 +113,7 @@ def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], li
 
 
 def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction], list[BadRow]]:
-    """The existing namespaces of one cluster with their hash, and the rows that can't be read."""
+    """Return a cluster's existing namespaces with their hash, and the bad rows."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
     found, bad = readable(
         scan(table, ("namespace", "hash"), condition).to_pylist(),
@@ -146,7 +146,10 @@ def hash_of(row: Row) -> tuple[str, HashFunction]:
 
 
 def _records(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The values of ROUTE_COLUMNS, row by row: never all of them at once beside the records."""
+    """Yield the values of ROUTE_COLUMNS row by row.
+
+    Never all of them at once beside the records.
+    """
     return zip(*(_values(rows, name) for name in ROUTE_COLUMNS), strict=True)
 
 
@@ -197,7 +200,10 @@ def _route_or_bad(
 
 
 def broker_of(row: Mapping[str, Any]) -> BrokerAddress:
-    """A row of `brokers`, of which other columns are left aside; raises CorruptRowError."""
+    """Return the broker of a row. Raises CorruptRowError.
+
+    Other columns of `brokers` are ignored.
+    """
     try:
         listeners = {
             name: ListenerUrls(

@@ -182,7 +182,7 @@ def table_place(where: str | Path | StorePath) -> TablePlace:
 
 
 def usable_path(where: str) -> Path:
-    """Return the folder that a word of the command line names; raises ArgumentTypeError."""
+    """Return the folder that an argument names. Raises ArgumentTypeError."""
     try:
         check_folder(Path(where))
     except MisuseError as error:
@@ -202,7 +202,7 @@ def delta_options(place: str | TablePlace) -> dict[str, str] | None:
 
 @contextmanager
 def store_errors(place: str | TablePlace) -> Iterator[None]:
-    """Raise StoreError for what a store answers; other errors, and those of a disk, as they are."""
+    """Raise StoreError for a store's errors; others, and a disk's, unchanged."""
     try:
         yield
     except (StoreError, FileNotFoundError):

@@ -206,7 +206,7 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
 def _newest_checkpoint(
     log: Path, names: list[str], wanted: int | None
 ) -> tuple[int, dict[str, str]]:
-    """The version of the newest whole checkpoint, -1 = none; what is wrong with newer ones."""
+    """Return the newest whole checkpoint's version, -1 = none, and newer ones' faults."""
     found = sorted(
         ((int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))),
         reverse=True,
@@ -351,7 +351,7 @@ def check_writable(table: TablePlace) -> None:
 
 
 def check_newest(table: TablePlace) -> None:
-    """Raise DamagedTableError where the newest commit is torn, so that readers lack it."""
+    """Raise DamagedTableError if the newest commit is torn, so that readers lack it."""
     if isinstance(table, Path):
         _refuse_torn(table, inspect_log(table))
 
@@ -366,7 +366,10 @@ def _refuse_torn(table: Path, state: LogState) -> None:
 
 
 def _opened_without(table: Path, state: LogState, version: int | None) -> DeltaTable:
-    """Open a folder of links to all files but those left out: delta-rs can't be told to."""
+    """Open a folder of links to all files but these.
+
+    delta-rs can't be told to leave files out.
+    """
     folder = tempfile.TemporaryDirectory(prefix="ballast-log-")
     links = Path(folder.name) / table.name
     log_path(links).mkdir(parents=True)
@@ -387,7 +390,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def naming_damaged_file(*tables: DeltaTable | TablePlace) -> Iterator[None]:
-    """Raise DamagedTableError where reading fails because of a file; other errors as they are.
+    """Raise DamagedTableError if reading fails because of a file; others unchanged.
 
     tables: handles of which rows are read, or the place of one that is opened. A panic of
     delta-rs, which is no Exception, always counts as damage.

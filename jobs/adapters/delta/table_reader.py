@@ -1,4 +1,4 @@
-"""Reads the tables of one cluster for people: whole, at a version, or at a time; without a JVM.
+"""Reader of one cluster's tables: whole, at a version or time, without a JVM.
 
 Decides what is said when tables are missing or can't be read; what rows mean is `lbcore`'s. Used by
 the verbs.
@@ -42,10 +42,10 @@ class CombinedTable:
     archive: DeltaTable | None = None
 
     def read(self, columns: Sequence[str] | None, condition: str | None) -> pa.Table:
-        """The rows of both that meet an SQL condition, columns None = all; O(rows that do).
+        """Return the rows of both that meet an SQL condition. O(rows that do).
 
-        Without the nullable columns that a table of an older version lacks. Raises OSError,
-        DeltaError, ArrowException for a table that can't be read.
+        columns: None = all. Without the nullable columns that a table of an older version lacks.
+        Raises OSError, DeltaError, ArrowException for a table that can't be read.
         """
         names = tuple(field.name for field in self.live.schema().fields)
         lacking = {one.name for one in lacking_columns(self.live, declared(self.name).columns)}
@@ -79,7 +79,7 @@ class CombinedTable:
 
 
 def open_combined(root: str | TablePlace, name: str) -> CombinedTable:
-    """The newest version of an existing table with its archive; raises as `open_table`."""
+    """Open the newest version of a table with its archive; raises as `open_table`."""
     live = open_table(root, name)
     return CombinedTable(name=name, live=live, archive=open_archive(root, name))
 
@@ -142,9 +142,9 @@ def _rows_of(path: TablePlace, version: int, scan: Scan) -> list[Row] | None:
 
 
 def _batches(path: TablePlace, newest: int) -> Iterator[tuple[int, int]]:
-    """The versions that batches made and the log has, newest first: (version, time of the batch).
+    """Yield the log's versions made by batches, newest first.
 
-    A commit that took back what a batch had written is none.
+    As (version, time of the batch). A commit that took back what a batch had written is none.
     """
     for commit in commits_from(path, newest, step=-1):
         if commit.writer is not None and commit.writer.batch_id >= 0:
@@ -168,11 +168,11 @@ RECORD_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
-    """The records at one moment. version: of ownership_events; at_ms: of its newest row or asked.
+    """Records at one moment.
 
-    version: -1 when the log has none so old any more. table: events in name order, the highest
-    version of each bundle that is not gone. known_from_ms: from when on events tell; nothing is
-    known of before.
+    version: of ownership_events; at_ms: of its newest row or asked. version: -1 when the log has
+    none so old any more. table: events in name order, the highest version of each bundle that is
+    not gone. known_from_ms: from when on events tell; nothing is known of before.
     """
 
     version: int
@@ -239,7 +239,7 @@ class TableReader:
         raise AssertionError
 
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
-        """The cluster's rows of a table with one row a key, as they were, where that is known."""
+        """Return the cluster's rows of a keyed table as they were, where known."""
         with self._readable(table.name):
             path = table_path(self.root, table.name)
             if not is_delta(path):
@@ -248,7 +248,7 @@ class TableReader:
         raise AssertionError
 
     def oldest_ms(self, name: str, condition: str = "") -> int | None:
-        """The time of the oldest row that a table has, of any cluster; None when it has none.
+        """Return the time of a table's oldest row, of any cluster; None when empty.
 
         condition: which rows count.
         """
@@ -287,7 +287,10 @@ class TableReader:
         return AsOf(version=version, at_ms=at_ms, table=found, known_from_ms=known_from_ms)
 
     def known_from_ms(self) -> int:
-        """From when on events tell who owned what, 0 without any: nothing is known of before."""
+        """Return the time since which events show owners, 0 without any.
+
+        Nothing is known of before.
+        """
         with self._readable(OWNERSHIP_EVENTS.name):
             return self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Commits that outlast a power cut: synced to the disk, and mended where one was torn.
+"""Commits that outlast a power cut: synced to disk, and repaired where torn.
 
 A batch's files and its log entries reach the disk before brokers are told of it, so a newest commit
 that is torn was told to nobody: the job moves it aside and repeats the batch. The tables prove
@@ -69,7 +69,7 @@ def sync_commits(table: TablePlace, after: int, last: int) -> None:
 
 
 def sync_checkpoint(table: TablePlace) -> None:
-    """Bring the newest checkpoint down to the disk, before the log behind it is cleaned."""
+    """Sync the newest checkpoint before the log behind it is cleaned."""
     if not isinstance(table, Path):
         return
     log, version = log_path(table), hinted_version(checkpoint_hint(table))
@@ -143,7 +143,10 @@ def _repair_table(root: Path, table: Path) -> bool:
 
 
 def _check_untold(root: Path, table: Path, version: int, torn: str) -> None:
-    """Raise DamagedTableError where the tables prove that brokers were told of a torn commit."""
+    """Raise DamagedTableError if brokers were told of a torn commit.
+
+    The tables prove it.
+    """
     if table.name == _EVENTS:
         is_told = _batch_without_events(root, [one.name for one in TABLES]) is not None
         then = "`ballast state rebuild --restored --state-dir DIR` and start the job"
@@ -163,9 +166,10 @@ def _check_untold(root: Path, table: Path, version: int, torn: str) -> None:
 
 
 def _batch_without_events(root: Path, names: Iterable[str]) -> WriterCommit | None:
-    """A batch that other tables have, which follow its events, and `ownership_events` has not.
+    """Return a batch that other tables have and `ownership_events` lacks.
 
-    The others are looked at first: a batch that comes meanwhile has its events before them.
+    Theirs follow its events. The others are looked at first: a batch that comes meanwhile has its
+    events before them.
     """
     batches = [
         found.writer
@@ -196,7 +200,10 @@ def _last_batch(table: Path) -> Commit | None:
 
 
 def _reached(table: Path) -> int:
-    """The newest version that there was, whether it is whole, was moved aside or cleaned away."""
+    """Return the newest version that was ever there.
+
+    Whether it is whole, was moved aside or cleaned away.
+    """
     checkpoints = log_path(table).glob("[0-9]*.checkpoint*.parquet")
     return max(
         *_there(table),
@@ -227,7 +234,10 @@ def _quarantine_file(file: Path, why: str) -> None:
 
 @contextmanager
 def _alone(table: Path) -> Iterator[None]:
-    """Look and move without another job in between: what it commits then is never moved."""
+    """Look and move without another job in between.
+
+    What it commits then is never moved.
+    """
     folder = os.open(log_path(table), os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

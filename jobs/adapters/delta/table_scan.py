@@ -1,4 +1,4 @@
-"""The one way to a table's rows: opened at a version, with a condition that skips files.
+"""Reads of a table's rows at a version, with a condition that skips files.
 
 Decides how delta-rs and Arrow are asked, so that a folder and a store are read alike and other
 threads run meanwhile; not what rows mean. Used by every reader of tables in Python, the writer's
@@ -40,10 +40,11 @@ def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTabl
 def scan(
     table: DeltaTable, columns: Iterable[str] | None = None, condition: str | None = None
 ) -> pa.Table:
-    """The rows that meet an SQL condition, None = all; statistics let files be skipped.
+    """Return the rows that meet an SQL condition, None = all.
 
-    columns: None = all. delta-rs's own read_all would hold all threads up until the store answers.
-    Raises DamagedTableError, OSError, DeltaError, ArrowException for one that can't be read.
+    Statistics let files be skipped. columns: None = all. delta-rs's own read_all would hold all
+    threads up until the store answers. Raises DamagedTableError, OSError, DeltaError,
+    ArrowException for one that can't be read.
     """
     wanted = None if columns is None else list(columns)
     with naming_damaged_file(table):
@@ -81,7 +82,10 @@ def newest_ms(table: DeltaTable) -> int:
 
 
 def file_sizes(table: DeltaTable, month: str = "") -> list[int]:
-    """The bytes of each data file, by its log; in any order. month: of an archive, "" = all."""
+    """Return the bytes of each data file by its log, unordered.
+
+    month: of an archive, "" = all.
+    """
     files = pa.table(table.get_add_actions(flatten=True))
     if month:
         files = files.filter(pc.equal(files["partition.month"], month))
@@ -90,13 +94,16 @@ def file_sizes(table: DeltaTable, month: str = "") -> list[int]:
 
 
 def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows one by one; other threads run in between, which Arrow itself does not let them."""
+    """Yield the rows one by one.
+
+    Other threads run in between, which Arrow itself does not let them.
+    """
     for batch in rows.to_batches(max_chunksize=_AT_ONCE):
         yield from batch.to_pylist()
 
 
 class SqlTables:
-    """Tables at the versions they were opened at, under names that SQL can use (DataFusion's)."""
+    """Tables at their opened versions, under names for SQL (DataFusion's)."""
 
     def __init__(self) -> None:
         self._builder = QueryBuilder()
@@ -117,7 +124,10 @@ class SqlTables:
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet."""
+    """Return plain texts.
+
+    delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet.
+    """
     views = [column.name for column in rows.schema if column.type == pa.string_view()]
     if not views:
         return rows

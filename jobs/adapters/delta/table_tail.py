@@ -1,4 +1,4 @@
-"""The one way into a table's log: following it, going through it, and how far it reaches.
+"""Access to a table's log: following it, reading through it, and its extent.
 
 Decides whether the log can be read on from where a reader stopped. It can't when commits between
 were cleaned away (a process that was suspended, a laptop that slept), when a file of the log or a
@@ -59,7 +59,7 @@ class ReloadReason(str, Enum):
 
 
 class LostError(Exception):
-    """The log does not lead on from where the reader stands: it must load the table whole."""
+    """The log does not continue the reader's version: the table must be loaded whole."""
 
     def __init__(self, reason: ReloadReason) -> None:
         super().__init__(reason.value)
@@ -123,7 +123,10 @@ class TableTail:
         return there.digest == self._digest
 
     def _has_same_id(self) -> bool:
-        """As the table says; asked once for each of its checkpoints, because it opens the table."""
+        """Return True if the table's id is the same.
+
+        Asked once for each checkpoint, because it opens the table.
+        """
         hint = checkpoint_hint(self.path)
         if hint and hint == self._checked_hint:
             return True
@@ -157,9 +160,9 @@ def read_added(
 
 
 def commits_from(table: TablePlace, first: int, *, step: int = 1) -> Iterator[Commit]:
-    """The commits from a version on, back from it with step -1, up to one that the log has not.
+    """Yield the commits from a version on, or backwards, until one is missing.
 
-    Raises DamagedTableError, OSError.
+    Backwards with step -1. Raises DamagedTableError, OSError.
     """
     for version in count(first, step):
         commit = read_commit(table, version)
@@ -169,7 +172,7 @@ def commits_from(table: TablePlace, first: int, *, step: int = 1) -> Iterator[Co
 
 
 def commits_between(table: TablePlace, first: int, last: int) -> Iterator[Commit]:
-    """Each commit from one version to another; raises LostError when the log lacks one of them."""
+    """Yield each commit between two versions. Raises LostError for a gap."""
     reached = first - 1
     for commit in islice(commits_from(table, first), max(0, last - reached)):
         yield commit
@@ -181,7 +184,7 @@ def commits_between(table: TablePlace, first: int, last: int) -> Iterator[Commit
 def last_writer_commit(
     table: TablePlace, version: int, *, steps: int = 1000
 ) -> WriterCommit | None:
-    """The job's newest commit at or before `version`, looked for in at most `steps` commits.
+    """Return the job's newest commit at or before `version`, within `steps` commits.
 
     None when none of them is the job's, or the log does not reach so far back.
     """
@@ -232,7 +235,7 @@ def _listed(table: TablePlace) -> list[int]:
 
 
 def checkpoint_version(table: TablePlace) -> int:
-    """The version of the newest checkpoint, -1 without one (or with one that can't be read)."""
+    """Return the newest checkpoint's version, -1 without a readable one."""
     return hinted_version(checkpoint_hint(table))
 
 
@@ -259,7 +262,10 @@ def _is_cut(table: TablePlace, version: int) -> bool:
 
 
 def _mark_of(table: TablePlace, version: int) -> _Mark | None:
-    """None in a store, where the object is read instead, and for a file that is not there."""
+    """Return the mark of a file.
+
+    None in a store, where the object is read instead, and for a file that is not there.
+    """
     path = commit_path(table, version)
     if not isinstance(path, Path):
         return None

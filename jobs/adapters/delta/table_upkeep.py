@@ -1,4 +1,4 @@
-"""Keeps the tables as quick after months as on the first day: one table a turn, between batches.
+"""Upkeep that keeps tables fast for months: one table a turn, between batches.
 
 Decides which table is due and what is old enough to go, never what is true: files are joined, the
 log is cut behind a checkpoint, files that no version within the retention names are removed, and
@@ -58,7 +58,7 @@ _APPEND_ONLY = "delta.appendOnly"
 
 @dataclass(slots=True, kw_only=True)
 class HistoryUpkeep:
-    """Takes old rows out of a table when its archive has them, once for each state of the two.
+    """Removal of old rows that a table's archive has, once for each state of the two.
 
     kind: keep, archive or drop. days: of history that stay in any case.
     """
@@ -273,10 +273,11 @@ class TableUpkeep:
         return done
 
     def _remove_files(self, table: DeltaTable, name: str) -> int:
-        """Remove what no version within the retention names; how many files. O(files there are).
+        """Remove files that no version within the retention names; return how many.
 
-        Looked for among all files: those that the log still knows to be removed (what VACUUM asks
-        by itself) are the newest only, for a checkpoint forgets them once their retention is over.
+        O(files there are). Looked for among all files: those that the log still knows to be removed
+        (what VACUUM asks by itself) are the newest only, for a checkpoint forgets them once their
+        retention is over.
         """
         now_s, kept_s = time.monotonic(), interval_s(table.metadata().configuration.get(KEPT, ""))
         if now_s < self._removed_s.get(name, -math.inf) + kept_s / _LOOKS:
@@ -320,7 +321,7 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
 
 
 def _replaced(table: DeltaTable, order: str, old: str) -> str:
-    """Of the settings that old rows have, those that were not in force after; "" = none.
+    """Return the old rows' settings that were replaced later; "" = none.
 
     order: the column by which later ones replace earlier ones.
     """
@@ -350,7 +351,10 @@ def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
 
 
 def _below_the_floor(table: DeltaTable, condition: str) -> str:
-    """Of deleted namespaces those whose versions the cluster's row of '' stands for; "" = none."""
+    """Return deleted namespaces covered by the cluster's version floor; "" = none.
+
+    The floor is its row of ''.
+    """
     floors = scan(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
     below = [
         f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"

@@ -1,4 +1,4 @@
-"""Writes the job's tables: each batch once, and only while this job is the one that may write.
+"""Writer of the job's tables: each batch once, while this job holds the epoch.
 
 Decides whether a commit may happen (the writer's epoch, the batch's application transaction), not
 what is in it. A table has one writer: every commit is made against the version just checked and
@@ -107,7 +107,7 @@ def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa
 
 
 def remove_batch_rows(events: TablePlace, epoch: int, last: Mapping[str, Any]) -> int:
-    """Remove the files of earlier jobs, but for the one that is needed still; how many.
+    """Remove the files of earlier jobs but the needed one; return how many.
 
     epoch: of this job. last: what the newest commit of events says.
     """
@@ -155,7 +155,7 @@ class CurrentRows:
 
 
 def read_current(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
-    """The rows of the version that the handle stands at. schema: that of all its columns."""
+    """Return the rows at the handle's version. schema: that of all its columns."""
     rows = scan(table, schema.names).cast(schema).combine_chunks()
     return CurrentRows(version=table.version(), rows=rows)
 
@@ -204,7 +204,7 @@ def commit_current(
     properties: CommitProperties,
     hooks: PostCommitHookProperties,
 ) -> None:
-    """Make `rows` all that the table has, as one file. Raises CommitFailedError, StoreError."""
+    """Replace all rows of the table by one file. Raises CommitFailedError, StoreError."""
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     data = pa.BufferOutputStream()
     pq.write_table(rows, data, use_dictionary=list(_REPEATED), write_statistics=False)
@@ -343,7 +343,7 @@ class TableWriter:
         raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
     def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
-        """Put the rows that follow the next commit of events aside; what that is to say of them.
+        """Write the rows that follow the next commit of events; return its metadata.
 
         owed: table, or kind of effect → rows.
         """
@@ -398,7 +398,7 @@ class TableWriter:
         return self._transaction(name, f"{name}:{query_id or self._query_id}") >= batch_id
 
     def undo(self, name: str, version: int) -> None:
-        """Make the table what it was at a version, before the batch that wrote the next one."""
+        """Restore the table's version before the batch that wrote the next one."""
         table = self.refreshed(name)
         about = json.dumps(
             {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
@@ -438,7 +438,10 @@ class TableWriter:
         return table_place(self._tables[OWNERSHIP_EVENTS.name].table_uri)
 
     def _transaction(self, name: str, app_id: str) -> int:
-        """The newest of an application; delta-rs reads the log back to its checkpoint for it."""
+        """Return an application's newest transaction.
+
+        delta-rs reads the log back to its checkpoint for it.
+        """
         table = self._tables[name]
         known = self._read.get(name)
         if known is None or known.version != table.version():

@@ -1,10 +1,10 @@
-"""Makes and opens the tables of `lbcore.model.tables` with delta-rs, without a JVM.
+"""Creation and opening of the tables of `lbcore.model.tables`, without a JVM.
 
-Decides which Delta properties each table has, not what is in it. The sink writes through these
-handles, the follower reads through them; maintenance and SQL are delta-spark's. Only features that
-both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row tracking,
-in-commit timestamps, column defaults, clustering or type widening. The Delta protocol's reader
-version 1 and writer version 3.
+It uses delta-rs. Decides which Delta properties each table has, not what is in it. The sink writes
+through these handles, the follower reads through them; maintenance and SQL are delta-spark's. Only
+features that both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row
+tracking, in-commit timestamps, column defaults, clustering or type widening. The Delta protocol's
+reader version 1 and writer version 3.
 """
 
 import re
@@ -188,7 +188,7 @@ def _create(path: TablePlace, table: Table) -> None:
 
 
 def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
-    """The declared columns that the table lacks and may be given; none when it has them all.
+    """Return the declared columns that the table lacks and may get; none if complete.
 
     Only nullable columns at the end may differ: those that it lacks come from a newer version than
     the one that made it, those that it has and are not declared were added by a newer one than
@@ -204,7 +204,7 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
 
 
 def lacking_columns(handle: DeltaTable, columns: Iterable[Column]) -> list[Column]:
-    """The nullable columns that a table of an older version lacks until a job has opened it."""
+    """Return nullable columns that an older table lacks until a job has opened it."""
     known = {field.name for field in handle.schema().fields}
     return [one for one in columns if one.is_nullable and one.name not in known]
 

@@ -1,1 +1,1 @@
-"""Following tables as they grow: from where a reader stands, to a view with its age."""
+"""Following of growing tables: from the reader's version to a view with its age."""

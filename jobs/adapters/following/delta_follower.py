@@ -1,4 +1,4 @@
-"""Follows the tables of one cluster and keeps the newest sound snapshot of who owns what.
+"""Follower of one cluster's tables: the newest sound snapshot of ownership.
 
 Decides when to add a commit's rows, when to load the tables whole, and when to keep what it has;
 what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
@@ -65,9 +65,10 @@ class _Tables:
 
 
 class DeltaFollower:
-    """Keeps `view` current. One thread polls; any thread reads `view`, which is swapped whole.
+    """Follower that keeps `view` current.
 
-    tables: folder of the tables; may be empty or missing yet.
+    One thread polls; any thread reads `view`, which is swapped whole. tables: folder of the tables;
+    may be empty or missing yet.
     """
 
     def __init__(self, tables: str | TablePlace, cluster: str) -> None:

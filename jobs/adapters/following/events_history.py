@@ -1,9 +1,10 @@
-"""Follows ownership_events for the judge of lookups: each transition, and when it became readable.
+"""Follower of ownership_events for the judge of lookups.
 
-It is a second reader on purpose: what rows mean it has from nobody, only how log and files are read
-is `table_tail`'s and `table_scan`'s, as for every reader. When a commit became readable is taken
-from its log file, in a store to the second. What was committed while the log could not be followed
-became readable at some moment since the last look.
+It has each transition, and when it became readable. It is a second reader on purpose: what rows
+mean it has from nobody, only how log and files are read is `table_tail`'s and `table_scan`'s, as
+for every reader. When a commit became readable is taken from its log file, in a store to the
+second. What was committed while the log could not be followed became readable at some moment since
+the last look.
 """
 
 from collections.abc import Sequence

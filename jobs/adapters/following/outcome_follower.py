@@ -44,9 +44,10 @@ _AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """A row of `commands`. status: accepted (the end is yet to come), done, refused, failed, ...
+    """A row of `commands`.
 
-    asked: the identity of the command that the row is of, "" = not known.
+    status: accepted (the end is yet to come), done, refused, failed, ... asked: the identity of the
+    command that the row is of, "" = not known.
     """
 
     command_id: str
@@ -201,7 +202,7 @@ class OutcomeFollower:
 
 
 def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
-    """The row's outcome; None, with a line of the log, for one that can't be read: others can."""
+    """Return the row's outcome; None, with a log line, for an unreadable one."""
     try:
         return _outcome(row)
     except (KeyError, TypeError, ValueError) as error:

@@ -74,7 +74,10 @@ _Hashes: TypeAlias = dict[str, HashFunction]
 
 @dataclass(slots=True)
 class UnreadRows:
-    """Those of the tables as they are loaded now. known: what was shown before; None = nothing."""
+    """Unreadable rows of the tables as loaded now.
+
+    known: what was shown before; None = nothing.
+    """
 
     known: LookupSnapshot | None = None
     _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
@@ -113,7 +116,10 @@ class UnreadRows:
     def of_bundles(
         self, found: Sequence[BundleRoute], bad: Sequence[BadRow], *, is_whole: bool = False
     ) -> list[BundleRoute]:
-        """The records. is_whole: of all that there are, with those known of what can't be read."""
+        """Return the records.
+
+        is_whole: of all that there are, with those known of what can't be read.
+        """
         for route in found if self._rows else ():
             self._rows.pop(("", route.bundle), None)
         self._rows |= {("", row.name): row for row in bad}
@@ -148,10 +154,11 @@ _COMMIT_MS_MAX = 2_000  # so long may a commit take
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A snapshot and how old it is. `confirmed_ms`: boot clock; `writer`: the job's last commit.
+    """A snapshot and its age.
 
-    heard_ms: boot clock when that commit was found; NOT_HEARD = nobody looked. is_heard_live: it
-    was found when it came, and not with tables that were loaded: at sought_ms it was not there.
+    `confirmed_ms`: boot clock; `writer`: the job's last commit. heard_ms: boot clock when that
+    commit was found; NOT_HEARD = nobody looked. is_heard_live: it was found when it came, and not
+    with tables that were loaded: at sought_ms it was not there.
     """
 
     snapshot: LookupSnapshot
@@ -166,7 +173,7 @@ class View:
         return max(0, boot_ms - self.confirmed_ms)
 
     def writer_silent_ms(self, now_ms: int) -> int:
-        """Milliseconds since the batch of the job's last commit, -1 when no commit is known.
+        """Time since the batch of the job's last commit, ms; -1 = no commit is known.
 
         now_ms: this machine's wall clock. By the job's clock and this one, unless they can't both
         be right: then by how long ago the commit was found here, which no wrong clock changes.
@@ -196,11 +203,12 @@ class View:
         return self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
-        """By how much now_ms, this machine's wall clock, is ahead of the job's; 0 = by no doubt.
+        """Return how far now_ms is ahead of the job's clock; 0 = not certain.
 
-        The commit was made before it was found, and after it was sought in vain: by when the job
-        says that it was made, and by the time of its batch, which no wrong clock of the job's
-        machine changes. Ahead is told by less than 5 s only of a reader that looks often.
+        now_ms: this machine's wall clock. The commit was made before it was found, and after it was
+        sought in vain: by when the job says that it was made, and by the time of its batch, which
+        no wrong clock of the job's machine changes. Ahead is told by less than 5 s only of a reader
+        that looks often.
         """
         writer = self.writer
         if writer is None or not writer.committed_ms or self.heard_ms == NOT_HEARD:

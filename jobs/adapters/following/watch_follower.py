@@ -1,4 +1,4 @@
-"""Follows a lookup service's watch stream and keeps a snapshot, where no tables can be read.
+"""Follower of a lookup service's watch stream, where no tables can be read.
 
 Decides when to load everything and when the snapshot is swapped; what the records mean is
 `lbcore.route`'s. A stream tells each change of ownership; how old that is, and whether namespaces
@@ -89,7 +89,10 @@ class _Event:
 
 
 class WatchFollower:
-    """Keeps `view` current. One thread runs; any thread reads `view`, which is swapped whole."""
+    """Follower that keeps `view` current.
+
+    One thread runs; any thread reads `view`, which is swapped whole.
+    """
 
     def __init__(self, address: WatchAddress, cluster: str) -> None:
         self.view: View | None = None
@@ -153,7 +156,7 @@ class WatchFollower:
             self._publish()
 
     def _confirm(self, said: Mapping[str, Any], heard_ms: int) -> None:
-        """All up to a version has been told: how old that is, and whether the lists are of now."""
+        """Confirm all up to a version: its age, and whether the lists are of now."""
         self._confirmed_ms = heard_ms - int(said["age_ms"])
         self._writer_heard_ms = heard_ms - max(0, int(said["writer_silent_ms"]))
         self._writer = _writer(int(said["writer_silent_ms"]))
@@ -270,7 +273,7 @@ class WatchFollower:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
-    """The events of a stream until it ends; raises WatchError for one that is out of all bounds."""
+    """Yield a stream's events until it ends. Raises WatchError for one out of bounds."""
     found: dict[str, str] = {}
     while line := response.readline(_LINE_MAX_BYTES):
         if len(line) == _LINE_MAX_BYTES or len(found) > _FIELDS_MAX:

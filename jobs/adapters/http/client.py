@@ -1,4 +1,4 @@
-"""HTTP as a client: one question and its whole answer, and one lookup as a prober makes it.
+"""HTTP client: one question and its whole answer, and one lookup of a prober.
 
 An answer has a size and, from the first to the last byte, a time. No redirect is followed: the
 caller decides first whom the credentials may be shown to. `http.client` bounds only the time
@@ -183,7 +183,7 @@ class LookupConnection:
         return _answer(topic, asked_at_ms, reply)
 
     def table_version(self) -> int:
-        """The version of the table that the service answers from, UNKNOWN_VERSION if it doesn't."""
+        """Return the version of the service's table, UNKNOWN_VERSION if it gives none."""
         try:
             reply = self._get("/health")
         except (OSError, http.client.HTTPException):
@@ -195,7 +195,7 @@ class LookupConnection:
         self._connection.close()
 
     def _get(self, path: str) -> _Reply:
-        """One request, repeated once where a kept connection turns out to have been closed."""
+        """Send one request, repeated once if a kept connection was closed."""
         is_kept = self._connection.sock is not None
         try:
             return self._exchange(path)
@@ -260,7 +260,10 @@ def _number(headers: Message, name: str, default: int) -> int:
 
 
 def _broker(body: bytes) -> str:
-    """The broker's name: the simulated fleet's brokers are called as the host in their URLs."""
+    """Return the broker's name.
+
+    The simulated fleet's brokers are called as the host in their URLs.
+    """
     try:
         found: Any = json.loads(body)
     except ValueError:

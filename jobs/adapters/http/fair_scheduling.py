@@ -23,7 +23,7 @@ _WOKEN = 4
 
 
 class FairScheduler:
-    """Lets slices of work be done in a turn of the event loop, first come, first served.
+    """Slices of work in turns of the event loop, first come, first served.
 
     budget_s: begin no further slice after that; one is always done.
     """
@@ -81,7 +81,10 @@ class FairScheduler:
         return mine
 
     async def gather(self, items: Iterable[Maybe[Value]]) -> list[Value]:
-        """All items but LEFT_OUT, `WORK_MAX` in a turn. The caller has its turn after it, too."""
+        """Return all items but LEFT_OUT, `WORK_MAX` in a turn.
+
+        The caller has its turn after it, too.
+        """
         found: list[Value] = []
         for at, item in enumerate(items, 1):
             if item is not LEFT_OUT:
@@ -91,7 +94,7 @@ class FairScheduler:
         return found
 
     async def pace(self, parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-        """The parts, each in a turn of its own; empty ones, of work without words, are not told."""
+        """Yield the parts, each in a turn of its own, without empty ones."""
         source = iter(parts)
         while True:
             await self.next()

@@ -1,4 +1,4 @@
-"""The server's HTTP/1.1 protocol: what a client may send, and how long it may take for it.
+"""HTTP/1.1 of the server: what a client may send, and its timeouts.
 
 Decides when a connection is cut. Each is in one of four phases; every byte that arrives belongs to
 a request, is counted from its first to its last, trailers and framing included, and is held to the
@@ -75,7 +75,10 @@ class Bounds:
 
     @classmethod
     def of(cls, lookup: LookupConfig, files_max: int) -> "Bounds":
-        """Those of the settings; files_max: that this process may have open, sockets among them."""
+        """Return the bounds of the settings.
+
+        files_max: that this process may have open, sockets among them.
+        """
         connections = min(lookup.max_connections, max(1, files_max - _FILES_OF_OURS))
         return cls(
             head_bytes=lookup.max_header_bytes,
@@ -479,7 +482,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class Flow(FlowControl):
-    """Lets a client that has sent too much wait until the end, instead of reading to drop it.
+    """Flow control that stops reading from a client that has sent too much.
 
     turns: in which answers go on whose clients have taken what there was; many may do so at once.
     """
@@ -506,7 +509,7 @@ class Flow(FlowControl):
 
 
 class _Over:
-    """Stands where the cycle of a request would that is not served: what follows is dropped."""
+    """Stand-in for the cycle of a request that is not served: the rest is dropped."""
 
     def __init__(self) -> None:
         self.response_complete = True
@@ -514,7 +517,7 @@ class _Over:
 
 
 def peer_name(tls: ssl.SSLObject | None) -> str:
-    """The common name in a client's certificate, which the handshake has verified; "" without."""
+    """Return the common name in a client's verified certificate; "" without one."""
     certificate = tls.getpeercert() if tls is not None else None
     if not certificate:
         return ""

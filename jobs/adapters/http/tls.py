@@ -1,4 +1,4 @@
-"""TLS of the service: its certificate, reloading, client certificates, and when certificates end.
+"""TLS of the service: certificate, reloading, client certificates, expiry.
 
 Versions are 1.2 and later (RFC 9325). A new certificate holds for new connections, without a
 restart. Changed files are looked at once a second at most; a change that can't be used is logged

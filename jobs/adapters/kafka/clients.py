@@ -1,4 +1,4 @@
-"""Thin Kafka clients: a sender whose every message is accounted for, and a tail of one topic.
+"""Thin Kafka clients: a sender that accounts for each message, and a topic's tail.
 
 Decides how hard to try (acks=all, in order, a deadline for each message) and how to read
 (read_committed, from the beginning, without a group); not what is sent or what it means. Used by
@@ -135,10 +135,11 @@ class Sender:
         partition: int | None = None,
         on_delivery: OnDelivery = _ignore,
     ) -> None:
-        """Hand one message over; `on_delivery` is called exactly once, maybe before this returns.
+        """Send one message.
 
-        value None deletes the key of a compacted topic. Blocks for 5 s at most, when the buffer is
-        full or Kafka has never answered yet.
+        `on_delivery` is called exactly once, maybe before this returns. value None deletes the key
+        of a compacted topic. Blocks for 5 s at most, when the buffer is full or Kafka has never
+        answered yet.
         """
         name = self._address.topic_name(topic)
         try:
@@ -150,7 +151,7 @@ class Sender:
         future.add_errback(self._failed, name, on_delivery)
 
     def partitions(self, topic: Topic) -> tuple[int, ...]:
-        """The topic's partitions, ascending. Raises CommandError when Kafka doesn't answer."""
+        """Return the topic's partitions, ascending. Raises CommandError without Kafka."""
         name = self._address.topic_name(topic)
         try:
             return tuple(sorted(self._producer.partitions_for(name)))
@@ -162,7 +163,7 @@ class Sender:
             ) from error
 
     def flush(self, timeout_ms: int) -> bool:
-        """Wait until every message was delivered or given up; False = some are still under way."""
+        """Wait until every message was delivered or given up; False = some are pending."""
         try:
             self._producer.flush(timeout=timeout_ms / 1000.0)
         except KafkaTimeoutError:
@@ -170,7 +171,7 @@ class Sender:
         return True
 
     def close(self, timeout_ms: int = 5_000) -> None:
-        """Send what is left, within the time, and disconnect; what Kafka did not take is lost."""
+        """Send the rest within the time, and disconnect; what Kafka did not take is lost."""
         with contextlib.suppress(KafkaTimeoutError):  # it is away
             self._producer.close(timeout=timeout_ms / 1000.0)
 
@@ -301,9 +302,10 @@ def _received(record: Any) -> Received:
 
 
 class _Refusals(logging.Handler):
-    """Remembers why connections were refused: the client goes on trying and reports a timeout.
+    """Reasons of refused connections.
 
-    Kafka answers a wrong password and hangs up at once; a client that is slow sees the second only.
+    The client goes on trying and reports a timeout. Kafka answers a wrong password and hangs up at
+    once; a client that is slow sees the second only.
     """
 
     def __init__(self, *, logs_in: bool) -> None:

@@ -74,7 +74,7 @@ def new_command(
     command_id: str = "",
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
 ) -> Command:
-    """A command as it goes to Kafka, with an id of its own and the user's name unless given.
+    """Return a command for Kafka, with a new id, and the user's name unless given.
 
     timeout_ms: the balancer refuses to begin it later than that after Kafka got it. Raises
     MisuseError for arguments that the balancer would refuse whatever its state.
@@ -205,9 +205,10 @@ class CommandClient:
             self._follower.forget(ticket)
 
     def writer_silent_ms(self) -> int:
-        """Milliseconds since the job's last heartbeat, NEVER without one; by no single clock.
+        """Time since the job's last heartbeat, ms; NEVER without one.
 
-        Those are held against each other, and against how long we have seen no commit.
+        By no single clock. Those are held against each other, and against how long we have seen no
+        commit.
         """
         version, age_ms = self._watch_writer()
         return writer_silent_ms(
@@ -234,7 +235,7 @@ class CommandClient:
                 self._sender = None
 
     def _watch_writer(self) -> tuple[int, int]:
-        """The newest version of the events, and for how many milliseconds we have known it."""
+        """Return the newest version of the events, and how long it is known, ms."""
         version = newest_version(table_path(self._tables, OWNERSHIP_EVENTS.name))
         with self._lock:
             known, _ = self._newest

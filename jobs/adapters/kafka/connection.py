@@ -26,7 +26,7 @@ PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secre
 def kafka_address(
     config: Config, bootstrap: str = "", environment: Mapping[str, str] | None = None
 ) -> KafkaAddress:
-    """The address that clients are made with; bootstrap wins over kafka.bootstrap_servers.
+    """Return the clients' address; bootstrap wins over kafka.bootstrap_servers.
 
     Raises MisuseError without either, CommandError without a password that is needed.
     """
@@ -79,7 +79,7 @@ _PORT = 9092
 
 
 def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
-    """Send an ApiVersions request, the first of every client; why there is no answer, "" = one."""
+    """Send an ApiVersions request; return why there is no answer, "" = one."""
     try:
         with _connected(host, port, is_encrypted=is_encrypted) as connection:
             connection.sendall(_API_VERSIONS_REQUEST)
@@ -122,9 +122,10 @@ def kafka_trouble(address: KafkaAddress) -> str:
 
 
 class KafkaWatch:
-    """Asks every two seconds in a thread of its own; logs when answers end and when they are back.
+    """Check of Kafka every two seconds in a thread.
 
-    trouble: `kafka_trouble` of the last look. whose: who asks, for the log.
+    It logs when answers end and when they are back. trouble: `kafka_trouble` of the last look.
+    whose: who asks, for the log.
     """
 
     def __init__(

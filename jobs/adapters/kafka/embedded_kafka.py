@@ -1,4 +1,4 @@
-"""A real Kafka of one node on this machine: format once, start, stop, restart with its data.
+"""A real Kafka of one node: format once, start, stop, restart with its data.
 
 Decides its ports once and keeps them with its state, so clients find it again after a restart.
 Nothing about topics: `ballast topics ensure` makes those. Fixed settings, each with its reason,
@@ -43,7 +43,10 @@ class KafkaOptions:
 
 
 class EmbeddedKafka:
-    """One node whose whole state is in `folder`; use it as a context manager, or start and stop."""
+    """One node whose whole state is in `folder`.
+
+    Use it as a context manager, or start and stop.
+    """
 
     def __init__(self, folder: Path, options: KafkaOptions | None = None) -> None:
         """Choose the ports, or read the ones chosen before; nothing is started."""
@@ -73,7 +76,7 @@ class EmbeddedKafka:
         self.stop()
 
     def start(self) -> None:
-        """Start it and wait until it answers; CommandError with the reason when it does not."""
+        """Start it and wait until it answers. Raises CommandError with the reason."""
         self.prepare()
         self._child = Child(self.spec())
         try:
@@ -95,7 +98,7 @@ class EmbeddedKafka:
             self._child = None
 
     def prepare(self) -> None:
-        """Write its configuration, check ports and disk, and format the storage the first time."""
+        """Write its configuration, check ports and disk, and format the storage once."""
         check_disk(self.folder, _DISK_BYTES)
         for port in (self.port, self.controller_port):
             self._check_port(port)
@@ -204,14 +207,17 @@ class EmbeddedKafka:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The entries of a Java properties file: key=value a line, # for comments, no escapes."""
+    """Parse a Java properties file: key=value a line, # for comments, no escapes."""
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def write_properties(entries: Mapping[str, str]) -> str:
-    """Return a Java properties file, sorted; java.util.Properties reads Latin-1 and escapes."""
+    """Return a sorted Java properties file.
+
+    java.util.Properties reads Latin-1 and escapes.
+    """
     return "".join(
         f"{_java_escaped(key, ' =:#!')}={_java_escaped(value)}\n"
         for key, value in sorted(entries.items())
@@ -219,7 +225,10 @@ def write_properties(entries: Mapping[str, str]) -> str:
 
 
 def _java_escaped(text: str, separators: str = "") -> str:
-    """Return text for a properties file: backslashes doubled, what is not ASCII as UTF-16 units."""
+    """Return escaped text: backslashes doubled, non-ASCII as UTF-16 units.
+
+    For a properties file.
+    """
     parts = []
     for at, char in enumerate(text):
         if char == "\\" or char in separators or (char == " " and not at):

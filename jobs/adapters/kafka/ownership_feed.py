@@ -45,7 +45,7 @@ class OwnershipFeed:
         self._concerned: dict[str, set[str]] = {}
 
     def take(self, messages: Iterable[Received]) -> list[Addressed]:
-        """The news in messages, in their order; other clusters' and old versions are left out."""
+        """Return the news in messages, in order, without other clusters' and old versions."""
         found = []
         for message in messages:
             news = self._news(message) if message.key.startswith(self._prefix) else None

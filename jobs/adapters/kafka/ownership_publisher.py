@@ -1,4 +1,4 @@
-"""Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
+"""Publisher of a batch's records and tombstones in one Kafka transaction.
 
 The transactional id is the writer's place: once another job has initialised it, this one's records
 are refused. Whose place it is the tables say: an older job that was slow to start may take it last,
@@ -69,7 +69,10 @@ class OwnershipPublisher:
         return producer
 
     def _unless_lost(self, messages: Sequence[Keyed]) -> bool:
-        """`_is_sent`, given up once topics are lost: a commit would wait for them without end."""
+        """Return `_is_sent`, or give up once topics are lost.
+
+        A commit would wait for them without end.
+        """
         sent: Future[bool] = Future()
         threading.Thread(target=self._send, args=(messages, sent), daemon=True).start()
         while not wait([sent], timeout=_LOOK_S).done:

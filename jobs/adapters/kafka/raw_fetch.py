@@ -1,4 +1,4 @@
-"""Fetches of a partition's log as it stands on the broker: batches that nobody has inflated.
+"""Fetches of a partition's log as stored on the broker: batches not inflated.
 
 kafka-python's consumer inflates each batch whole, so this speaks Kafka's protocol one layer below,
 by the same connections. Transactions are read uncommitted, as nobody on the wire uses them: a
@@ -75,7 +75,7 @@ class Part:
 
 
 def connection_text(address: KafkaAddress, **more: Any) -> str:
-    """The address as text that another machine can connect by: certificates as they are.
+    """Return the address as text for another machine, with certificates.
 
     more: options of kafka-python that win.
     """
@@ -98,7 +98,10 @@ def _read_pem(path: str) -> str:
 
 
 def latest_offsets(connection: str, topics: Sequence[str]) -> Offsets:
-    """The offset after the last message of each partition. connection: from `connection_text`."""
+    """Return the offset after each partition's last message.
+
+    connection: from `connection_text`.
+    """
     consumer = KafkaConsumer(metrics_enabled=False, **_with_context(json.loads(connection)))
     try:
         places = [
@@ -146,7 +149,7 @@ class RawFetcher:
         return found
 
     def fetch(self, offsets: Offsets) -> dict[TopicPartition, Part]:
-        """Ask once for what comes at these offsets; a partition whose leader moves is left out.
+        """Fetch once from these offsets; a partition whose leader moves is left out.
 
         Raises OffsetsLostError where Kafka doesn't have the offset, KafkaError.
         """

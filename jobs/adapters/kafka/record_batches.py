@@ -1,4 +1,4 @@
-"""Bounded decoder of Kafka's record batches: hostile bytes become refusals, never an exception.
+"""Bounded decoder of Kafka's record batches; hostile bytes become refusals.
 
 Kafka's own clients allocate a record's whole plain size while they inflate its batch. This decoder
 inflates at most `PLAIN_BATCH_BYTES` of a batch. A record over the limit becomes a row without its
@@ -41,7 +41,10 @@ _VARINT_BYTES = 10
 
 
 class Row(NamedTuple):
-    """A record, or a refusal of one or several. refusal: "REASON sentence", "" for a record."""
+    """A record, or a refusal of one or several.
+
+    refusal: "REASON sentence", "" for a record.
+    """
 
     offset: int
     timestamp_ms: int
@@ -153,7 +156,7 @@ def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> It
 
 
 def _refused(batch: RecordBatch, start: int, end: int, reason: RejectReason, why: str) -> Row:
-    """Make the one row for all offsets of the batch from start on; it stands at the last."""
+    """Return one row for all offsets of the batch from start; it stands at the last."""
     first, last = max(start, batch.first), min(end, batch.end) - 1
     found = _HEADER.unpack_from(batch.content) if len(batch.content) >= _HEADER.size else ()
     stamp_ms = found[8] if found and batch.content[_MAGIC_AT] == _MAGIC else 0
@@ -230,7 +233,7 @@ class _RecordReader:
         return Row(offset, stamp_ms, key, value, f"{RejectReason.TOO_LARGE.value} {sentence}")
 
     def _prefix(self) -> bytes:
-        """The beginning of the bytes that come next, of whatever length they claim to have."""
+        """Return the first of the next bytes, whatever length they claim."""
         try:
             length = max(self._varint(), 0)
         except UnreadableError:
@@ -283,7 +286,10 @@ def _inflate(batch: RecordBatch) -> tuple[bytes, bool]:
 
 
 def _gzip_pieces(content: memoryview) -> Iterator[bytes]:
-    """The first member: producers write one, and a million empty ones would take a minute."""
+    """Yield the first member.
+
+    Producers write one, and a million empty ones would take a minute.
+    """
     stream, left = zlib.decompressobj(wbits=31), bytes(content)
     while not stream.eof:
         piece = stream.decompress(left, _PIECE)

@@ -1,4 +1,4 @@
-"""Ticks that the driver sends to broker-load, so that Kafka's clock goes on for liveness."""
+"""The driver's ticks to broker-load, which advance Kafka's clock for liveness."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Looks, while the job works, whether the topics are still those that it began with.
+"""Check, while the job runs, that the topics are still the same.
 
 Decides when one is lost: two looks in a row must find it gone or made anew, so that a node of Kafka
 that has only just started is not taken at its word; a Kafka that doesn't answer says nothing. Spark
@@ -81,7 +81,7 @@ class TopicWatch:
 def lost_topics(
     describe: Callable[[list[str]], list[dict[str, Any]]], ids: Mapping[str, str]
 ) -> dict[str, str]:
-    """Topic → what has become of it, "deleted" or "made anew", for those that are not as they were.
+    """Return topic → "deleted" or "made anew", for topics that changed.
 
     describe: KafkaAdminClient's. A topic that Kafka can't describe for another reason is left out.
     """

@@ -1,4 +1,4 @@
-"""The topics of the wire: made when they are missing, held against what they must be otherwise.
+"""The topics of the wire: created when missing, compared otherwise.
 
 Decides what each topic needs (partitions, copies, retention, compaction, LogAppendTime) and what
 counts as a difference. Never changes the number of partitions of a topic that exists: keys would
@@ -36,7 +36,7 @@ class Right:
 
 
 def rights_of(role: str, topic_prefix: str) -> list[Right]:
-    """The rights of a role: job, agent, service or operator. Raises KeyError for another."""
+    """Return the rights of a role: job, agent, service or operator. Raises KeyError."""
     return [replace(right, name=_prefixed(right, topic_prefix)) for right in ROLES[role]]
 
 
@@ -118,7 +118,10 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDifference:
-    """One thing that isn't as it must be. key: partitions, replication_factor, or Kafka's."""
+    """One difference of a topic.
+
+    key: partitions, replication_factor, or Kafka's.
+    """
 
     key: str
     wanted: str
@@ -213,9 +216,10 @@ def _report(
     made: Mapping[str, str],
     found: Mapping[str, tuple[TopicDifference, ...]],
 ) -> TopicReport:
-    """made: why each topic that was missing could not be made, "" = it was. found: of the others.
+    """Report.
 
-    A topic that was just made is looked at too: the broker may have rules of its own.
+    made: why each topic that was missing could not be made, "" = it was. found: of the others. A
+    topic that was just made is looked at too: the broker may have rules of its own.
     """
     if spec.name in found:
         fine = TopicStatus.MADE if spec.name in made else TopicStatus.FINE
@@ -307,7 +311,7 @@ def _config_differences(
 def _repair(
     admin: KafkaAdminClient, report: TopicReport, address: KafkaAddress, *, dry_run: bool
 ) -> TopicReport:
-    """Set the keys that differ; partitions and copies stay as they are and still differ."""
+    """Set the differing keys; partitions and copies stay and still differ."""
     keys = {item.key: item.wanted for item in report.differences if "." in item.key}
     if report.status is not TopicStatus.DIFFERS or not keys:
         return report

@@ -22,7 +22,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command to its end; returns its exit code, 128 + n when signal n ended it."""
+    """Run the command; return its exit code, 128 + n when signal n ended it."""
     lifeline_fd, pid_fd, grace_ms = (int(word) for word in argv[:3])
     wake_fd = _wake_on_signals()
     pid = _spawn(argv[3:])

@@ -1,4 +1,4 @@
-"""The clocks of the machine, in milliseconds: the wall's, and those that never go back.
+"""Clocks of the machine in milliseconds: the wall's, and monotonic ones.
 
 Decides what a job and its services call now, and which clock agents live by: one that goes on while
 the machine sleeps, where there is one (Linux), else the monotonic one.
@@ -49,7 +49,7 @@ class ClockSteps:
         self._ahead_s = wall() - steady()
 
     def refuse_back(self, limit_ms: int) -> None:
-        """Raise CommandError when the clock went back by more than limit_ms since the last look."""
+        """Raise CommandError if the clock went back by more than limit_ms."""
         ahead_s = self._wall() - self._steady()
         back_s, self._ahead_s = self._ahead_s - ahead_s, ahead_s
         if back_s * 1_000 > limit_ms:

@@ -67,7 +67,7 @@ class JarStore:
 
 
 def default_store(environment: Mapping[str, str] | None = None) -> JarStore:
-    """The store that BALLAST_JARS names, otherwise the one in this virtual environment."""
+    """Return the store of BALLAST_JARS, else the one in this virtual environment."""
     named = (os.environ if environment is None else environment).get("BALLAST_JARS", "")
     return JarStore(root=Path(named) if named else store_path(Path(sys.prefix)))
 
@@ -78,7 +78,7 @@ def store_path(venv: Path) -> Path:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """The jars of a lock file: `folder group:artifact:revision sha256` a line, # for comments."""
+    """Parse a lock: `folder group:artifact:revision sha256` a line, # for comments."""
     jars = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
@@ -89,7 +89,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def jar_paths(folder: str, store: JarStore | None = None) -> tuple[Path, ...]:
-    """The jars of `broker` or `spark`, in the order of the lock; CommandError when one is missing.
+    """Return the jars of `broker` or `spark` in lock order. Raises CommandError.
 
     Spark wants them as `spark.jars`, Kafka as its class path.
     """
@@ -117,7 +117,7 @@ def absent_jars(store: JarStore) -> tuple[Jar, ...]:
 
 
 def ensure_jars(folder: str) -> tuple[Path, ...]:
-    """The jars of `broker` or `spark`; fetches those of both first where some are missing.
+    """Return the jars of `broker` or `spark`; fetch both if some are missing.
 
     Raises CommandError when they can't be had.
     """

@@ -1,4 +1,4 @@
-"""Log lines as JSON, one object a line: `ts_ms`, `level`, `event`, and the fields of the event.
+"""Log lines as JSON objects: `ts_ms`, `level`, `event`, and the event's fields.
 
 Of equal warnings only some are written, so that nobody can fill the log from outside (CWE-779): a
 burst of each kind and of each logger, then a steady few, and a count of the rest. A line with
@@ -44,7 +44,10 @@ class _Bucket:
 
 
 class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes records to a stream, of equal warnings only some. One lock, the handler's own."""
+    """Writer of records to a stream, with few of equal warnings.
+
+    One lock, the handler's own.
+    """
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
@@ -145,7 +148,7 @@ def _bounded(value: Any) -> Any:
 
 
 def log_json_lines() -> None:
-    """Send this process's log to standard error as JSON lines: ours from INFO, others' warnings.
+    """Log to standard error as JSON: ours from INFO, warnings of others.
 
     Of warnings that are alike only some are written, the others counted.
     """

@@ -1,4 +1,4 @@
-"""Files and folders of the process: those shipped, its private ones, and digests of code.
+"""Files and folders of the process: shipped, private, and digests of code.
 
 Standard library only: set-up imports it before anything else is importable.
 """
@@ -19,7 +19,7 @@ CONF = (Path(__file__).parents[2] / "conf").resolve()
 
 
 def shipped(path: Path) -> Path:
-    """The path itself, or, where nothing is there, what came with Ballast under that name."""
+    """Return the path itself, or, where nothing is there, the shipped file."""
     came = CONF.parent / path
     is_ours = path.parts[:1] == (CONF.name,) and not path.exists() and came.exists()
     return came if is_ours else path
@@ -29,10 +29,10 @@ _LOCK = ".lock"
 
 
 def private_directory(kind: str, parent: Path | None = None) -> Path:
-    """A new folder, parent/KIND-..., removed when this process ends; its dead siblings go at once.
+    """Return a new folder, parent/KIND-..., removed when this process ends.
 
-    Whoever needs it no longer may remove it before. parent: made if need be; None = the system's
-    folder for temporary files. Raises OSError.
+    Its dead siblings go at once. Whoever needs it no longer may remove it before. parent: made if
+    need be; None = the system's folder for temporary files. Raises OSError.
     """
     above = parent or Path(tempfile.gettempdir())
     above.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,10 @@ def _remove_dead(path: Path) -> None:
 
 
 def _remove(lock: TextIO, path: Path) -> None:
-    """Remove the folder and then its lock; the lock stays where the folder can't be removed."""
+    """Remove the folder and then its lock.
+
+    The lock stays where the folder can't be removed.
+    """
     folder = path.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
@@ -71,7 +74,7 @@ def _remove(lock: TextIO, path: Path) -> None:
 
 
 def code_digest(files: Iterable[tuple[str, Path]]) -> str:
-    """sha256, in hexadecimal, of files under the names that tell them apart, in this order."""
+    """Return the sha256, in hexadecimal, of files under these names, in order."""
     digest = hashlib.sha256()
     for name, path in files:
         digest.update(name.encode())

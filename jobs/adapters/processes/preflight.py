@@ -35,7 +35,7 @@ def check_python(version: tuple[int, int]) -> None:
 
 
 def check_disk(folder: Path, needed_bytes: int) -> None:
-    """Raise unless the disk of `folder` (or of its nearest parent that exists) has the room."""
+    """Raise unless the disk of `folder` (or its nearest parent) has the room."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -49,7 +49,7 @@ def check_disk(folder: Path, needed_bytes: int) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise MisuseError for a folder whose name no part of the stack but Python can use.
+    """Raise MisuseError for a folder's name that only Python can use.
 
     delta-rs reads a percent sign with two digits and a backslash as another folder, and ends the
     process at [ ] | ^ or a control character; Kafka takes a comma for the end of a folder's name.
@@ -169,12 +169,15 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
 
 
 def use_java_home() -> None:
-    """Have Spark start the Java that everything else here uses, unless JAVA_HOME names one."""
+    """Have Spark start the Java that all else uses, unless JAVA_HOME is set."""
     os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
 
 
 def _use_utf8_names() -> None:
-    """Let Java name files as Python does: under LC_ALL=C it would write é as another folder."""
+    """Let Java name files as Python does.
+
+    Under LC_ALL=C it would write é as another folder.
+    """
     named = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     if "utf" not in (next(filter(None, named), None) or "").lower():
         os.environ["LC_ALL"] = "C.UTF-8"

@@ -1,4 +1,4 @@
-"""Child processes that never outlive us, and a supervisor that restarts the ones that died.
+"""Child processes that never outlive us, and a supervisor that restarts them.
 
 Decides when a child is started again (at once, then after 1, 2, 4, ... 30 s while it keeps dying)
 and in which order all are stopped. A child is ended by its own id, never by a name. The tether is
@@ -19,12 +19,15 @@ from jobs.console import CommandError
 
 
 def last_lines(path: Path, count: int = 3) -> str:
-    """The last lines of a log that say something, as `last_output`; '' when there is no log."""
+    """Return the last telling lines of a log as `last_output`; '' without a log."""
     return last_output(path.read_text(errors="replace"), count) if path.exists() else ""
 
 
 def last_output(text: str, count: int = 3) -> str:
-    """The last `count` lines that are not blank and no frame of a Java stack, joined by ' | '."""
+    """Return the last `count` lines that are no blank and no Java frame, with ' | '.
+
+    Joined by it.
+    """
     lines = [line.strip() for line in text.splitlines()]
     return " | ".join([line for line in lines if line and not line.startswith("at ")][-count:])
 
@@ -117,7 +120,10 @@ class Child:
         return self.wait(self.spec.grace_ms + 5_000)
 
     def wait_until_ready(self) -> None:
-        """Return when `is_ready` says so; CommandError when it dies before or takes too long."""
+        """Return when `is_ready` does.
+
+        Raises CommandError when it dies before or takes too long.
+        """
         if self.spec.is_ready is None:
             return
         deadline_s = time.monotonic() + self.spec.ready_timeout_ms / 1000
@@ -172,7 +178,10 @@ class _Supervised:
 
 
 class Supervisor:
-    """Keeps the children running until it is told to stop; call `watch` several times a second."""
+    """Supervisor that keeps children running.
+
+    Call `watch` several times a second.
+    """
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
         self._now_ms = now_ms or (lambda: time.monotonic_ns() // 1_000_000)
@@ -206,7 +215,10 @@ class Supervisor:
         return events
 
     def begin_stop(self, *names: str) -> None:
-        """Ask these to stop and go on at once; call `watch` no more, and `stop_all` at the end."""
+        """Ask these to stop, without waiting.
+
+        Call `watch` no more, and `stop_all` at the end.
+        """
         for name in names:
             if name in self._children:
                 self._children[name].child.ask_to_stop()
@@ -254,7 +266,7 @@ def _wait_or_kill(child: Child) -> None:
 
 
 def backoff_ms(failures: int) -> int:
-    """The wait before the next start after so many quick deaths in a row: 0, 1 s, 2 s, ... 30 s."""
+    """Return the wait after quick deaths in a row: 0, 1 s, 2 s, ... 30 s."""
     return 0 if failures <= 1 else min(1_000 << min(failures - 2, 10), _BACKOFF_MS_MAX)
 
 

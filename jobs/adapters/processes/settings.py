@@ -1,4 +1,4 @@
-"""Reads the configuration: conf/base.toml, the overlays that were asked for, and secrets.
+"""The configuration: conf/base.toml, the named overlays, and secrets.
 
 Decides which files are read: base, then each overlay by name (conf/NAME.toml) or by path, in the
 order given, then assignments from the command line. The environment says only which overlays
@@ -50,7 +50,7 @@ def with_own(config: Config, names: Collection[str] = (), known: Collection[str]
 
 
 def require_loaded(config: Config) -> Config:
-    """The configuration itself; raises MisuseError when the strategy that it sets is not there."""
+    """Return the configuration. Raises MisuseError if its strategy is missing."""
     for name in _set_names(config):
         if name in config.own and config.own[name].problem:
             raise MisuseError(
@@ -141,7 +141,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     known: Collection[str] = (),
 ) -> Config:
-    """The configuration in force, every key checked and all settings suiting each other.
+    """Return the configuration in force, checked key by key and as a whole.
 
     overlays: names or paths; None takes those of BALLAST_CONF. assignments: "section.name=value".
     known: see `with_own`.
@@ -174,7 +174,7 @@ def read_layers(
 
 
 def read_base(conf: Path = CONF) -> Config:
-    """The base of all overlays: conf/base.toml, or the defaults that it was written from."""
+    """Return the base of all overlays: conf/base.toml, or its defaults."""
     path = conf / f"{BASE}.toml"
     if not path.exists():
         return Config()
@@ -194,7 +194,7 @@ def named_keys(config: Config) -> frozenset[str]:
 
 
 def describe_differences(config: Config, base: Config) -> list[str]:
-    """One line for each setting that differs from the base, and who set it, if that is told."""
+    """Yield a line for each setting that differs from the base, with its origin."""
     return [
         f"{item.place} = {render_value(SETTINGS[item.key], item.value)}"
         f" (base: {render_value(SETTINGS[item.key], item.base)}"
@@ -204,7 +204,7 @@ def describe_differences(config: Config, base: Config) -> list[str]:
 
 
 def read_secret(name: str, environment: Mapping[str, str] | None = None) -> str:
-    """A secret: the variable NAME, or the content of the file that NAME_FILE names, or "".
+    """Return a secret: variable NAME, the content of file NAME_FILE, or "".
 
     Raises CommandError when the file can't be read. A last line end is no part of a secret.
     """

@@ -26,10 +26,10 @@ def on_signals(
     *,
     handler: Callable[..., object] = lambda *_: None,
 ) -> Callable[[], None]:
-    """Have `act` called at each of these signals; returns what ends that. Main thread only.
+    """Call `act` at each of these signals; return what ends that.
 
-    handler: what the main thread does besides; it may raise, and takes no lock. A process hears by
-    one of these at a time; one that is forked from it hears nothing.
+    Main thread only. handler: what the main thread does besides; it may raise, and takes no lock. A
+    process hears by one of these at a time; one that is forked from it hears nothing.
     """
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)

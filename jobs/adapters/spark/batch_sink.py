@@ -1,4 +1,4 @@
-"""The sink of the streaming job: a batch's effects become commits, then records, then a log line.
+"""The sink of the streaming job: a batch's effects as commits, records, log lines.
 
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
 brokers), a file with the rows of all that follows, the events, whose commit names that file and
@@ -102,7 +102,7 @@ def lines_of(seen: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def _plans(seen: WrittenBatch) -> Iterator[dict[str, Any]]:
-    """A line for each cluster's decisions of the batch: of its cycle, and between cycles."""
+    """Yield a line for each cluster's decisions, of its cycle and between cycles."""
     found: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in _rows(seen, DECISIONS.name):
         found[row["cluster"], row["cycle"]].append(row)
@@ -150,7 +150,10 @@ FIRST = ORDER[: ORDER.index(EVENTS)]
 
 
 class LeftError(RuntimeError):
-    """A batch that begins while the job ends: nothing of it is written, the next job does it."""
+    """A batch that begins while the job ends.
+
+    Nothing of it is written, the next job does it.
+    """
 
 
 class LastBatch:
@@ -167,7 +170,10 @@ class LastBatch:
             raise LeftError(message)
 
     def end_with(self, batch_id: int) -> int:
-        """Let no batch after this one be written; the last: a newer one that has begun to be."""
+        """Write no batch after this one.
+
+        The last: a newer one that has begun to be.
+        """
         self._last = batch_id
         return max(batch_id, self._begun)
 
@@ -397,7 +403,7 @@ class BatchSink:
     def _send(
         self, effects: Mapping[str, list[tuple[str, bytes]]], aside: frozenset[str]
     ) -> tuple[int, list[Fault]]:
-        """Tell brokers; how many messages, and the faults of records that can't be formatted."""
+        """Send to brokers; return the number of messages and the format faults."""
         messages, faults = _messages(effects, self.writer.epoch, aside)
         if messages:
             self.publisher.publish(messages)
@@ -432,7 +438,7 @@ def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
 
 
 def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
-    """SHA-256 of a batch's effects, by which two outcomes of the same batch are compared."""
+    """Return SHA-256 of a batch's effects, to compare two outcomes of a batch."""
     digest = hashlib.sha256()
     for kind in sorted(effects):
         for cluster, blob in effects[kind]:

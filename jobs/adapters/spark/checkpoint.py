@@ -120,7 +120,10 @@ class CheckpointMismatchError(CommandError):
 
 
 class DamagedStateError(CommandError):
-    """A file of the state folder is damaged, and the tables don't prove that they are its own."""
+    """Damaged file of the state folder.
+
+    The tables don't prove that they are its own.
+    """
 
     def __init__(self, path: Path, fault: str) -> None:
         super().__init__(
@@ -207,7 +210,7 @@ def new_checkpoint(
 
 
 def remove_old_checkpoints(state_dir: Path, current: Path) -> list[str]:
-    """Remove checkpoints that nothing goes on from, but for the newest two; their names."""
+    """Remove unused checkpoints but the newest two; return their names."""
     folder = state_dir / _FOLDER
     others = [path for path in folder.iterdir() if path != current] if folder.is_dir() else []
     others.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
@@ -218,7 +221,7 @@ def remove_old_checkpoints(state_dir: Path, current: Path) -> list[str]:
 
 
 def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int) -> None:
-    """Refuse to wait for a checkpoint that could not be gone on from, while its job still works."""
+    """Refuse to wait for an unusable checkpoint while its job still works."""
     try:
         last = read_manifest(state_dir)
     except DamagedStateError:
@@ -274,7 +277,10 @@ def read_manifest(state_dir: Path) -> Manifest | None:
 
 
 def archive_state(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
-    """Move manifest and checkpoints out of the way; where they are now. Nothing is deleted."""
+    """Move manifest and checkpoints aside; return the new place.
+
+    Nothing is deleted.
+    """
     there = [
         state_dir / name for name in (_MANIFEST, _FOLDER, _SEEN) if (state_dir / name).exists()
     ]
@@ -304,7 +310,7 @@ def unmark_restored(state_dir: Path) -> None:
 
 
 def query_id(checkpoint: Path) -> str:
-    """Spark's id of the query of this checkpoint; it is there once the query has started."""
+    """Return Spark's query id of this checkpoint; it exists once the query started."""
     found: str = json.loads((checkpoint / "metadata").read_text())["id"]
     return found
 
@@ -320,7 +326,7 @@ def is_ended(checkpoint: Path, batch_id: int) -> bool:
 
 
 def unfinished_batch(checkpoint: Path) -> int | None:
-    """The batch that was begun and not ended, which Spark will repeat; None when there is none."""
+    """Return the begun batch that Spark will repeat; None without one."""
     begun = newest_begun(checkpoint)
     return None if begun < 0 or is_ended(checkpoint, begun) else begun
 
@@ -430,7 +436,7 @@ def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None
 
 
 def _check_version(state_dir: Path, events_version: int | None) -> None:
-    """Refuse tables that lack commits of finished batches, though no job has claimed them since."""
+    """Refuse tables that lack finished batches' commits without another claim."""
     seen = _marked_version(state_dir)
     if events_version is not None and events_version < seen:
         why = (

@@ -50,7 +50,7 @@ class _DamageError(Exception):
 
 
 def find_damage(checkpoint: Path) -> str:
-    """The first damaged file of those that a start reads, and its fault; "" when all are whole."""
+    """Return the first damaged file that a start reads, and its fault; "" = none."""
     try:
         _check_file(checkpoint, "metadata")
         if not isinstance(_parsed(checkpoint / "metadata").get("id"), str):
@@ -100,7 +100,7 @@ def numbered(folder: Path) -> list[int]:
 
 
 def state_partitions(checkpoint: Path) -> int:
-    """The number of partitions that a checkpoint was begun with; 0 where it does not say."""
+    """Return the number of partitions of a checkpoint; 0 where it does not say."""
     begun = numbered(checkpoint / "offsets")
     try:
         return int(_lines(checkpoint / f"offsets/{begun[-1]}")[0]["conf"][_PARTITIONS])
@@ -124,7 +124,7 @@ def _check_offsets(checkpoint: Path, newest: int) -> None:
 
 
 def _check_state(checkpoint: Path, name: str, version: int) -> None:
-    """Check what a version of a partition's state is made of: a snapshot and change logs."""
+    """Check a version of a partition's state: a snapshot and change logs."""
     folder = checkpoint / name
     snapshots = [int(path.stem) for path in folder.glob("*.zip") if path.stem.isdigit()]
     base = max((one for one in snapshots if one <= version), default=0)

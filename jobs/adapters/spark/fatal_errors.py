@@ -147,7 +147,10 @@ def java_failure(text: str, what: str = "the job ends by an error in Spark") -> 
 
 
 def java_text(error: object) -> str:
-    """All that an error of py4j or PySpark says, with its causes; the JVM may be gone meanwhile."""
+    """Return the text of a py4j or PySpark error with causes.
+
+    The JVM may be gone meanwhile.
+    """
     parts: list[str] = []
     while error is not None and len(parts) < _CAUSES_MAX:
         parts.append(_text_of(error))
@@ -184,7 +187,7 @@ def root_cause(text: str) -> str:
 
 
 def own_error_message(error: str) -> str:
-    """The message of an error of ours that Spark has kept the text of; "" when it is none."""
+    """Return the message of our error kept by Spark; "" when it is none."""
     lines = error.splitlines()
     for number, line in enumerate(lines):
         for name in _OUR_ERRORS:
@@ -237,7 +240,7 @@ def _shortened(cause: str) -> str:
 
 
 def _jvm_ending(killed_before: int) -> str:
-    """The cause of the JVM's end, as far as its exit code and the kernel's counter tell."""
+    """Return why the JVM ended, by its exit code and the kernel's counter."""
     # None where spark-submit has started the JVM
     process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 (no other way)
     code: int | None = None

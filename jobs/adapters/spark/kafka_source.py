@@ -1,4 +1,4 @@
-"""The source of the streaming query: Kafka's topics, in bounded memory whatever they hold.
+"""The source of the streaming query: Kafka's topics, in bounded memory.
 
 Spark's own Kafka source allocates each record's plain size in the JVM, so one record of 1 MB that
 inflates to 700 MB ends it at every start. This one, a Python data source, reads raw batches
@@ -138,10 +138,10 @@ class KafkaReader(DataSourceStreamReader):
     def latestOffset(  # noqa: N802 Spark's name
         self, start: Ends | None = None, limit: Any = None
     ) -> Ends:
-        """The end of the next micro-batch; its start where Kafka doesn't answer or has nothing.
+        """Return the end of the next micro-batch.
 
-        start: None in Spark 4.0 and 4.1, where the reader keeps it. limit: Spark's, which is none;
-        the options have ours.
+        Its start where Kafka doesn't answer or has nothing. start: None in Spark 4.0 and 4.1, where
+        the reader keeps it. limit: Spark's, which is none; the options have ours.
         """
         del limit
         if start is None:

@@ -1,4 +1,4 @@
-"""The two operators of the streaming query: what each reads, which Machine it runs, what it gives.
+"""The two operators of the streaming query: input, Machine and output of each.
 
 Rows to events, effects to rows.
 """

@@ -55,7 +55,7 @@ def default_partitions(config: Config, master: str) -> int:
 
 
 def local_cores(master: str) -> int | None:
-    """The cores that a local master names; None for a cluster's, a large number for all cores."""
+    """Return a local master's cores; None for a cluster's, a large number for all."""
     kind, _, words = master.partition("[")
     if kind != "local":
         return None
@@ -64,7 +64,7 @@ def local_cores(master: str) -> int | None:
 
 
 def spread_keys(clusters: Sequence[str], groups: int, partitions: int) -> Mapping[str, ClusterKeys]:
-    """Keys by cluster's name: clusters to partitions in turn, and all their groups in turn."""
+    """Return keys by cluster: clusters and all their groups to partitions in turn."""
     found: dict[str, ClusterKeys] = {}
     for number, name in enumerate(clusters):
         padded = next(
@@ -155,7 +155,7 @@ def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ExecutorWatch:
-    """The tasks that each executor has ended; a note when executors have nothing to do."""
+    """Tasks that each executor has ended; a note when executors are idle."""
 
     def __init__(
         self, session: Any, config: Config, clock: Callable[[], float] = time.monotonic
@@ -175,7 +175,10 @@ class ExecutorWatch:
             )
 
     def look(self) -> Mapping[str, int]:
-        """Executor → tasks ended since Spark began; nothing until 10 s after the last look."""
+        """Return executor → tasks ended since Spark began.
+
+        Nothing until 10 s after the last look.
+        """
         if self._clock() - self._looked_s < _LOOK_S:
             return {}
         self._looked_s = self._clock()

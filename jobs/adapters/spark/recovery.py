@@ -65,7 +65,7 @@ def complete_last_batch(writer: TableWriter) -> None:
 
 
 def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
-    """Write every bundle's record once more, at a version that nobody has seen; how many.
+    """Rewrite every bundle's record at an unseen version; return how many.
 
     As one batch of a query of its own, see `lbcore.balancer.rebuild`; what it owes the current
     table, `complete_last_batch` writes. now_ms: the time, in ms since 1970. read: `offsets` and
@@ -164,7 +164,7 @@ def _rows(writer: TableWriter, name: str, wanted: str | None = None) -> list[dic
 
 
 def needed_commands(table: DeltaTable) -> str:
-    """The condition for the commands that a rebuild needs, of all that there ever were.
+    """Return the condition for the commands that a rebuild needs.
 
     Those that have not ended, and of each cluster as many as a balancer remembers. O(rows), of
     which two columns are read.

@@ -60,7 +60,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A state as this worker last left it, with its chunks and what the index says of them."""
+    """State as this worker last left it, with its chunks and their index."""
 
     index: Mapping[str, str]
     state: Any
@@ -72,7 +72,7 @@ class _Held:
 
 
 def raise_gc_thresholds() -> None:
-    """Let full passes of the garbage collector come a hundred times more rarely in this process.
+    """Run full garbage collections a hundred times less often in this process.
 
     A batch that repairs tens of thousands of bundles makes a million objects, and by itself Python
     looks through all there are again and again: up to a third of its time.

@@ -147,7 +147,7 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
 
 
 def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) -> int:
-    """The state partitions of a query: as it was told, else by groups, clusters and master.
+    """Return the query's state partitions: given, else by groups, clusters, master.
 
     Raises CommandError.
     """
@@ -195,7 +195,7 @@ def driver_options(more: Sequence[str] = ()) -> str:
 
 
 def worker_python(folder: Path) -> str:
-    """The command by which Spark on this machine starts Python: ours, with the path we have.
+    """Return the command by which local Spark starts our Python, with our path.
 
     Spark puts its pyspark.zip before everything else, and what is imported from a zip is compiled
     anew by each process: half a second each for the three that a query begins with.
@@ -267,7 +267,7 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
 def _keyed(
     session: SparkSession, config: Config, beginning: Beginning, keys: Mapping[str, ClusterKeys]
 ) -> Any:
-    """Kafka's rows by cluster and broker group; what names no cluster of ours goes to the first."""
+    """Return Kafka's rows by cluster and group; unknown clusters go to the first."""
     pipeline = config.pipeline
     options = SourceOptions(
         connection=beginning.connection,

@@ -1,4 +1,4 @@
-"""Commands on brokers, and the bridge's commands that mirror what another authority decides."""
+"""Commands on brokers, and the bridge's commands that mirror another authority."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -150,7 +150,7 @@ def _take_brokers(work: BatchContext, active: Sequence[str]) -> int:
 def _take_namespace(
     work: BatchContext, command: Command, name: str, boundaries: Sequence[int]
 ) -> int:
-    """Make the namespace's bundles those of the boundaries; returns how many came or went."""
+    """Set the namespace's bundles to the boundaries; return how many came or went."""
     wanted = _names(name, boundaries)
     live = {record.bundle: record for record in live_records(work, name)}
     gone = [live[bundle] for bundle in sorted(live.keys() - wanted)]

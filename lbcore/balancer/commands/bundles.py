@@ -1,4 +1,4 @@
-"""Commands on bundles: assign, unload, override, split; unloads of whole namespaces in slices."""
+"""Commands on bundles: assign, unload, override, split, and namespaces in slices."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ from lbcore.wire.messages import Command
 
 
 def find_record(work: BatchContext, bundle: str) -> OwnershipRecord | Outcome:
-    """The record of a live bundle, or the refusal of a command that names no such bundle."""
+    """Return the record of a live bundle, or the refusal of a command without one."""
     record = work.ledger.record(bundle)
     if record is None:
         return refuse(f"there is no bundle {bundle}; table bundle_ownership lists them")
@@ -222,7 +222,10 @@ def drive_unloads(work: BatchContext) -> None:
 
 
 def _drive(work: BatchContext, command_ids: Sequence[str]) -> None:
-    """The smallest rest first; each has an equal part of what is left of a batch's share."""
+    """Share a batch among unloads.
+
+    The smallest rest first; each has an equal part of what is left.
+    """
     sizes = sorted((len(_rest(work, one)), one) for one in command_ids)
     for at, (_, command_id) in enumerate(sizes):
         _advance(work, command_id, max(_room(work) // (len(sizes) - at), 1))
@@ -246,7 +249,10 @@ def _advance(work: BatchContext, command_id: str, part: int) -> None:
 
 
 def _release(work: BatchContext, command: Command, before: Mapping[str, Any], part: int) -> _Slice:
-    """Let owners give up the next `part` bundles. before: the result of the slices until now."""
+    """Let owners release the next `part` bundles.
+
+    before: the result of the slices until now.
+    """
     name, destination = _asked(command)
     rest = _rows_after(work, name, str(before[AFTER]))
     rows = rest[:part]
@@ -289,7 +295,7 @@ def _rest(work: BatchContext, command_id: str) -> Sequence[int]:
 
 
 def _rows_after(work: BatchContext, name: str, bundle: str) -> list[int]:
-    """The rows of the namespace's bundles that come after one in name order; "" = of all."""
+    """Return rows of the namespace's bundles after one in name order; "" = all."""
     rows = work.ledger.live_rows(name)
     return rows[bisect_right(rows, bundle, key=work.ledger.names.__getitem__) :]
 
@@ -306,7 +312,7 @@ def split_target(work: BatchContext, arguments: SplitBundle) -> str:
 
 
 def place_splits(work: BatchContext, several: Sequence[SplitBundle]) -> Places:
-    """Brokers for the children of the splits that can be carried out now, placed together."""
+    """Return brokers for the children of the executable splits, placed together."""
     found = [_decided(work, arguments) for arguments in several]
     decisions = {one[1].name: one[1] for one in found if not isinstance(one, Outcome)}
     wanted = [one for name, one in decisions.items() if name not in work.rules.pins]
@@ -314,7 +320,10 @@ def place_splits(work: BatchContext, several: Sequence[SplitBundle]) -> Places:
 
 
 def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) -> Outcome:
-    """With `unload` the children go where `commands.carry_out_placed` has found places for them."""
+    """Split a bundle.
+
+    With `unload` the children go where `commands.carry_out_placed` has found places for them.
+    """
     decided = _decided(work, arguments)
     if isinstance(decided, Outcome):
         return decided
@@ -430,7 +439,10 @@ def _decision(
 def _algorithm(
     work: BatchContext, namespace: str, arguments: SplitBundle
 ) -> SplitAlgorithm | Outcome:
-    """The one that is named; else what positions need; else the namespace's; else configured."""
+    """Return the split algorithm.
+
+    The one that is named; else what positions need; else the namespace's; else configured.
+    """
     config = work.config.splitting
     supported = config.supported_algorithms
     if arguments.algorithm and arguments.algorithm not in supported:

@@ -1,4 +1,4 @@
-"""Commands: what people and services ask of the balancer, each carried out or refused once.
+"""Commands of people and services to the balancer, each executed or refused once.
 
 Decides that a command is new and well formed; whether it is possible now is its handler's to say.
 Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
@@ -108,10 +108,11 @@ def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
 
 
 def carry_out_placed(work: BatchContext) -> None:
-    """Carry out what waits for a place: assignments, then splits. O(bundles), once for each.
+    """Execute what waits for a place: assignments, then splits.
 
-    All assignments that name no broker are placed together, and so are all children of splits that
-    are to leave their parent's owner. What else was asked about their bundles meanwhile has waited.
+    O(bundles), once for each. All assignments that name no broker are placed together, and so are
+    all children of splits that are to leave their parent's owner. What else was asked about their
+    bundles meanwhile has waited.
     """
     assigned: list[tuple[Command, AssignBundle, int]] = []
     splits: list[tuple[Command, SplitBundle, int]] = []

@@ -155,7 +155,7 @@ def topics_in(work: BatchContext, namespace: str) -> int:
 
 
 def _unreported_owner(work: BatchContext, namespace: str) -> str:
-    """An owner of its bundles that has not reported yet, so that nobody knows; "" = none."""
+    """Return an owner of its bundles that has not reported yet; "" = none."""
     ledger = work.ledger
     owners = np.unique(ledger.destination[ledger.live_rows(namespace)])
     names = sorted(ledger.instances.rows[at].broker for at in owners.tolist() if at != NOBODY)

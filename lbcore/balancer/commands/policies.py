@@ -1,4 +1,4 @@
-"""Commands on what stands until it is taken back: policies, pauses, pins, settings; and plans."""
+"""Commands on policies, pauses, pins, settings and plans."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
@@ -137,7 +137,7 @@ def _change_config(
 def settings_after(
     settings: Mapping[str, Any], arguments: SetConfig | ResetConfig
 ) -> Mapping[str, Any]:
-    """The settings that commands have changed, by "section.name", after one command more.
+    """Return the changed settings by "section.name" after one command more.
 
     Raises ConfigError for values that can't be read.
     """
@@ -318,7 +318,7 @@ _REPORTED_MAX = 20
 
 
 def _blocked_summary(name: str, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Return how many steps rules hold back, and why the first of them; {} where there are none."""
+    """Return how many steps rules prevent, and why the first; {} where there are none."""
     if not reasons:
         return {}
     shown = dict(sorted(reasons.items())[:_REPORTED_MAX])

@@ -155,9 +155,9 @@ def offer(
     command: Command | None = None,
     name: str = "",
 ) -> tuple[str, PlanProposal]:
-    """Make a proposal of steps, of a cycle or (command) of a person; its name and itself.
+    """Make a proposal of steps; return its name and itself.
 
-    name: "" = chosen.
+    It is of a cycle or (command) of a person. name: "" = chosen.
     """
     load = _Load.of(work, steps)
     before = load.usage.copy()
@@ -217,7 +217,10 @@ def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command
 
 
 def drive_proposals(work: BatchContext) -> None:
-    """Carry on what is approved; end what nobody answers, what is done, what helps no more."""
+    """Continue approved proposals, and end those that are over.
+
+    Over: unanswered in time, done, or no longer useful.
+    """
     work.guard.each(
         "approve",
         sorted(work.rules.proposals),
@@ -242,7 +245,10 @@ def _drive(work: BatchContext, names: Sequence[str]) -> None:
 
 
 def _look_again(work: BatchContext, name: str, proposal: PlanProposal) -> None:
-    """Once a cycle, end what a cycle proposed if it would not help, or is not to be asked."""
+    """End a cycle's proposal that would not help, or needs no approval.
+
+    Looked at once a cycle.
+    """
     if work.config.cluster.approval == AUTO:
         _end(work, name, proposal, PlanStatus.LAPSED, "plans need no approval any more")
     elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
@@ -283,7 +289,10 @@ def _end_of_step(work: BatchContext, step: ProposedStep) -> str:
 
 
 def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
-    """Carry out as many steps as may be under way, each if it suits the present and helps."""
+    """Execute as many steps as may be in flight, if each still helps.
+
+    Each must suit the present.
+    """
     under_way = sum(step.became == STEP_BEGUN for step in proposal.steps)
     if not proposal.left:
         if not under_way:
@@ -425,7 +434,7 @@ def _keep(
 
 
 def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> Sequence[Decision]:
-    """The decisions that wait for a person; none where they are to be carried out at once."""
+    """Return the decisions that need approval; none where none is required."""
     cluster = work.config.cluster
     if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
         return ()
@@ -440,7 +449,10 @@ def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) ->
 
 
 def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
-    """The share of an isolation group's messages that decisions move, of the group with most."""
+    """Return the largest share of a group's messages that decisions move.
+
+    Of isolation groups, in percent.
+    """
     names, groups = snapshot.brokers.names, work.plan.groups
     moved: dict[str, float] = {}
     for one in decisions:
@@ -458,7 +470,7 @@ def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[D
 
 
 def _hottest_group(work: BatchContext, load: _Load, usage: Floats, touched: Sequence[str]) -> Ints:
-    """The brokers of the isolation group of the hottest of these brokers; all where it has none."""
+    """Return the brokers of the hottest broker's isolation group; all without groups."""
     names, groups = load.snapshot.brokers.names, work.plan.groups
     grouped = [name for name in touched if name in groups]
     if not grouped:
@@ -468,7 +480,7 @@ def _hottest_group(work: BatchContext, load: _Load, usage: Floats, touched: Sequ
 
 
 def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) -> dict[str, float]:
-    """Usage of the brokers that a plan touches, and the highest and the mean of their group."""
+    """Return usage of the touched brokers, and their group's maximum and mean."""
     found = {name: round(float(usage[load.brokers[name]]), 4) for name in touched}
     part = usage[members]
     if len(part):
@@ -477,7 +489,10 @@ def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) ->
 
 
 def _new_name(work: BatchContext) -> str:
-    """Six letters that no other open proposal has, by the time of the batch; short to type."""
+    """Return a name of six letters that no other open proposal has.
+
+    Made from the batch's time; short to type.
+    """
     number = work.now_ms // 1_000
     while True:
         name, rest = "", number

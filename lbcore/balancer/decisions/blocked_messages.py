@@ -1,4 +1,4 @@
-"""Messages for a hot broker that gives nothing: its usage, and its bundles by verdict.
+"""Messages for a hot broker that sheds nothing: usage, and bundles by verdict.
 
 The same words for status, page, `status --watch`, explain and the alarm. Reads rows of `decisions`
 of the kind `blocked`, which `cycle` writes.
@@ -67,9 +67,10 @@ _REMEDIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedStatus:
-    """A broker that is hot and gives nothing. since_ms: since when it is hot; messages: the alarm.
+    """A hot broker that sheds nothing.
 
-    reason: the commonest verdict on its bundles, or the strategy's.
+    since_ms: since when it is hot; messages: the alarm. reason: the commonest verdict on its
+    bundles, or the strategy's.
     """
 
     broker: str
@@ -115,7 +116,7 @@ def hot_messages(row: Mapping[str, Any], now_ms: int) -> str:
 
 
 def count_messages(row: Mapping[str, Any]) -> str:
-    """`10 of its 11 bundles moved a short while ago, 1 stays (no gain ...)`; adds up to all."""
+    """Return `10 of its 11 bundles moved a short while ago, ...`; adds up to all."""
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]
     stopped = sorted(set(counts) - FREE, key=lambda name: (-counts[name], name))

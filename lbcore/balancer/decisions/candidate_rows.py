@@ -108,7 +108,7 @@ def _gauge_detail(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
 
 
 def _losers(trace: Trace) -> Iterator[Row]:
-    """Of each phase's candidates: those that came nearest, by name; the others as counts."""
+    """Yield each phase's nearest candidates by name; the others as counts."""
     rest: Counter[tuple[str, str]] = Counter()
     parts = [part for part in trace.parts if isinstance(part, Columns)]
     shown = [p for p in parts if p.phase != "eligible" and p.subjects != trace.brokers]
@@ -129,7 +129,10 @@ def _losers(trace: Trace) -> Iterator[Row]:
 
 
 def _lost(part: Columns) -> Ints:
-    """Rows of a part that were not taken: by hits and number where hits count, else as they are."""
+    """Yield rows that were not taken.
+
+    By hits and number where hits count, else as they are.
+    """
     is_lost = np.array([text not in _DONE for text in part.verdicts], dtype=np.bool_)
     rows: Ints = np.flatnonzero(is_lost[part.verdict])
     if part.hits is None:

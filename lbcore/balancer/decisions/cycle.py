@@ -1,4 +1,4 @@
-"""Decision cycle: owners for free bundles, and, when it is due, the plan and its execution.
+"""Decision cycle: owners for free bundles, then the plan and its execution.
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
 get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
@@ -68,7 +68,10 @@ FULL, CLUSTER = "full", ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan that was made: of what, and what came of it. before: the memory that it began with."""
+    """Plan with its scope and result.
+
+    before: the plan's state at its begin.
+    """
 
     snapshot: Snapshot
     before: PlanState
@@ -77,7 +80,7 @@ class Planned:
 
 
 def watch_hot(work: BatchContext, planned: Planned) -> None:
-    """Write down the hot brokers that give nothing: at once, once a minute, and when it is over.
+    """Record hot brokers that shed nothing: at once, each minute, and at the end.
 
     The row has the verdicts that the plan's trace has on their bundles. O(bundles) a minute.
     """
@@ -120,7 +123,7 @@ def _write_blocked(work: BatchContext, broker: str, reason: str, inputs: Mapping
 
 
 def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
-    """Note that the cluster is full: at its start, once a minute while it lasts, and at its end."""
+    """Record that the cluster is full: at its start, each minute, and at its end."""
     known = work.plan.hot.get(CLUSTER)
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     inputs = _fullest(work, snapshot, usage)
@@ -138,7 +141,10 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
 
 
 def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
-    """Inputs of the group of brokers that lacks most; a cluster without policies is one group."""
+    """Return the inputs of the group that lacks most brokers.
+
+    A cluster without policies is one group.
+    """
     names = snapshot.brokers.names
     found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
     for group, members in members_by_group(names, work.plan.groups).items():
@@ -159,7 +165,7 @@ _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
 
 
 def place_free(work: BatchContext) -> None:
-    """Give the bundles that are free, and are not left for somebody to ask, their owners."""
+    """Assign owners to free bundles that don't wait for a lookup."""
     if is_external(work):
         work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
     elif work.config.ownership.assign == EAGER and not work.is_catching_up:
@@ -202,7 +208,10 @@ def run_cycle(work: BatchContext) -> None:
 
 
 def _freed(work: BatchContext) -> Ints:
-    """The free bundles that had an owner once: on demand, only new ones wait for a lookup."""
+    """Return the free bundles that had an owner once.
+
+    Under `on_demand` only new ones wait for a lookup.
+    """
     free = work.ledger.rows_in(State.FREE)
     freed: Ints = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
     return freed
@@ -328,7 +337,7 @@ def _forget_refused(work: BatchContext, before: PlanState, refused: Collection[s
 
 
 def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[str, int]) -> None:
-    """A row for each bundle that was found to be over a limit and that nothing can divide."""
+    """Record each bundle that is over a limit and that nothing can divide."""
     found = work.plan.split.unsplittable
     new = {name for name, topics in found.items() if known.get(name) != topics}
     bundles = snapshot.bundles

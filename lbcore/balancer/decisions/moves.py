@@ -1,4 +1,4 @@
-"""Moves: decisions carried out as transitions, and the effect of each move once it shows."""
+"""Moves: decisions executed as transitions, and their observed effects."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ PENDING_MAX = 5_000
 
 
 def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None:
-    """Follow a move that balancing has begun; the oldest ones are let go when they are many."""
+    """Watch a move of balancing; the oldest are dropped when there are many."""
     if decision.kind not in (Kind.TRANSFER, Kind.UNLOAD) or "source_usage" not in decision.inputs:
         return
     work.pending_effects[decision.bundle] = PendingEffect(
@@ -45,7 +45,10 @@ def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None
 
 
 def observe_moves(work: BatchContext) -> None:
-    """Write the effects that can be seen now, and forget those moves. O(pending effects)."""
+    """Record the effects that are visible now. O(pending effects).
+
+    Their moves are then forgotten.
+    """
     for bundle in sorted(work.pending_effects):
         work.pending_effects[bundle] = _followed(work, bundle, work.pending_effects[bundle])
     under_way = {_pair(one) for one in work.pending_effects.values() if not one.moved_ms}
@@ -242,7 +245,7 @@ def is_only_observed(work: BatchContext, decision: Decision) -> bool:
 
 
 def open_proposal(work: BatchContext) -> str:
-    """The plan that is carried out for a person, or of a cycle and waits; "" = there is none.
+    """Return the plan in execution for a person, or waiting of a cycle; "" = none.
 
     What a person proposes holds no cycle up while it waits.
     """

@@ -1,4 +1,4 @@
-"""Placing: the planner's snapshot of the ledger and the book, and owners for bundles without one.
+"""Placement: the planner's snapshot, and owners for bundles without one.
 
 Brokers may take bundles if they are alive and have reported; the plan decides the rest. All who
 need a place between cycles come here: free bundles, failover, restarts, commands. The snapshot has
@@ -68,10 +68,11 @@ def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
 
 
 def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
-    """The moment of a grid that is nearest to an interval after the last, however late that was.
+    """Return the next moment of a grid, nearest to an interval after the last.
 
-    turn_ms: where the grid begins, of the clock. So two are half an interval apart at least, and
-    one and a half at most. Worked: every 10 s, the last at 20.9 s: 30 s; at 26 s: 40 s.
+    However late the last was. turn_ms: where the grid begins, of the clock. So two are half an
+    interval apart at least, and one and a half at most. Worked: every 10 s, the last at 20.9 s: 30
+    s; at 26 s: 40 s.
     """
     passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
     return (passed + 1) * interval_ms + turn_ms
@@ -168,7 +169,7 @@ def report_unplaced(
 
 
 def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
-    """Raise the same alarm for bundles that have an owner, and that policies let run nowhere."""
+    """Raise the alarm for owned bundles that policies let run nowhere."""
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     index = candidate_index(snapshot, usage, work.config.filters)
     is_closed: Bools = index.policy_admits.sum(axis=1) == 0
@@ -232,7 +233,7 @@ def place(
     avoided: Mapping[int, str],
     silent: frozenset[str] = frozenset(),
 ) -> Places:
-    """Brokers for bundles that need one: free, or of a broker that can't serve them. O(bundles).
+    """Return brokers for bundles that are free or of a lost broker. O(bundles).
 
     rows: of the ledger. avoided: row → a broker that must not get it. silent: brokers that get
     nothing besides those that are suspected. What the same batch has placed counts as load. Where
@@ -297,7 +298,10 @@ def _asked(
 def make_snapshot(
     work: BatchContext, names: Sequence[str], silent: frozenset[str] = frozenset()
 ) -> tuple[Snapshot, Ints]:
-    """The planner's view, and the ledger's row of each of its bundles. silent: as `place` says."""
+    """Return the planner's snapshot and the ledger row of each bundle.
+
+    silent: as in `place`.
+    """
     rows = work.ledger.rows_in(*_LIVE)
     return Snapshot(
         cluster=work.cluster,
@@ -354,7 +358,10 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
 
 
 def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
-    """Times what each serves that is asked of it, NaN = not reported; None = of nobody."""
+    """Return the offered over the served load of each broker, NaN = unknown.
+
+    None = no broker reports it.
+    """
     demand = np.array([entry.demand for entry in entries], dtype=np.float64)
     return None if np.isnan(demand).all() else demand
 
@@ -401,7 +408,7 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
 
 
 def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
-    """The broker that each bundle is to be on; -1 also when that one can't take it now."""
+    """Return the pinned broker of each bundle; -1 also when it can't take it now."""
     if not work.rules.pins:
         return None
     closed = unsteady(work)
@@ -419,6 +426,6 @@ def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
 
 
 def _paused(work: BatchContext, namespaces: Sequence[str]) -> Bools:
-    """The namespaces for which balancing is paused; one element more, for an empty cluster."""
+    """Return paused namespaces, bool; one element more for an empty cluster."""
     paused = work.rules.paused
     return np.array([*(name in paused for name in namespaces), False], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Brokers: who is alive, silent or dead, when the brake is on, and who may be given bundles."""
+"""Brokers: which are alive, silent or dead, the brake, and who may get bundles."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ def flapping(work: BatchContext) -> frozenset[str]:
 
 
 def suspected(work: BatchContext) -> frozenset[str]:
-    """Live brokers that are silent for `suspicion_ms`: perhaps dead, and given nothing. O(brokers).
+    """Return live brokers silent for `suspicion_ms`, which get nothing. O(brokers).
 
     When a rack fails, its brokers are found dead one after the other, within the interval of
     heartbeats: what the first had is not given to the others. A bridge asks all brokers at once
@@ -59,10 +59,10 @@ def suspicion_ms(config: Config) -> int:
 
 
 def overdue(work: BatchContext) -> frozenset[str]:
-    """Live brokers that are silent for `overdue_ms`: failover gives them nothing. O(brokers).
+    """Return live brokers silent for `overdue_ms`. O(brokers).
 
-    Stricter than suspicion, because brokers often fail together: one that fell silent after the
-    dead one has not been silent for long when the dead one is found.
+    Failover gives them nothing. Stricter than suspicion, because brokers often fail together: one
+    that fell silent after the dead one has not been silent for long when the dead one is found.
     """
     return _silent(work, overdue_ms(work.config))
 
@@ -78,7 +78,7 @@ def overdue_ms(config: Config) -> int:
 
 
 def many_silent(work: BatchContext) -> tuple[str, ...]:
-    """The overdue brokers, when they and those found dead of late are half of all or more.
+    """Return the overdue brokers if, with recent deaths, they are half or more.
 
     Failover waits then: each of them is heard again or found dead within `broker_timeout_ms`, and
     when all are silent, more likely it is us. A single dead broker delays nothing. O(brokers).
@@ -152,7 +152,7 @@ ALARM = "brake"
 
 
 def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
-    """Engage, widen or release the brake. died: brokers that were taken for dead just now."""
+    """Engage, widen or release the brake. died: brokers found dead just now."""
     brake = work.rules.brake
     if brake is None:
         if died:
@@ -261,7 +261,7 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 
 
 def judge_brokers(work: BatchContext) -> None:
-    """Judge who is dead, note in the book who is silent, and look whether too many are."""
+    """Judge which brokers are dead or silent, and whether too many are."""
     if work.is_catching_up:
         work.counts["judged_later"] += 1
         return
@@ -275,7 +275,7 @@ def judge_brokers(work: BatchContext) -> None:
 
 
 def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
-    """Write who is suspected, heard again or found dead, and raise the alarm when many are silent.
+    """Record suspected, returned and dead brokers; raise the alarm if many are silent.
 
     died: brokers that were found dead in this batch.
     """
@@ -307,7 +307,10 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
 
 
 def note_silent(work: BatchContext, dead: Collection[str]) -> int:
-    """Note in the book who is silent and who is back, and look whether too many are; how many."""
+    """Note silent and returned brokers; return how many.
+
+    Whether too many are silent is checked.
+    """
     died, returned = [], []
     for name in sorted(work.brokers):
         entry = work.brokers[name]
@@ -327,7 +330,7 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
 
 
 def _watch_ticks(work: BatchContext, before: Liveness) -> None:
-    """Raise the alarm while partitions of broker-load get no ticks; write its start and end."""
+    """Raise the alarm for partitions without ticks; record its start and end."""
     alarm_ms = work.config.ownership.tick_alarm_ms
     missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
     if missing:

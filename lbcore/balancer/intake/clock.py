@@ -53,7 +53,7 @@ def made_ms(command_id: str) -> int:
 
 
 def wrong_senders(work: BatchContext, updates: Sequence[GroupUpdate]) -> dict[str, int]:
-    """Clock → by how much it is ahead, of the senders of a batch's reports and new commands."""
+    """Return clock → how much it is ahead, of senders of reports and new commands."""
     made: dict[str, int] = {}
     for update in updates:
         for report in update.loads:
@@ -86,7 +86,7 @@ def _new(work: BatchContext, updates: Sequence[GroupUpdate]) -> Iterator[Command
 
 
 def _ahead_ms(work: BatchContext, at_ms: int) -> int:
-    """By how much the clock that showed at_ms is ahead beyond doubt; 0 = it may be right."""
+    """Return how far the clock that showed at_ms is ahead; 0 = it may be right."""
     step_ms = work.config.ownership.clock_step_max_ms
     if not at_ms or not work.read_ms:
         return 0
@@ -108,7 +108,7 @@ RETOLD_MS = 300_000
 def advance_clock(
     work: BatchContext, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
 ) -> None:
-    """Set the time of the batch by its arrivals, and tell which clocks are apart from it.
+    """Set the time of the batch by its arrivals; report clocks that differ.
 
     before: liveness before the arrivals. is_full: other messages may wait behind these. O(brokers +
     bundles) in the first batch of a state, O(partitions) in the others.
@@ -132,10 +132,10 @@ def advance_clock(
 
 
 def _advance(work: BatchContext, stamps: Mapping[int, int] | None, passed_ms: int) -> None:
-    """Advance the batch's time. stamps: partition → its newest row's; None = they are of no use.
+    """Advance the batch's time.
 
-    What stands in a log that is not read to its end is old: then the driver's clock says how long
-    it is since the batch before.
+    stamps: partition → its newest row's; None = they are of no use. What stands in a log that is
+    not read to its end is old: then the driver's clock says how long it is since the batch before.
     """
     times, step_ms = work.times, work.config.ownership.clock_step_max_ms
     wall_ms, driver_ms = work.wall_ms, max(0, work.wall_ms - times.stepped_ms)
@@ -161,10 +161,10 @@ def _advance(work: BatchContext, stamps: Mapping[int, int] | None, passed_ms: in
 
 
 def _uncut_ms(work: BatchContext, counted_ms: int) -> int:
-    """The longest that may have passed where rows count so much: each of their steps may be cut.
+    """Return the longest time that may have passed by the counted rows.
 
-    While the job was away nobody ticked, and rows came with heartbeats alone: three in the time
-    after which a broker is dead.
+    Each of their steps may be cut. While the job was away nobody ticked, and rows came with
+    heartbeats alone: three in the time after which a broker is dead.
     """
     ownership = work.config.ownership
     heartbeat_ms = ownership.broker_timeout_ms // 3
@@ -172,7 +172,7 @@ def _uncut_ms(work: BatchContext, counted_ms: int) -> int:
 
 
 def _wrong(work: BatchContext, stamps: Mapping[int, int]) -> dict[str, int]:
-    """Clock → by how much it is ahead of the batch's time, of those that are beyond doubt.
+    """Return clock → how far it is certainly ahead of the batch's time.
 
     A row of this batch came after the one before: stamped earlier than that, its clock is behind.
     The driver's may have stood still with us, so it must be wrong twice.
@@ -196,7 +196,7 @@ def _wrong(work: BatchContext, stamps: Mapping[int, int]) -> dict[str, int]:
 
 
 def _kafka_ms(stamps: Mapping[int, int], expected_ms: int) -> int:
-    """The middle one of what partitions show; of two, the one that is nearer to what we expect."""
+    """Return the median of the partitions' times; of two, the more expected one."""
     middle = (median_low(stamps.values()), median_high(stamps.values()))
     return min(middle, key=lambda stamp_ms: abs(stamp_ms - expected_ms))
 
@@ -244,9 +244,9 @@ def _write(
 
 
 def _bring_back(work: BatchContext) -> None:
-    """The first batch of a state: what was done in the future, by a wrong clock, is done now.
+    """Reset times that a wrong clock set in the future.
 
-    Records keep their times: who reads them compares versions.
+    Done in the first batch of a state. Records keep their times: who reads them compares versions.
     """
     now_ms, times = work.now_ms, work.times
     work.note(

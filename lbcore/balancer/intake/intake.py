@@ -41,7 +41,7 @@ HASHED_MAX = 16_384
 
 
 def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
-    """Take in reports on topics, in the order of the log; counted as taken, or by reason."""
+    """Take in reports on topics in the order of the log; count them, or the reason."""
     if not messages:
         return
     holders = work.ledger.holders()
@@ -75,9 +75,10 @@ def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> b
 
 
 def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
-    """The topics that were created here, each partition, as of the first question in this batch.
+    """Return the topics created here, each partition.
 
-    O(topics of the namespace) once a batch, whatever the number of their partitions.
+    As of the first question in this batch. O(topics of the namespace) once a batch, whatever the
+    number of their partitions.
     """
     if namespace not in work.created:
         work.created[namespace] = _created(work, namespace)
@@ -117,7 +118,7 @@ def _reason_not_to_take(
 
 
 def _topics(work: BatchContext, message: TopicLoad) -> BundleTopics:
-    """The report's topics that are in the bundle's range, in the order of their hashes."""
+    """Return the report's topics in the bundle's range, in order of hashes."""
     namespace, lower, upper = parse_bundle(message.bundle)
     function = HashFunction(work.namespaces[namespace].hash)
     hashes = hash_topics(function, message.topics)
@@ -158,7 +159,7 @@ def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 
 
 def starts_of(updates: Sequence[GroupUpdate]) -> list[tuple[str, str]]:
-    """The brokers that were heard, each with its newest start, in the order of the groups."""
+    """Return the reporting brokers with their newest start, in group order."""
     return [start for one in updates for start in zip(one.brokers, one.incarnations, strict=True)]
 
 
@@ -178,7 +179,7 @@ def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
 
 
 def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
-    """Advance the averages by brokers' reports on their bundles, in the order of the groups."""
+    """Advance bundle averages by brokers' reports, in the order of the groups."""
     for found in _rounds(reports):
         _observe(work, found)
 
@@ -205,7 +206,7 @@ def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> No
 
 
 def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
-    """Write a row that says how many refused messages were not kept, where some were not."""
+    """Record how many refused messages were not kept, if any."""
     for update in updates:
         for name, count in update.not_kept.items():
             work.counts[f"{NOT_KEPT}{name}"] += count
@@ -248,9 +249,9 @@ def isolate_refused(work: BatchContext, message: RejectedMessage, fault: Fault) 
 
 
 def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> None:
-    """Note a message, or a row of one, as refused for a fault of ours. text: what is known of it.
+    """Record a message or row that failed for an internal error.
 
-    position: offset -1 where a report came in several messages.
+    text: what is known of it. position: offset -1 where a report came in several messages.
     """
     rejected = Rejected(
         reason=RejectReason.INTERNAL_ERROR,
@@ -297,7 +298,7 @@ def _follow(work: BatchContext, broker: str, incarnation: str) -> None:
 
 
 def _rounds(reports: Sequence[BundleReport]) -> list[list[BundleReport]]:
-    """The reports in their order, divided so that no broker has two in a round: each counts."""
+    """Divide the reports into rounds with one report a broker, in order."""
     rounds: list[list[BundleReport]] = []
     seen: Counter[str] = Counter()
     for report in reports:
@@ -309,7 +310,7 @@ def _rounds(reports: Sequence[BundleReport]) -> list[list[BundleReport]]:
 
 
 def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
-    """Advance the averages of the bundles that the reporting brokers own by the records.
+    """Advance the averages of bundles whose reporter owns them by the records.
 
     A bundle that a broker reports and does not own (any more) is counted, not averaged: during a
     move two brokers may report the same bundle, and one sample a bundle and report is the rule.

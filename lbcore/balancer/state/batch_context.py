@@ -1,4 +1,4 @@
-"""The balancer's state, and one batch in the making: the state opened for change, and effects.
+"""The balancer's state, opened for the changes and effects of one batch.
 
 The phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
 """
@@ -51,9 +51,10 @@ from lbcore.wire.messages import Command
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEffect:
-    """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
+    """Bundle that was decided to move.
 
-    destination: "" = placement's to choose; then whoever gets it.
+    moved_tick_ms: Kafka's time when it was opened, 0 = not. destination: "" = placement's to
+    choose; then whoever gets it.
     """
 
     decision_id: str
@@ -231,7 +232,7 @@ class BatchContext:
         return work
 
     def follow_files(self, settings: Mapping[str, Any]) -> None:
-        """Decide under the files' configuration, with those of these settings that suit it.
+        """Use the files' configuration, with those of the changed settings that suit it.
 
         The others are set aside until the files suit them or somebody resets them, and told.
         """
@@ -254,7 +255,10 @@ class BatchContext:
         self.follow_files(settings)
 
     def change_rules(self, command: Command | None = None, **rules: Any) -> None:
-        """Replace all rules of some kinds; command: who asked for it. O(rules of these kinds)."""
+        """Replace all rules of some kinds. O(rules of these kinds).
+
+        command: the one that asked for it.
+        """
         before, self.rules = self.rules, replace(self.rules, **rules)
         self.opened_rules -= rules.keys()
         if command is not None:
@@ -361,7 +365,7 @@ class BatchContext:
             self.counts[f"transition:{change.after.cause.value}"] += 1
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drop the records of deleted bundles, and have every trace but their events removed."""
+        """Drop the records of deleted bundles, and all their rows but the events."""
         for name in names:
             record = self.ledger.record_at(self.ledger.index[name])
             self.forgotten.append(replace(record, state=State.INIT))

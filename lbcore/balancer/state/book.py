@@ -1,4 +1,4 @@
-"""The book of brokers, namespaces and commands, and the packed chunks of the state's columns.
+"""The book of brokers, namespaces and commands, and packed chunks of columns.
 
 A chunk whose content has not changed is not packed again: its bytes are kept beside the state.
 """
@@ -96,7 +96,7 @@ class BrokerEntry:
         )
 
     def restarted(self, incarnation: str, now_ms: int) -> "BrokerEntry":
-        """The entry at the first sign of a new start: its load unknown, its addresses the last."""
+        """Return the entry after a new start: load unknown, addresses the last."""
         return BrokerEntry(
             incarnation=incarnation,
             capacity=self.capacity,
@@ -113,13 +113,13 @@ class BrokerEntry:
         return replace(dead, is_suspected=False)
 
     def returned(self, now_ms: int) -> "BrokerEntry":
-        """The entry of a broker that was taken for dead and is heard again, the same start."""
+        """Return the entry of a dead broker that reports again in the same start."""
         starts_ms = (*self.starts_ms, now_ms)[-STARTS_KEPT:]
         return replace(self, is_silent=False, silent_ms=0, starts_ms=starts_ms, restarted_ms=now_ms)
 
     @property
     def demand(self) -> float:
-        """Times what it serves that clients ask of it, from 1; NaN = not reported, or less."""
+        """Return offered over served load, from 1; NaN = not reported, or less."""
         served = self.traffic[0] + self.traffic[1]
         is_known = 0.0 < served <= self.offered_msg_rate
         return self.offered_msg_rate / served if is_known else math.nan
@@ -137,7 +137,7 @@ SPLIT_ALGORITHM = "split_algorithm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceEntry:
-    """A namespace: how its topics are hashed, and the highest version its bundles ever had."""
+    """A namespace: its hash function, and the highest version of its bundles."""
 
     hash: str
     is_deleted: bool = False
@@ -207,7 +207,7 @@ class Waiting:
 
 
 def refuse(reason: str) -> Outcome:
-    """The outcome of a command that is not possible: what is wrong, and what to do next."""
+    """Return the refusal of an impossible command: what is wrong, what to do next."""
     return Outcome(status=REFUSED, reason=reason)
 
 
@@ -264,9 +264,9 @@ def write_all_chunks(
 
 
 def write_changes(chunks: RowChunks, columns: Columns, rows: Rows) -> RowChunks:
-    """The columns after these rows changed (each at least once). O(changed + rows / slices).
+    """Write changed rows into the columns. O(changed + rows / slices).
 
-    columns: as long as those that were written before.
+    Each row changed at least once. columns: as long as those that were written before.
     """
     prefix, slices = chunks.prefix, len(chunks.written)
     changed = np.unique(rows)
@@ -407,7 +407,10 @@ _MINUTE_MS = 60_000
 
 
 def pack_plan(plan: PlanState, memo: Memo) -> Mapping[str, bytes]:
-    """Its chunks by name; those of the same plan as in the memo are not made again. O(moved)."""
+    """Pack the plan's state by chunk name. O(moved).
+
+    Chunks of the memo's plan are reused.
+    """
 
     def made() -> Mapping[str, bytes]:
         rest = packing.pack(to_plain(replace(plan, unloaded_ms={})), {})
@@ -439,7 +442,7 @@ def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:
 
 
 def _pack_moved(unloaded_ms: Mapping[str, int], memo: Memo) -> Mapping[str, bytes]:
-    """A chunk a minute; of a minute with the same moves as in the memo, the very same one."""
+    """Pack moves, one chunk a minute; unchanged minutes reuse the memo's chunk."""
     moved: dict[int, tuple[list[str], list[int]]] = {}
     for name, at_ms in unloaded_ms.items():
         names, times = moved.setdefault(at_ms // _MINUTE_MS, ([], []))

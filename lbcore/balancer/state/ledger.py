@@ -1,4 +1,4 @@
-"""Ledger: the ownership records and load averages of all bundles, as columns of numpy arrays.
+"""Ledger: ownership records and load averages of all bundles as numpy columns.
 
 Instances of brokers are numbered, and names are kept in order while rows come and go.
 """
@@ -57,9 +57,10 @@ _FEW = 16
 
 
 def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
-    """Before which of the known names each new one stands; both in order, none in both.
+    """Return the insertion index of each new name.
 
-    O(new × log known) for few new names, else O(known + new × log known) with a smaller constant.
+    Both are sorted, and share no name. O(new × log known) for few new names, else O(known + new ×
+    log known) with a smaller constant.
     """
     if len(fresh) * _FEW < len(known):
         return [bisect_left(known, bundle_order(name), key=bundle_order) for name in fresh]
@@ -68,7 +69,10 @@ def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
 
 
 def merged(known: Sequence[str], fresh: Sequence[str], places: Sequence[int]) -> list[str]:
-    """The known and the new names in order. places: as `places_of` gives them. O(known + new)."""
+    """Return the known and new names in order. O(known + new).
+
+    places: as `places_of` gives them.
+    """
     names: list[str] = []
     last = 0
     for name, place in zip(fresh, places, strict=True):
@@ -301,7 +305,7 @@ class Ledger:
         self.resent_clock_ms[rows] = clock_ms
 
     def prune_instances(self, present: Sequence[tuple[str, str]], *, is_due: bool = False) -> None:
-        """Forget the starts of brokers that no record names, when it is due or most are such.
+        """Forget starts that no record names, when due or when most are unnamed.
 
         present: (broker, incarnation) of the brokers that are known. O(m) when it happens.
         """
@@ -345,7 +349,7 @@ class Ledger:
         self.moved_ms[rows] = moved_ms
 
     def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
-        """The namespaces in the order of the rows, each once, and each row's index into them."""
+        """Return the namespaces in row order, each once, and each row's index into them."""
         if self._namespaces is None:
             self._namespaces = index_namespaces(self.names)
         return self._namespaces
@@ -355,7 +359,7 @@ class Ledger:
         return np.flatnonzero(self._is_in(*states))
 
     def live_rows(self, namespace: str) -> list[int]:
-        """Rows of the namespace's bundles that are not deleted, in name order. O(log m + rows)."""
+        """Return rows of a namespace's live bundles in name order. O(log m + rows)."""
         deleted, rows = STATE_CODE[State.DELETED], stretch_of(self.names, namespace)
         stretch = slice(rows.start, rows.stop)
         is_live = (self.version[stretch] > 0) & (self.state[stretch] != deleted)
@@ -373,11 +377,14 @@ class Ledger:
         return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
 
     def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """As `prospects`, as an index into `names`; -1 for a broker that is not among them."""
+        """Return `prospects` as indices into `names`; -1 for a broker not among them."""
         return self._indices(names)[self.prospects()]
 
     def brokers_left(self, names: Sequence[str], since_ms: int) -> NDArray[np.int64]:
-        """The owner that each bundle left after since_ms, as an index into `names`; -1 = none."""
+        """Return each bundle's owner before since_ms as an index; -1 = none.
+
+        The index is into `names`.
+        """
         has_left = self._is_in(State.OWNED) & (self.moved_ms > since_ms)
         return np.where(has_left, self._indices(names)[self.source], NOBODY)
 
@@ -398,7 +405,7 @@ class Ledger:
         return np.asarray(is_wanted[self.state], dtype=np.bool_)
 
     def pack(self) -> dict[str, bytes]:
-        """Chunks that change at different rates: names, ownership, load. O(what has changed)."""
+        """Pack chunks by rate of change: names, ownership, load. O(changed)."""
         if _NAMES not in self._blobs:
             names = {"names": packing.join_names(self.names)}
             self._blobs[_NAMES] = packing.pack({"count": len(self.names)}, names)

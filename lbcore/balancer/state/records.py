@@ -1,4 +1,4 @@
-"""The record store: tenants and topics that somebody has made, which no bundle's record can tell.
+"""The record store: tenants and topics that exist without a bundle's record.
 
 The balancer keeps it because it alone writes. Table `records` has the same rows, from which the
 store is rebuilt. The planner reads nothing of it but the created topics of a namespace.
@@ -21,9 +21,10 @@ MAX_TOPICS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """All records of a cluster. by_type: type → name → value, as `read_value` gives it.
+    """All records of a cluster.
 
-    The packed form is made when it is asked for, once, because a long list rarely changes.
+    by_type: type → name → value, as `read_value` gives it. The packed form is made when it is asked
+    for, once, because a long list rarely changes.
     """
 
     by_type: Mapping[str, Mapping[str, Any]] = field(
@@ -44,7 +45,7 @@ class Records:
 
     @staticmethod
     def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Records":
-        """The records that rows of table `records` hold; raises ValueError for what is none."""
+        """Read rows of table `records`. Raises ValueError for invalid ones."""
         by_type: dict[str, dict[str, Any]] = {name: {} for name in RECORD_TYPES}
         for row in rows:
             if not row["is_deleted"]:
@@ -66,7 +67,10 @@ class CreatedTopics:
 
 
 class OpenRecords:
-    """The records while one batch changes them: a change is O(1), the first of a type copies it."""
+    """Records during one batch.
+
+    A change is O(1), the first of a type copies it.
+    """
 
     def __init__(self, records: Records) -> None:
         self._before = records
@@ -92,7 +96,7 @@ class OpenRecords:
         }
 
     def topics_of(self, namespace: str) -> Mapping[str, int]:
-        """A namespace's topics, in no order. O(1), but for the first call, which is O(topics)."""
+        """Return a namespace's topics, unordered. O(1), after one call of O(topics)."""
         if self._topics is None:
             self._topics = {}
             for name, partitions in self.of(TOPIC).items():

@@ -1,4 +1,4 @@
-"""The rules: what operators have asked for and what stands until they take it back.
+"""The rules: what operators have set, until they take it back.
 
 Handlers of commands change it, drains, brake and pins keep it up, placing and the cycle read it.
 Kept by the balancer, and in the tables `policies` and `pins`, from which it is rebuilt exactly.
@@ -38,10 +38,11 @@ class PlanStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedStep:
-    """One thing to do: a transfer, or a split (then children: child → broker, "" = stays).
+    """One step: a transfer or a split.
 
-    version_id: of the bundle's ownership when it was proposed, 0 = not kept. became: "" = nothing
-    yet, STEP_BEGUN, STEP_DONE, or why it was skipped or failed.
+    Of a split: children: child → broker, "" = stays. version_id: of the bundle's ownership when it
+    was proposed, 0 = not kept. became: "" = nothing yet, STEP_BEGUN, STEP_DONE, or why it was
+    skipped or failed.
     """
 
     kind: str
@@ -191,7 +192,10 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brake:
-    """Many brokers have vanished at once. lost: who, sorted; brokers: how many there were."""
+    """The brake: many brokers vanished at once.
+
+    lost: their names, sorted; brokers: how many there were.
+    """
 
     since_ms: int
     lost: tuple[str, ...]
@@ -272,7 +276,7 @@ class ClusterRules:
 
 
 def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict[str, Any], bool]]:
-    """The rules that are not the same, in key order: the value now, or the last, and is it set.
+    """Return differing rules in key order: the current or last value, and is it set.
 
     O(rules of the kinds that were changed).
     """

@@ -1,4 +1,4 @@
-"""The topic book: hashes and rates of the topics in each bundle, as their holders reported them.
+"""The topic book: hashes and rates of topics in each bundle, as reported.
 
 `topics` takes reports in, `splits` divides them, plans cut between them and look which partitions
 belong together. Names are not kept, only what that needs. A part of the balancer's state in chunks,
@@ -200,7 +200,10 @@ class TopicBook:
         )
 
     def partitions(self) -> "KnownPartitions":
-        """Of all bundles. O(answer), and O(topics) of what changed since it was asked last."""
+        """Return the partitions of all bundles.
+
+        O(answer), and O(topics) of what changed since the last call.
+        """
         found = [self.chunks[at].partitions() for at in sorted(self.chunks)]
         return KnownPartitions(
             bundles=[name for one in found for name in one.bundles],
@@ -209,7 +212,7 @@ class TopicBook:
         )
 
     def changed(self, bundles: Mapping[str, BundleTopics | None]) -> "TopicBook":
-        """The book with these bundles' topics, or (None) without them; itself when none is given.
+        """Return the book with these topics, or (None) without; itself if none given.
 
         O(bundles in the chunks that change).
         """
@@ -237,7 +240,7 @@ class TopicBook:
         return self.changed(dict.fromkeys(known))
 
     def divided(self, parent: str, children: Sequence[str]) -> "TopicBook":
-        """The book after a split: each child has those of its parent's topics in its range."""
+        """Return the book after a split: children have the parent's topics in their range."""
         topics = self.topics_of(parent)
         if topics is None:
             return self

@@ -1,4 +1,4 @@
-"""Creation of namespaces, some bundles a batch: reserved names and the pace of work.
+"""Creation of namespaces in slices: reserved names and the pace of work.
 
 Rows of the ledger for all namespaces of a batch are made at once: one row costs as much as all. A
 row that got no record is taken back.
@@ -34,7 +34,7 @@ from lbcore.wire.messages import Command
 
 
 def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
-    """Add the bundles of the namespaces that these commands ask for and that one batch makes."""
+    """Add the bundles of one batch for namespaces that these commands create."""
     creating = [command for command in commands if command.kind == "create_namespace"]
     room = work.share
     names: list[str] = []
@@ -51,7 +51,7 @@ def drop_unrecorded(work: BatchContext) -> None:
 
 
 def _bundles(work: BatchContext, command: Command, room: int) -> Sequence[str]:
-    """The bundles that the command asks for; if they are too many, the one that it begins with."""
+    """Return the command's bundles, or the first placeholder if they are too many."""
     arguments = parse_arguments(command.kind, command.arguments)
     if command.command_id in work.commands or not isinstance(arguments, CreateNamespace):
         return ()
@@ -182,7 +182,7 @@ def give_up_creation(work: BatchContext, name: str, reason: str) -> None:
 
 
 def drive_creations(work: BatchContext) -> None:
-    """Give each namespace in the making its part of what a batch makes; the smallest rest first.
+    """Share the batch's work among namespaces in creation, smallest rest first.
 
     Each gets an equal part of what is left, so that a small one is done in few batches beside any
     large one; no part is so small that replacing rests would be most of the work, so of very many
@@ -228,7 +228,10 @@ def _making(work: BatchContext, name: str) -> _Making:
 
 
 def _make(work: BatchContext, making: _Making, part: int) -> None:
-    """Replace the rest by so many bundles and a smaller rest; the last rest is the last bundle."""
+    """Replace the rest by so many bundles and a smaller rest.
+
+    The last rest is the last bundle.
+    """
     if part:
         work.apply(_deleted(work, making.name))
         _create(work, making.name, making.parts(part))
@@ -261,7 +264,10 @@ def _origin(work: BatchContext, name: str) -> Any:
 
 
 def _sure(answer: Transition | Refused) -> Transition:
-    """The transition; raises ProtocolError, a bug, because nobody else touches what is not made."""
+    """Return the transition. Raises ProtocolError.
+
+    That is a bug: nobody else touches what is not made.
+    """
     if isinstance(answer, Refused):
         message = f"a bundle in the making must be free to change, got {answer.reason.value}"
         raise ProtocolError(message)

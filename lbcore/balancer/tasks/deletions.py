@@ -1,4 +1,4 @@
-"""Deletions: namespaces that are deleted slice by slice, and forgetting of what is over."""
+"""Deletions: namespaces in slices, and expiry of brokers, bundles and state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ def version_floor(work: BatchContext, namespace: str) -> int:
 
 
 def expire_state(work: BatchContext) -> None:
-    """Forget namespaces, brokers, and what planning remembers of them. O(namespaces + brokers)."""
+    """Expire namespaces, brokers, and plan state of them. O(namespaces + brokers)."""
     _forget_namespaces(work)
     gone = _long_silent(work)
     for broker in gone:
@@ -92,9 +92,10 @@ def drop_rules_of(work: BatchContext, namespace: str) -> None:
 def still_needed(
     namespaces: Mapping[str, NamespaceEntry], with_records: set[str], floor: int
 ) -> dict[str, NamespaceEntry]:
-    """The namespaces but for those that are deleted, have no record left and are below the floor.
+    """Return the namespaces still needed.
 
-    with_records: namespaces that some bundle's record is of.
+    Not those deleted, without records and below the floor. with_records: namespaces that some
+    bundle's record is of.
     """
     return {
         name: entry
@@ -126,7 +127,10 @@ def _raise_floor(work: BatchContext, version: int) -> None:
 
 
 def _long_silent(work: BatchContext) -> list[str]:
-    """Brokers to strike off, sorted. Both Kafka's clock and ours must say that it is time."""
+    """Return brokers to deregister, sorted.
+
+    Both Kafka's clock and ours must say that it is time.
+    """
     after_ms = work.config.ownership.forget_broker_after_ms
     if work.is_catching_up:
         return []
@@ -161,7 +165,7 @@ def live_records(work: BatchContext, namespace: str) -> list[OwnershipRecord]:
 
 
 def drive_deletions(work: BatchContext) -> None:
-    """Release what namespaces being deleted still own; delete those that own nothing any more."""
+    """Release bundles of namespaces in deletion; delete namespaces without owners."""
     deleting = [name for name in sorted(work.namespaces) if is_deleting(work, name)]
     work.guard.each("delete", deleting, lambda some: _drive(work, some), lambda name, _: name)
 
@@ -203,7 +207,7 @@ def _advance(work: BatchContext, name: str, part: int) -> None:
 
 
 def _merge(work: BatchContext, name: str, closed: Sequence[OwnershipRecord]) -> None:
-    """One bundle that nobody has instead of these, the last ones of the namespace, last first."""
+    """Merge these last bundles of the namespace into an unowned one, last first."""
     entry = work.namespaces[name]
     command_id = str(entry.properties[DELETING])
     whole = format_bundle(name, parse_bundle(closed[-1].bundle)[1], FULL_UPPER)
@@ -225,9 +229,9 @@ def deleted_so_far(work: BatchContext, command_id: str) -> int:
 
 
 def expire_deleted(work: BatchContext) -> None:
-    """Forget deleted bundles after the tombstone delay; versions go on above theirs. O(bundles).
+    """Expire deleted bundles after the tombstone delay. O(bundles).
 
-    Of very many, after an absence, some a batch.
+    Versions go on above theirs. Of very many, after an absence, some a batch.
     """
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)

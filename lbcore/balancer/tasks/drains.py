@@ -1,4 +1,4 @@
-"""Drains and pins: brokers that are being emptied, and bundles that belong on one broker."""
+"""Drains and pins: brokers to be emptied, and bundles bound to a broker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def end_pins(work: BatchContext) -> None:
 
 
 def follow_pins(work: BatchContext) -> None:
-    """After the batch's transitions: children of splits inherit, gone bundles are unpinned.
+    """Update pins after transitions: children inherit, deleted bundles are unpinned.
 
     Counts the pins that a forced transition or a drain broke.
     """

@@ -1,4 +1,4 @@
-"""Commands that were accepted and have not ended: their identity, deadlines and outcomes."""
+"""Accepted commands that have not ended: identity, deadlines and outcomes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,10 @@ _DIGEST_BYTES = 8
 
 
 def identity_of(kind: str, arguments: Mapping[str, Any], principal: str) -> str:
-    """16 hexadecimal digits, equal for equal commands, whatever the order of their arguments."""
+    """Return 16 hexadecimal digits, equal for equal commands.
+
+    The order of their arguments doesn't matter.
+    """
     text = to_json([kind, arguments, principal])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
 
@@ -109,7 +112,7 @@ def begin_wait(
 
 
 def record_progress(work: BatchContext, command_id: str, result: Mapping[str, Any]) -> None:
-    """Write down how far an accepted command has come; nothing when nobody waits for it."""
+    """Record the progress of an accepted command; nothing if it isn't waiting."""
     waiting = work.waiting.get(command_id)
     if waiting is not None:
         outcome = Outcome(status=ACCEPTED, result={**waiting.result, **result})
@@ -117,7 +120,7 @@ def record_progress(work: BatchContext, command_id: str, result: Mapping[str, An
 
 
 def finish_command(work: BatchContext, command_id: str, outcome: Outcome) -> None:
-    """Write the final outcome of a command that was accepted; nothing when nobody waits for it."""
+    """Record the outcome of an accepted command; nothing if it isn't waiting."""
     waiting = work.waiting.pop(command_id, None)
     if waiting is not None:
         result = {**waiting.result, **outcome.result}
@@ -130,7 +133,7 @@ def end_wait(work: BatchContext, command_id: str) -> None:
 
 
 def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
-    """End a command that was accepted, because what was done for it is put aside; its name."""
+    """End a command whose work raised an error; return its name."""
     finish_command(work, command_id, Outcome(status=FAILED, reason=fault.sentence))
     return command_id
 
@@ -143,7 +146,7 @@ def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) ->
 
 
 def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
-    """End those of the commands whose bundles have come to rest, or whose time is over."""
+    """End commands whose bundles are at rest, or whose time is over."""
     if not command_ids:
         return
     asked_for = set(command_ids)
@@ -175,7 +178,7 @@ def timed_out_unread(command: Command) -> Outcome:
 
 
 def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
-    """Command → its bundles that came to rest in this batch → what is wrong with that, or ""."""
+    """Return command → its bundles now at rest → their fault, or ""."""
     ended: dict[str, dict[str, str]] = {}
     if not work.waiting:
         return ended

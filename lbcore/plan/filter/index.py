@@ -1,4 +1,4 @@
-"""Filter verdicts that don't depend on a single bundle: open brokers, isolation, counts.
+"""Filter verdicts independent of a bundle: open brokers, isolation, counts.
 
 One row per isolation policy, so 100,000 bundles share a handful of rows. Made once per plan;
 `pipeline` continues from it. Of several policies that match, the first in name order wins (Pulsar:
@@ -39,7 +39,10 @@ class NamespaceCounts:
 
     @staticmethod
     def of(bundles: BundleTable, placing: Ints, brokers: int) -> "NamespaceCounts":
-        """placing: indices of the bundles to place, owned ones count for their owner till then."""
+        """Index the candidates.
+
+        placing: indices of the bundles to place; owned ones count for their owner till then.
+        """
         spaces = len(bundles.namespaces)
         room = np.bincount(bundles.namespace[placing], minlength=spaces)
         is_held = (bundles.owner >= 0) & (room[bundles.namespace] > 0)
@@ -70,7 +73,7 @@ class NamespaceCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounts:
-    """Namespaces of each anti-affinity group that a broker holds with at least one bundle.
+    """Namespaces of each anti-affinity group that a broker holds a bundle of.
 
     counts: int64[groups, brokers]. held: int64[], ascending, a number a (namespace, broker) pair
     counted at the start; added: those counted since.
@@ -144,7 +147,10 @@ def isolation_verdicts(
 
 
 def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ...]) -> Ints:
-    """The row of each namespace's policy, int64[namespaces]; len(policies) without one."""
+    """Return the row of each namespace's policy, int64[namespaces].
+
+    len(policies) without one.
+    """
     if not policies:
         return np.zeros(len(namespaces), dtype=np.int64)
     return _matched_policies(tuple(policy.namespaces for policy in policies), namespaces)
@@ -199,7 +205,10 @@ def _policy_row(
 def _matched_policies(
     policy_patterns: tuple[tuple[str, ...], ...], namespaces: tuple[str, ...]
 ) -> Ints:
-    """The first policy that matches each namespace; the number of policies without one."""
+    """Return the first policy that matches each namespace.
+
+    The number of policies without one.
+    """
     rows = np.full(len(namespaces), len(policy_patterns), dtype=np.int64)
     left = list(enumerate(namespaces))
     for policy, patterns in enumerate(policy_patterns):

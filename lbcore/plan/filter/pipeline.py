@@ -1,4 +1,4 @@
-"""Filters in Pulsar's order, with its fallbacks: the brokers that may take this bundle now.
+"""Filters in Pulsar's order with its fallbacks: brokers that may take a bundle.
 
 Decides the candidates of one bundle after the other, counting those placed before; not which
 candidate wins. Each filter takes the brokers that are left, int64 and ascending, and returns those
@@ -59,7 +59,10 @@ def parse_version(text: str) -> SemanticVersion | None:
 
 
 def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
-    """-1, 0 or 1 by precedence: a pre-release comes before its release, build doesn't count."""
+    """Compare two versions by precedence: -1, 0 or 1.
+
+    A pre-release comes before its release, build doesn't count.
+    """
     if left.core != right.core:
         return -1 if left.core < right.core else 1
     if not left.pre_release or not right.pre_release:
@@ -68,9 +71,9 @@ def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
 
 
 def version_levels(texts: Sequence[str]) -> Ints:
-    """The level of each version, int64[n]: equal for equal ones, higher for later; -1 = unreadable.
+    """Return each version's level, int64[n]: equal for equal, -1 = unreadable.
 
-    O(distinct versions x log).
+    Later versions have higher levels. O(distinct versions x log).
     """
     versions = {text: parse_version(text) for text in dict.fromkeys(texts)}
     known = [version for version in versions.values() if version is not None]
@@ -97,16 +100,19 @@ def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Modular: brokers with at most `limit` topics, planned ones included; all if none is.
+    """Filter as the modular manager: at most `limit` topics, planned ones included.
 
-    topics: int64[n]. LoadManagerShared.filterBrokersWithLargeTopicCount.
+    All brokers if none is. topics: int64[n]. LoadManagerShared.filterBrokersWithLargeTopicCount.
     """
     kept = candidates[topics[candidates] <= limit]
     return kept if len(kept) else candidates
 
 
 def below_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Extensible: brokers with fewer than `limit` topics, or none. BrokerMaxTopicCountFilter."""
+    """Filter as the extensible manager: fewer than `limit` topics, or none.
+
+    BrokerMaxTopicCountFilter.
+    """
     return candidates[topics[candidates] < limit]
 
 
@@ -119,9 +125,10 @@ def of_class(candidates: Ints, has_class: Bools) -> Ints:
 
 
 def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
-    """Brokers whose version equals the latest of the candidates'; None when one is unreadable.
+    """Return the brokers of the candidates' latest version.
 
-    levels: int64[n], see `version_levels`. BrokerVersionFilter, which then throws.
+    None when one is unreadable. levels: int64[n], see `version_levels`. BrokerVersionFilter, which
+    then throws.
     """
     if not len(candidates):
         return candidates
@@ -278,7 +285,7 @@ class FilterPipeline:
         return Narrowed(left=isolated, admitted=admitted, is_failed=latest is None)
 
     def _chosen(self, brokers: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
-        """Without the excluded broker, and only the one it is pinned to if that is among them."""
+        """Leave out the excluded broker; only the pinned one if it is a candidate."""
         if question.excluded >= 0:
             kept = brokers[brokers != question.excluded]
             _note(verdicts, brokers, kept, FilterVerdict.CURRENT_OWNER)

@@ -1,4 +1,4 @@
-"""Policies of operators about where namespaces may live, and the rule that matches their patterns.
+"""Operators' policies on where namespaces may live, and the matching of patterns.
 
 Commands make these values, the balancer keeps them, `isolation` and `anti_affinity` interpret them.
 Patterns come from outside, so RE2 matches them: in linear time, and no text makes it backtrack.
@@ -35,7 +35,10 @@ _BEYOND = (
 
 
 class InvalidPolicyError(ValueError):
-    """A policy that can't be used; the text says what is wrong and what would be right."""
+    """Policy that can't be used.
+
+    The text says what is wrong and what would be right.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,7 @@ class Policies:
 
 
 def group_of(policies: Policies, namespace: str) -> str:
-    """The anti-affinity group of a namespace in lower case; "" without one or for a blank one."""
+    """Return a namespace's anti-affinity group in lower case; "" without or blank."""
     group = policies.anti_affinity.get(namespace, "")
     return group.lower() if group.strip() else ""
 

@@ -97,7 +97,10 @@ class _GroupSpread:
 def _stays_with_group(
     is_admitted: Bools, counts: Ints, policy_row: Ints, group: Ints
 ) -> _GroupSpread:
-    """The spread of a group over the candidates of each (policy row, group), once a pair."""
+    """Return the spread of a group over its candidates.
+
+    Of each (policy row, group), once a pair.
+    """
     pairs, of_bundle = np.unique(np.stack([policy_row, group], axis=1), axis=0, return_inverse=True)
     shown = [counts[one[1]][is_admitted[one[0]]] for one in pairs]
     least = np.array([one.min() for one in shown], dtype=np.int64)

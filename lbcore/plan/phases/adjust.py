@@ -44,7 +44,7 @@ def adjust(draft: Draft) -> Draft:
 
 
 def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
-    """The state with the strategy's smoothed usages moved along with decided (or undone) moves."""
+    """Shift the strategy's smoothed usages along with decided (or undone) moves."""
     known = state.shed.ema
     if not shifts or not known:
         return state
@@ -53,7 +53,10 @@ def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
 
 
 def _looked(draft: Draft) -> Draft:
-    """The draft with the unseen load counted; moves that arrived or were given up are dropped."""
+    """Count the load not yet reported.
+
+    Moves that arrived or were given up are dropped.
+    """
     state = draft.state
     if not (state.moves or state.unseen):
         return draft
@@ -197,7 +200,10 @@ def newly_reported(
 
 
 def _hit_period_ms(config: Config) -> int:
-    """hit_period_ms in whole cycles, less half of one: no cycle is on time to the millisecond."""
+    """Return hit_period_ms in whole cycles, less half of one.
+
+    No cycle is on time to the millisecond.
+    """
     cycle_ms = config.pipeline.decision_interval_ms
     cycles = -(-config.pipeline.hit_period_ms // cycle_ms)
     return max(0, cycles * cycle_ms - cycle_ms // 2)

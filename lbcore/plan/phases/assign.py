@@ -1,4 +1,4 @@
-"""Phase 5: a destination for every bundle that has no owner or leaves one without a destination.
+"""Phase 5: a destination for each bundle that has no owner or no destination yet.
 
 Decides where, by the placement strategy behind the filters, counting what the same plan has
 placed. In this order: bundles that the shed phase takes, those that operators move, then bundles
@@ -38,7 +38,7 @@ from lbcore.plan.trace import PlacementRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """The snapshot with the children to be placed as its last rows, and the index to it.
+    """Snapshot with the children to place as its last rows, and the index to it.
 
     The parents have no owner in it and don't count in their brokers' usage: their load is the
     children's now. usage: float64[n]. rows: int64[children].
@@ -53,7 +53,7 @@ class Family:
 def with_children(
     snapshot: Snapshot, index: CandidateIndex, usage: Floats, splits: Sequence[SplitDecision]
 ) -> Family:
-    """The snapshot with the children of those splits whose children are placed at once."""
+    """Return the snapshot with the children of splits that are placed at once."""
     placed = [split for split in splits if split.place_children]
     if not placed:
         nothing = np.zeros(0, dtype=np.int64)
@@ -87,14 +87,18 @@ def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDe
 
 
 def child_shares(snapshot: Snapshot, split: SplitDecision) -> Floats:
-    """Each child's part of its parent's traffic, summing to 1: by its topics, else equal."""
+    """Return each child's part of its parent's traffic, summing to 1.
+
+    By its topics, else equal.
+    """
     return topic_shares(snapshot.topics_of(split.name), split.boundaries)
 
 
 def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats:
-    """The part of a bundle's traffic in each part of its range, summing to 1; see `child_shares`.
+    """Return the traffic in each part of a bundle's range, summing to 1.
 
-    boundaries: ascending, strictly inside of the range; one part more than they are.
+    See `child_shares`. boundaries: ascending, strictly inside of the range; one part more than they
+    are.
     """
     count = len(boundaries) + 1
     equal = np.full(count, 1.0 / count)
@@ -143,7 +147,7 @@ def _with_rows(
 def placed_children(
     family: Family, splits: Sequence[SplitDecision], found: Ints, brokers: Sequence[str]
 ) -> Mapping[str, str]:
-    """Child → broker for the children that were placed; "" = it stays with its parent's owner."""
+    """Return child → broker for placed children; "" = with its parent's owner."""
     names = [family.snapshot.bundles.names[row] for row in family.rows.tolist()]
     chosen = [brokers[at] if at >= 0 else "" for at in found.tolist()]
     owner = {child: split.broker for split in splits for child in split.children}
@@ -242,7 +246,10 @@ def _may_keep(draft: Draft, moves: Moves) -> Bools:
 
 
 def _place_forced(draft: Draft) -> Draft:
-    """Bundles of draining brokers get a destination; those that go to their pin have one."""
+    """Set destinations of bundles of draining brokers.
+
+    Those that go to their pin have one.
+    """
     moves = draft.forced
     open_rows = np.flatnonzero(moves.destination < 0)
     if not len(open_rows):
@@ -262,7 +269,7 @@ def _place_forced(draft: Draft) -> Draft:
 
 
 def _place_unowned(draft: Draft) -> Draft:
-    """Bundles without an owner, if it is their cycle, and the children of this plan's splits."""
+    """Place bundles without an owner, if it is their cycle, and children of splits."""
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
     rows = np.flatnonzero(needs & draft.scope.only_places)
@@ -330,7 +337,7 @@ def _request(
 
 
 def _planned(draft: Draft) -> Snapshot:
-    """The snapshot as it will be when the moves with a destination are done, fresh where due."""
+    """Return the snapshot after the moves with a destination, fresh where due."""
     bundles, brokers = draft.snapshot.bundles, draft.snapshot.brokers
     owner = bundles.owner.copy()
     for moves in (draft.sheddings, draft.forced):

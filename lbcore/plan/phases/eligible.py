@@ -1,4 +1,4 @@
-"""Phase 2: which bundles may be shed, and which brokers are open, before anything is decided.
+"""Phase 2: bundles that may be shed, and open brokers, before any decision.
 
 Decides that alone; whether one bundle may go to one broker is answered in the assign phase. Source:
 Pulsar 4.0.8 LoadData's shedding view and the grace period of ModularLoadManagerImpl; draining,

@@ -44,7 +44,10 @@ class _Room:
 
     @staticmethod
     def of(draft: Draft) -> "_Room":
-        """The room at the start of a cycle. cycle: moves; full: what is said when it has none."""
+        """Return the room at the start of a cycle.
+
+        cycle: moves; full: the verdict when it has none.
+        """
         config = draft.config.shedding
         in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
         tenants = moves_within_hour(draft.state.hourly, draft.now_ms)
@@ -99,7 +102,10 @@ def limit(draft: Draft) -> Draft:
 
 
 def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
-    """Each move's verdict, int64[k], index into VERDICTS; a destination of -1 has no cap."""
+    """Return each move's verdict, int64[k], index into VERDICTS.
+
+    A destination of -1 has no cap.
+    """
     room = _Room.of(draft)
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())

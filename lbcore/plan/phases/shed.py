@@ -26,7 +26,10 @@ from lbcore.signals.usage import resource_weights
 
 
 def forced_moves(draft: Draft) -> Moves:
-    """Pins first, then drains, in the order of the bundle table; -1 = placement says where."""
+    """Return moves to pins, then off draining brokers, in table order.
+
+    -1 = placement says where.
+    """
     bundles, brokers = draft.reported.bundles, draft.reported.brokers
     pin = pins(draft)[: len(bundles.names)]
     at_rest = bundles.can_move & (bundles.owner >= 0) & ~paused(bundles)
@@ -243,7 +246,10 @@ def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView
 
 
 def _with_takers(draft: Draft, rows: GaugeRows) -> GaugeRows:
-    """The rows with what filters say of judged brokers' bundles. O(bundles + judged brokers)."""
+    """Add the filters' verdicts on judged brokers' bundles.
+
+    O(bundles + judged brokers).
+    """
     bundles, index = draft.snapshot.bundles, draft.candidates
     movable = np.flatnonzero(bundles.can_move)
     brokers, policies = len(rows.verdicts), len(index.verdicts)

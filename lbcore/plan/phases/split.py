@@ -62,7 +62,7 @@ def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:
 
 
 def _with_new_reports(draft: Draft) -> tuple[Draft, Snapshot]:
-    """The reported snapshot, fresh where the owner reported since splits were judged last."""
+    """Return the snapshot, fresh where owners reported since splits were judged."""
     brokers = draft.reported.brokers
     if draft.config.shedding.fresh_hits:
         is_due, judged = newly_reported(draft, draft.state.split_judged)

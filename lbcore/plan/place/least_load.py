@@ -1,10 +1,11 @@
-"""Least load: an unowned bundle goes where it leaves the least load, read as the shedder reads it.
+"""Least load: an unowned bundle goes where it leaves the least load.
 
-Decides one bundle's broker among its candidates under placement by `ballast`. A bundle that the
-shedder planned a destination for gets it; if a filter forbids that, another broker only where it
-ends no higher than its source does. Among brokers that are about equally good a bundle without a
-plan goes where fewer of its topic's partitions are, and not to the one that it left lately. A
-topic's partitions go by fair shares (by capacity, rounded up), where shedding bears twice of that.
+Load is read as the shedder reads it. Decides one bundle's broker among its candidates under
+placement by `ballast`. A bundle that the shedder planned a destination for gets it; if a filter
+forbids that, another broker only where it ends no higher than its source does. Among brokers that
+are about equally good a bundle without a plan goes where fewer of its topic's partitions are, and
+not to the one that it left lately. A topic's partitions go by fair shares (by capacity, rounded
+up), where shedding bears twice of that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +22,10 @@ from lbcore.plan.snapshot import Floats, Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCrowding:
-    """Of the topics of which some broker may get more than its part; the others cost nothing.
+    """Topics of which some broker may get too many partitions.
 
-    members: position in the request → (topic, how many of its partitions). held: by topic,
-    broker → what it has, growing; without what none has. part: by topic, int64[n].
+    The others cost nothing. members: position in the request → (topic, how many of its partitions).
+    held: by topic, broker → what it has, growing; without what none has. part: by topic, int64[n].
     """
 
     members: Mapping[int, Sequence[tuple[int, int]]]
@@ -117,7 +118,10 @@ NEAR_POINTS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLoadRule:
-    """A `Rule`. cold: float64[n], points, growing; weight: float64[k], points of capacity 1."""
+    """A `Rule`.
+
+    cold: float64[n], points, growing; weight: float64[k], points of capacity 1.
+    """
 
     request: PlaceRequest
     cold: Floats
@@ -127,7 +131,10 @@ class LeastLoadRule:
 
     @staticmethod
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
-        """The rule at the start of a plan. A bundle counts at least the floor, however idle."""
+        """Return the rule at the start of a plan.
+
+        A bundle counts at least the floor, however idle.
+        """
         readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
         cold = np.maximum(readings.traffic, readings.usage - IDLE_POINTS)
         least: Floats | float = 0.0
@@ -167,7 +174,7 @@ class LeastLoadRule:
         return self._uncrowded(candidates, after, best, position)
 
     def _uncrowded(self, candidates: Ints, after: Floats, best: Ints, position: int) -> Ints:
-        """Of those that are about as good as the best, the least crowded, and the best of these."""
+        """Return the least crowded of the nearly best candidates, and the best of these."""
         if len(best) == 1 and self.crowding.fits(int(best[0]), position):
             return best
         is_near = after <= float(after.min()) + NEAR_POINTS

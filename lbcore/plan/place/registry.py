@@ -1,8 +1,8 @@
-"""The placement strategies: one record each. A new one is its rule, its record here, and its tests.
+"""The placement strategies: one record each.
 
-Placement makes the rule of the one that is set; `ballast strategies`, docs/strategies.md and the
-checks of settings read the rest. Source: Pulsar 4.0.8's class names and rules; short names and
-advice are ours.
+A new one is its rule, its record here, and its tests. Placement makes the rule of the one that is
+set; `ballast strategies`, docs/strategies.md and the checks of settings read the rest. Source:
+Pulsar 4.0.8's class names and rules; short names and advice are ours.
 """
 
 from collections.abc import Callable, Iterator

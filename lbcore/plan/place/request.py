@@ -104,7 +104,7 @@ class PlaceTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The answer: brokers, int64[k] (-1 = none), the next state, and the trace if asked for."""
+    """Answer: brokers, int64[k] (-1 = none), the next state, and the requested trace."""
 
     brokers: Ints
     state: PlacementState
@@ -114,7 +114,10 @@ class Placement:
 def place_request(
     snapshot: Snapshot, bundles: Ints, index: CandidateIndex, usage: Floats
 ) -> PlaceRequest:
-    """A request without exclusions, pins or plans; owned bundles at rest count as unloads."""
+    """Return a request without exclusions, pins or plans.
+
+    Owned bundles at rest count as unloads.
+    """
     table = snapshot.bundles
     nobody = np.full(len(bundles), NOBODY, dtype=np.int64)
     is_owned: Bools = table.owner >= 0

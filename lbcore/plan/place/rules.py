@@ -76,7 +76,10 @@ def below_average(candidates: Ints, smoothed: Floats, difference_percent: float)
 
 
 def of_least_usage(candidates: Ints, usage: Floats) -> Ints:
-    """The candidates with the least known usage (ours); all when none is known. NaN = unknown."""
+    """Return the candidates with the least known usage (ours); all when none is known.
+
+    NaN = unknown.
+    """
     own = usage[candidates]
     least = float(np.fmin.reduce(own, initial=np.inf))
     best: Ints = candidates[own == least]
@@ -115,7 +118,10 @@ class MessageRates:
     def of(
         base: Floats, usage: Floats, threshold_percent: float, room: Floats | None = None
     ) -> "MessageRates":
-        """Nothing is planned yet. usage: float64[n], weighted, 1.0 = 100 %. No room: endless."""
+        """Return the rule with nothing planned.
+
+        usage: float64[n], weighted, 1.0 = 100 %. No room: endless.
+        """
         if room is None:
             room = np.full(len(base), np.inf)
         is_overloaded = (usage > threshold_percent / 100.0) | (room < 0.0)
@@ -128,7 +134,10 @@ class MessageRates:
         )
 
     def add(self, broker: int, rate: float) -> None:
-        """Count `rate` msg/s more on a broker; sums in the order of the calls, as Pulsar's loop."""
+        """Count `rate` msg/s more on a broker.
+
+        Sums are in the order of the calls, as in Pulsar's loop.
+        """
         self.planned[broker] += rate
         if self.planned[broker] > self.room[broker]:
             self.is_overloaded[broker] = True
@@ -153,9 +162,10 @@ class MessageRates:
 
 
 def long_term_rates(snapshot: Snapshot) -> Floats:
-    """TimeAverageBrokerData's long-term msg/s, in plus out, of each broker's bundles; float64[n].
+    """Return TimeAverageBrokerData's long-term msg/s of each broker; float64[n].
 
-    In and out are summed apart, bundle after bundle in table order, as Pulsar does.
+    In plus out, of its bundles. In and out are summed apart, bundle after bundle in table order, as
+    Pulsar does.
     """
     bundles = snapshot.bundles
     brokers = len(snapshot.brokers.names)
@@ -181,7 +191,10 @@ class PresentRates:
 
     @staticmethod
     def of(snapshot: Snapshot) -> "PresentRates":
-        """Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600."""
+        """Scale bundles to the broker's report.
+
+        Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600.
+        """
         bundles, traffic = snapshot.bundles, snapshot.brokers.traffic
         count = len(snapshot.brokers.names)
         long = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
@@ -201,7 +214,7 @@ _IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, 
 
 
 def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
-    """Msg/s that each bundle of the request counts for at least: float64[k], at least 0.
+    """Return the least msg/s that each bundle counts for: float64[k], at least 0.
 
     `planned_rate_floor_msg_per_s` and the mean of those whose load is known: the larger of them
     where nobody knows its load, else thousands that are made at once would go to whoever is a few
@@ -219,7 +232,7 @@ def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
 
 
 def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
-    """Msg/s for which each broker's bundles count that nobody could report yet; float64[n].
+    """Return msg/s of bundles that could not be reported yet, by broker; float64[n].
 
     Each as an unknown one of `least_rates`: else what is made in several batches goes to the same
     broker in each, until it reports. 0 without a floor, or where nothing planned is counted.
@@ -233,10 +246,11 @@ def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
 
 
 def room_below(request: PlaceRequest, threshold_percent: float, rates: Floats) -> Floats:
-    """Msg/s that each broker may take on before its usage is above the threshold; float64[n].
+    """Return msg/s that each broker may take below the threshold; float64[n].
 
-    By what a message costs the cluster in the mean; endless where that is not known. Otherwise
-    the one broker that was below the threshold got all of thousands of bundles.
+    The threshold is of usage. By what a message costs the cluster in the mean; endless where that
+    is not known. Otherwise the one broker that was below the threshold got all of thousands of
+    bundles.
     """
     capacity = request.snapshot.brokers.capacity
     total, used = float(rates.sum()), float((request.usage * capacity).sum())
@@ -256,9 +270,10 @@ def _mean_known_rate(snapshot: Snapshot) -> float:
 
 
 def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
-    """Msg/s, in plus out, of each bundle of the request: long-term, or (ours) at least the present.
+    """Return msg/s, in plus out, of each bundle of the request.
 
-    What is hot now counts as hot where `count_planned` counts it on its new broker.
+    Long-term, or (ours) at least the present. What is hot now counts as hot where `count_planned`
+    counts it on its new broker.
     """
     if config.count_planned:
         return PresentRates.of(request.snapshot).bundle[request.bundles]
@@ -271,7 +286,7 @@ class Rule(Protocol):
     """A strategy during one plan."""
 
     def select(self, candidates: Ints, position: int) -> int:
-        """A broker for the bundle at this position of the request; NOBODY without candidates."""
+        """Return a broker for the bundle at this position; NOBODY without candidates."""
         ...
 
     def best(self, candidates: Ints, position: int) -> Ints:
@@ -296,7 +311,10 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """The deterministic choice among equals. names, versions: of the request's bundles."""
+    """Deterministic choice among equals.
+
+    names, versions: of the request's bundles.
+    """
 
     names: Sequence[str]
     versions: Sequence[int]
@@ -326,7 +344,10 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRateRule:
-    """Least long-term message rate. weights: float64[k], msg/s that each bundle counts for."""
+    """Least long-term message rate.
+
+    weights: float64[k], msg/s that each bundle counts for.
+    """
 
     rates: MessageRates
     weights: Floats
@@ -411,7 +432,7 @@ class UsageRule:
 
     @staticmethod
     def extensible(request: PlaceRequest, settings: PlaceSettings, draw: Draw) -> "UsageRule":
-        """The rule of the extensible manager: the reports' smoothed scores; 0 ms = no data."""
+        """Return the extensible manager's rule: smoothed scores; 0 ms = no data."""
         brokers = request.snapshot.brokers
         scores = np.where(brokers.updated_at_ms > 0, brokers.weighted_max_ema, np.nan)
         return UsageRule._of(request, settings, draw, scores)

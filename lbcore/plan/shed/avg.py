@@ -1,4 +1,4 @@
-"""AvgShedder: the hottest broker is paired with the coldest, the next with the next.
+"""AvgShedder: pairs the hottest broker with the coldest, the next with the next.
 
 Decides which bundles leave which broker and for which one. One of the strategies of the plan's
 shed phase; its destinations are kept by the assign phase. Source: Pulsar 4.0.8 AvgShedder (the

@@ -1,4 +1,4 @@
-"""Ballast's own strategy: everybody to the ideal load, by one objective and a search.
+"""Ballast's strategy: brings brokers to the ideal load by search on an objective.
 
 Decides which bundles leave which broker for which one, and which are to be divided because no move
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
@@ -99,7 +99,7 @@ def shed_ballast(
 
 
 def observe_ballast(view: ShedView, state: ShedState, config: IdealLoadConfig) -> ShedState:
-    """The state after a cycle between two rounds: hits are counted, so that a round can act.
+    """Count hits in a cycle between two rounds, so that a round can act.
 
     Where rounds are a minute apart, a broker that is hot for the second time in a row would
     otherwise be relieved after two of them. O(bundles + brokers).
@@ -144,7 +144,7 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 def _crowded(
     view: ShedView, partitions: Partitions, state: ShedState, config: IdealLoadConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
-    """The state with the topics that are crowded now, and those that were often enough to act."""
+    """Return the state with the crowded topics, and those crowded for long enough."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
@@ -210,7 +210,7 @@ def _why_none(low: Ints, is_full: Bools, state: ShedState) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Full:
-    """A round in which somebody's counter is full, and what the search has found for it."""
+    """Round in which some broker has all its hits, and what the search found for it."""
 
     cycle: BallastRound
     config: IdealLoadConfig
@@ -283,7 +283,7 @@ class _Full:
         return stuck
 
     def too_big(self) -> Ints:
-        """Bundles to be divided: too large, the largest of who stays hot, too many partitions."""
+        """Return bundles to divide: too large, largest of hot brokers, too crowded."""
         rows = [*self.cycle.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
         rows += self.lumps()
         load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
@@ -297,7 +297,10 @@ class _Full:
         return np.array(sorted(set(rows)), dtype=np.int64)
 
     def lumps(self) -> list[int]:
-        """The heaviest bundle of each full broker that is stuck because nobody has room for it."""
+        """Return the heaviest bundle of each stuck broker that has all its hits.
+
+        No broker has room for it.
+        """
         room, growth = self.found.room, self.cycle.growth()
         if room is None or self.found.stopped != "done":
             return []
@@ -316,7 +319,10 @@ class _Full:
         return np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
 
     def hits_left(self) -> tuple[Ints, Ints]:
-        """The hits after the round: who acts starts anew, unless the budget ended before it did."""
+        """Return the hits after the round.
+
+        A broker that acted begins at 0, unless the budget ended before it was done.
+        """
         if self.found.stopped != "done":
             return self.hits
         away = np.abs(self.found.load[:, 0] - self.cycle.level)

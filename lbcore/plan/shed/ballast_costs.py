@@ -50,7 +50,10 @@ def usable_costs(evidence: Evidence) -> Costs | None:
 
 
 def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
-    """The readings in which messages and bytes weigh what they cost, an idle broker included."""
+    """Return the readings with costs of messages and bytes.
+
+    An idle broker included.
+    """
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
     load = costs.expected(message_rate(bundles.short), throughput(bundles.short))
     plain = message_rate(bundles.short) * readings.cost
@@ -67,13 +70,13 @@ def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
 
 
 def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]:
-    """Of each other resource that matters: its load, float64[n], and its weight, float64[m].
+    """Return the load and weight of each other resource that matters.
 
-    Points of the broker's own size, as far above the level as what is reported and what bundles
-    carry both say; points on a broker of capacity 1. Bandwidth is for bytes. Direct memory is for
-    topics and sessions, whose buffers it holds (the heap is not looked at: it fills until garbage
-    is collected, as Pulsar leaves it out): where brokers use more of it than the level, it counts
-    in parts of what they use of it. O(bundles + brokers log brokers).
+    float64[n] and float64[m]. Points of the broker's own size, as far above the level as what is
+    reported and what bundles carry both say; points on a broker of capacity 1. Bandwidth is for
+    bytes. Direct memory is for topics and sessions, whose buffers it holds (the heap is not looked
+    at: it fills until garbage is collected, as Pulsar leaves it out): where brokers use more of it
+    than the level, it counts in parts of what they use of it. O(bundles + brokers log brokers).
     """
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
     used = brokers.percent if view.weighted is None else view.weighted

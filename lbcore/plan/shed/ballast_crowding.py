@@ -1,4 +1,4 @@
-"""Crowding: the partitions of one topic, and the bundles of one namespace, on too few brokers.
+"""Crowding: a topic's partitions, or a namespace's bundles, on too few brokers.
 
 Decides what it costs when a broker has more of them than it should, and which topics are crowded:
 what belongs together grows together, so a broker that has all of it is the first to be too full.
@@ -130,7 +130,10 @@ def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...
 
 
 def counted(before: Mapping[str, int], names: Iterable[str], *, is_news: bool) -> dict[str, int]:
-    """Topic → rounds in a row in which it was crowded. is_news: some broker has reported since."""
+    """Return topic → rounds in a row in which it was crowded.
+
+    is_news: some broker has reported since.
+    """
     return {name: before.get(name, 0) + int(is_news) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The ideal load of a cluster: what each broker would carry if its bundles were sand.
+"""Ideal load of a cluster: each broker's load if load were infinitely divisible.
 
 Decides the level that `ballast` measures brokers against. A broker whose largest bundle (or what
 may not move now) is above it keeps that, and one that is busy with something else takes nothing;

@@ -1,4 +1,4 @@
-"""Rounds in vain: a broker that gets worse although it carries less is left alone, and told.
+"""Ineffective rounds: a broker that gets hotter with less load is left alone.
 
 Decides from whom `ballast` takes nothing more. What is wrong with such a broker is not the load of
 its bundles as messages and bytes tell it; taking more of them interrupts clients for nothing. Its
@@ -79,10 +79,10 @@ _MARGIN = 1.1
 
 
 def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
-    """Times by which what leaves each full broker may grow, by what has left it, float64[n].
+    """Return the factor by which what leaves each full broker may grow, float64[n].
 
-    What stays is served better with each bundle that leaves, so it grows by less. GROWTH_MOST
-    where nothing has left, or too lately.
+    By what has left it. What stays is served better with each bundle that leaves, so it grows by
+    less. GROWTH_MOST where nothing has left, or too lately.
     """
     bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
     found = np.full(len(names), GROWTH_MOST)

@@ -77,9 +77,10 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
 def objective(
     problem: SearchProblem, load: Floats, moved: Ints, beyond: Ints | None = None
 ) -> float:
-    """The number that is made small. load: float64[n, r], as it will be; moved: the rows that do.
+    """Return the number that is minimised.
 
-    beyond: int64[g, n], as `Crowding.beyond` will be; None = as it is.
+    load: float64[n, r], as it will be; moved: the rows that do. beyond: int64[g, n], as
+    `Crowding.beyond` will be; None = as it is.
 
     Worked: two brokers of size 1 at 60 and 20 points, level 40: 4 x 0.5^2 + 1 x 0.5^2 = 1.25.
     """
@@ -91,11 +92,12 @@ def objective(
 
 
 def lower_bound(problem: SearchProblem) -> float:
-    """No layout of these bundles costs less: load is sand, only leaving costs, all is apart.
+    """Return a lower bound of the objective over all layouts.
 
-    Weak duality: with a price of `taken` for a part of the level that somebody takes and the rest
-    of the least price for one that somebody gives, each broker finds its own least. Whatever the
-    split is, the sum is a bound; the best of some is told. O(brokers).
+    Load is divisible, only leaving costs, all is apart. Weak duality: with a price of `taken` for a
+    part of the level that somebody takes and the rest of the least price for one that somebody
+    gives, each broker finds its own least. Whatever the split is, the sum is a bound; the best of
+    some is told. O(brokers).
     """
     above = problem.load.max(axis=1) / problem.level - 1.0
     below = problem.load[:, 0] / problem.level - 1.0

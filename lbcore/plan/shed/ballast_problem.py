@@ -1,4 +1,4 @@
-"""From a cycle's view to the objective's problem: readings, the ideal load, prices, who may.
+"""The objective's problem from a cycle's view: readings, ideal load, prices.
 
 Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
 readings of each resource: what it reports, and what its bundles carry (`plan.score`). It counts as
@@ -169,9 +169,10 @@ def learn_costs(view: ShedView, state: ShedState) -> ShedState:
 
 
 def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, int]) -> Bools:
-    """Bundles that a split may divide, bool[m]. unsplittable: bundle → its topics when one failed.
+    """Return bundles that a split may divide, bool[m].
 
-    O(bundles). What can't be divided has to move as it is, or its broker stays hot for ever.
+    unsplittable: bundle → its topics when one failed. O(bundles). What can't be divided has to move
+    as it is, or its broker stays hot for ever.
     """
     bundles = snapshot.bundles
     counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
@@ -186,7 +187,10 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
 def round_of(
     view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> BallastRound:
-    """The round's readings. can_divide: None = all of two topics. O(bundles + n log n)."""
+    """Return the round's readings. O(bundles + n log n).
+
+    can_divide: None = all of two topics.
+    """
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = Evidence.from_plain(state.evidence)
     if view.part == 1.0:

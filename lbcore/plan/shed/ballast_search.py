@@ -1,4 +1,4 @@
-"""The search of `ballast`: moves, and swaps where no move helps, until the budget of steps ends.
+"""The search of `ballast`: moves, or exchanges where none helps, within a budget.
 
 Decides which bundle goes where, given what a layout costs (`ballast_objective`). Each step takes
 the broker that costs most and makes the one change of its bundles that lowers the objective most; a
@@ -135,10 +135,11 @@ _CLOSED = -1.0
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """The layout in the making. rows: of each broker that was looked at, the bundles it may give.
+    """Layout in the making.
 
-    beyond: as `Crowding.beyond`. owner: of the bundles that have moved. left: points that may still
-    move. is_open: no filter keeps anything from anybody. room: as `SearchProblem.room`, now.
+    rows: of each broker that was looked at, the bundles it may give. beyond: as `Crowding.beyond`.
+    owner: of the bundles that have moved. left: points that may still move. is_open: no filter
+    keeps anything from anybody. room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
@@ -159,7 +160,7 @@ class _Search:
         return self._thin_out() if ended == "done" else ended
 
     def _thin_out(self) -> str:
-        """Move partitions from brokers that have too many of a topic, the most crowded first."""
+        """Move partitions off brokers with too many of a topic, most crowded first."""
         crowding = self.problem.crowding
         if crowding is None:
             return "done"
@@ -313,9 +314,10 @@ _NO_ROW = -1
 
 
 def search(problem: SearchProblem, steps: int, budget: float) -> Found:
-    """The best layout found within a budget of steps, and of points of size 1 that move.
+    """Return the best layout found within the steps and the points that may move.
 
-    O(bundles + brokers), and for each step O(brokers log brokers + bundles of the giver x takers).
+    Points are of size 1. O(bundles + brokers), and for each step O(brokers log brokers + bundles of
+    the giver x takers).
     """
     crowding = problem.crowding
     is_idle = problem.weight.max(axis=1) <= 0.0

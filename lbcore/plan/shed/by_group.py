@@ -1,4 +1,4 @@
-"""A shedding strategy run group by group: each broker group is planned as a cluster of its own.
+"""A shedding strategy run group by group, each as a cluster of its own.
 
 With one group the strategy sees the view as it is. With several, the answers are merged: moves
 take turns between groups, state is joined by broker and bundle, and a gauge is drawn per group.
@@ -35,7 +35,10 @@ class GroupAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedShed:
-    """The answer in the indices of the whole view. groups: of several the answer of each."""
+    """Answer in the indices of the whole view.
+
+    groups: of several the answer of each.
+    """
 
     answer: Shed
     state: PlanState
@@ -139,7 +142,10 @@ def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
 
 
 def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Shed:
-    """One answer in the indices of the whole view; each selection has its group's numbers."""
+    """Return one answer in the indices of the whole view.
+
+    Each selection has its group's numbers.
+    """
     chosen, columns, verdicts = [], dict[str, Any](), dict[int, str]()
     for one in groups:
         original, shed = one.subset.original, one.shed
@@ -163,7 +169,10 @@ def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Sh
 
 
 def _too_big(groups: Sequence[GroupAnswer]) -> TooBig | None:
-    """The bundles to be divided of all groups; by_rate of the first group that divides some."""
+    """Return the bundles to divide of all groups.
+
+    by_rate is that of the first group that divides some.
+    """
     found = [
         (one.subset.rows[one.shed.too_big.rows], one.shed.too_big)
         for one in groups

@@ -118,7 +118,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooBig:
-    """Bundles that no move can place and that are to be divided, k rows of the bundle table.
+    """Bundles to divide because no move can place them: k rows of the bundle table.
 
     excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
     stays: bool[k], whose parts stay with the owner, as nobody knows what they come to elsewhere.
@@ -132,7 +132,7 @@ class TooBig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shed:
-    """A strategy's answer: selections in order, its next state, and the numbers that decided.
+    """A strategy's answer: selections in order, its next state, its numbers.
 
     reason: why nothing was selected, "" when something was. columns: name → float64[n], a number a
     broker. numbers: name → number of the whole cycle. verdicts: broker index → why it gave nothing.
@@ -174,14 +174,14 @@ def throughput(traffic: Floats) -> Floats:
 
 
 def sequential_sum(values: Floats) -> float:
-    """The sum in array order, as a loop adds; np.sum adds pairwise and may differ in a bit."""
+    """Return the sum in array order; np.sum adds pairwise and may differ in a bit."""
     return float(np.cumsum(values)[-1]) if len(values) else 0.0
 
 
 def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[Ints, Floats]:
-    """(rows, traffic) of a broker's bundles that may move, most short-term traffic first.
+    """Return (rows, traffic) of a broker's movable bundles, most traffic first.
 
-    Of equal ones the earlier row first.
+    Short-term traffic. Of equal ones the earlier row first.
     """
     bundles = view.snapshot.bundles
     rows = view.owned.of(broker)
@@ -264,7 +264,10 @@ def count_hits(view: ShedView, state: ShedState, excess: Floats, config: Sheddin
 
 
 def after_acting(hits: Hits, acted: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """The counters (low, high) after some brokers shed: theirs and the full cold ones' are gone."""
+    """Return the counters (low, high) after some brokers shed.
+
+    Theirs and the full cold ones' are gone.
+    """
     names = list(acted)
     spent = {*names, *hits.full_cold} if names else set()
     low = {name: count for name, count in hits.low.items() if name not in spent}

@@ -1,4 +1,4 @@
-"""A strategy of the user's own in the shed phase: asked twice, and believed only if it makes sense.
+"""A custom strategy in the shed phase: asked twice, and used only if valid.
 
 Decides what becomes of its answer: a wrong one, an error or two answers is a skip with a reason,
 the state as before; a destination that a policy forbids costs that move only.
@@ -39,7 +39,10 @@ class _WrongAnswerError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """An answer that makes sense. rows, destinations: of each move, -1 = placement decides."""
+    """Valid answer.
+
+    rows, destinations: of each move, -1 = placement decides.
+    """
 
     proposal: Proposal
     rows: list[int]
@@ -117,7 +120,10 @@ def _has_arrays(value: Any) -> bool:
 
 
 def _place_of(error: Exception) -> str:
-    """The error's type and the line that raised it: what is the same whenever it is repeated."""
+    """Return the error's type and the line that raised it.
+
+    Both are the same whenever it is repeated.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     at = f" in {last.name}, line {last.lineno}" if last else ""

@@ -22,7 +22,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One way to act: the number reaches `threshold` in `needed` observations in a row.
+    """Condition to act: the number reaches `threshold` in `needed` reports in a row.
 
     threshold: float64[n], each broker's, in the measure's unit. hits: int64[n], in a row so far.
     """
@@ -52,7 +52,7 @@ class Gauge:
     levels: tuple[Level, ...]
 
     def nearness(self) -> Floats:
-        """float64[n]: the part of the way to acting, by the level that is nearest; NaN = none.
+        """Return the part of the way to the nearest level, float64[n]; NaN = none.
 
         The number's share of the threshold up to 1, and the hits' share of those needed above it.
         """
@@ -63,7 +63,7 @@ class Gauge:
         return np.where(np.isnan(self.number), np.nan, found)
 
     def spread(self, original: Ints, brokers: int) -> "Gauge":
-        """The gauge of all brokers, of which these n are a part; the others are not judged.
+        """Return the gauge of all brokers, of which these n are judged.
 
         original: int64[n], ascending, each broker's index among all.
         """
@@ -89,7 +89,10 @@ class Gauge:
 
 
 def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig) -> Gauge:
-    """The gauge of the transfer shedder: the deviation of all, shown at the hottest broker."""
+    """Return the gauge of the transfer shedder.
+
+    It is the deviation of all, shown at the hottest broker.
+    """
     load = view.snapshot.brokers.weighted_max_ema
     hits = np.full(len(load), state.hits, dtype=np.int64)
     needed = config.hit_count_threshold + 1
@@ -102,7 +105,7 @@ def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig)
 
 
 def gauge_ballast(view: ShedView, shed: Shed, config: IdealLoadConfig) -> Gauge:
-    """The gauge of ballast: how far each broker is from the ideal load, above or below it."""
+    """Return the gauge of ballast: each broker's distance from the ideal load."""
     levels = (
         (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
         (config.high_points, config.high_hits, shed.state.hits_high),
@@ -172,7 +175,10 @@ class _Measured:
 
 
 def _above(view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measured) -> Gauge:
-    """Every broker against one number, at once or, with multi_hit, after hits in a row."""
+    """Compare every broker with one number.
+
+    At once or, with multi_hit, after hits in a row.
+    """
     average, floor = measured.average, measured.floor
     nothing = np.zeros(len(measured.number), dtype=np.int64)
     levels: tuple[Level, ...] = (_level(floor, 1, nothing),)

@@ -1,4 +1,4 @@
-"""OverloadShedder: every broker at or above the overload threshold gives up its excess.
+"""OverloadShedder: each broker at or above the threshold sheds its excess.
 
 Decides which bundles leave which broker, not where they go. One of the strategies of the plan's
 shed phase. Source: Pulsar 4.0.8 OverloadShedder; `multi_hit` is ours. It knows no average: when

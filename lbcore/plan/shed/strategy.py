@@ -1,4 +1,4 @@
-"""The record of a shedding strategy, and what one is given: the contract of the shed phase.
+"""The record of a shedding strategy and its inputs: the contract of the phase.
 
 A strategy of Pulsar's modular manager is a function of the view, its state and the configuration,
 which `modular` makes a `Run` of.
@@ -71,7 +71,7 @@ def acts_at_once(_config: Config) -> tuple[int, int]:
 
 
 def multi_hits(config: Config) -> tuple[int, int]:
-    """Hits of the counters with two thresholds; without `multi_hit`, one observation suffices."""
+    """Return the hits that two-threshold counters need; one without `multi_hit`."""
     shedding = config.shedding
     if not shedding.multi_hit:
         return acts_at_once(config)

@@ -1,4 +1,4 @@
-"""Snapshots of some of the brokers, for which a strategy plans as for a cluster of its own.
+"""Snapshots of some of the brokers, planned as clusters of their own.
 
 The shed phase leaves draining brokers out, and asks group by group where policies divide the
 cluster (`plan.groups`). Indices are translated back to those of the whole snapshot.
@@ -43,7 +43,10 @@ class Subset:
     def selections(
         self, selections: Sequence[Selection], numbers: Mapping[str, float] = MappingProxyType({})
     ) -> tuple[Selection, ...]:
-        """The selections with the indices of the larger snapshot. numbers: of all, recorded too."""
+        """Return the selections in the larger snapshot's indices.
+
+        numbers: of all, recorded too.
+        """
         if self.is_whole:
             return tuple(selections)
         pairs = np.array([(one.source, one.destination) for one in selections], dtype=np.int64)
@@ -79,7 +82,7 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
 
 
 def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
-    """The snapshot of these brokers and these bundles, ascending, as a cluster of its own.
+    """Return the snapshot of these brokers and bundles, ascending, as a cluster.
 
     O(brokers + bundles), most of it for the bundles that are kept.
     """
@@ -97,7 +100,10 @@ def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
 
 
 def _numbers(kept: Ints, count: int) -> Ints:
-    """Each index's place among the kept ones, int64[count + 1], -1 = left out; the last is -1."""
+    """Return each index's place among the kept, int64[count + 1], -1 = left out.
+
+    The last is -1.
+    """
     number = np.full(count + 1, _NONE, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return number

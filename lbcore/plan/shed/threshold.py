@@ -46,7 +46,7 @@ class _Judged:
 def shed_threshold(
     view: ShedView, state: ShedState, config: SheddingConfig, history_weight: float
 ) -> Shed:
-    """The bundles that leave brokers above average + threshold, or the lower boundary's.
+    """Return bundles to shed above average + threshold, or by the lower boundary.
 
     A broker with average usage c >= avg + t gives up bundles until (c − avg − t + 0.05) of its
     throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90,

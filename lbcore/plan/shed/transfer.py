@@ -1,4 +1,4 @@
-"""Shedding from the most to the least loaded brokers, until the deviation of load is on target.
+"""Shedding from the most to the least loaded brokers until loads deviate little.
 
 Decides which bundles move between which brokers in one cycle, bit for bit as Pulsar. In order:
 the statistics of load, the bundles of a pair, the pairs, the snapshot as the shedder sees it, and
@@ -40,7 +40,10 @@ BALANCED_SHARE = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two brokers. throughput: in plus out of their records, bytes/s. target: bytes/s to move."""
+    """Two brokers.
+
+    throughput: in plus out of their records, bytes/s. target: bytes/s to move.
+    """
 
     source: str
     destination: str
@@ -65,7 +68,7 @@ class Offload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMove:
-    """The rule for one pair: what it needs to know while it walks the reported bundles.
+    """Rule for one pair, while it walks the reported bundles.
 
     returnable: the destination's report, one forward pass for all bundles; None without a report
     or when swaps are off.
@@ -113,7 +116,10 @@ class PairMove:
         return None
 
     def _is_transferable(self, bundle: str, source: str, destination: str) -> bool:
-        """Policies allow it, and the destination passes the filters even when it isn't named."""
+        """Return True if policies and the destination's filters allow it.
+
+        Also when the destination isn't named.
+        """
         if self.lookup.has_policy(bundle) and not self.config.shed_bundles_with_policies:
             return False
         candidates = self.lookup.candidates(bundle)
@@ -135,7 +141,7 @@ class PairMove:
         return True
 
     def _swap(self, leaving: float, offload: Offload) -> list[TopBundle] | None:
-        """Bundles of the destination to take back, so that both sides end balanced; or None.
+        """Return bundles to take back so that both sides end balanced; or None.
 
         Those looked at are used up, also when the swap fails.
         """
@@ -158,7 +164,10 @@ class PairMove:
         return None
 
     def _is_returnable(self, top: TopBundle) -> bool:
-        """Pulsar asks nothing else of a swapped bundle: not its owner, nor when it last moved."""
+        """Return True if Pulsar would return the bundle.
+
+        It asks neither for its owner, nor when it last moved.
+        """
         if not self._is_transferable(top.bundle, self.pair.destination, self.pair.source):
             return False
         return top.throughput != 0
@@ -178,7 +187,7 @@ def _sequential_sum(bundles: Sequence[TopBundle]) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class LoadStats:
-    """Sums over the brokers with fresh load data, and the window of brokers still to pair.
+    """Sums over brokers with fresh load data, and the brokers still to pair.
 
     order: indices into the view, by load ascending, ties in store order. min_at, max_at: positions
     in `order`. std: changes with every pair, the average does not.
@@ -206,7 +215,7 @@ class LoadStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The statistics, or the reason why the cycle ends; and the brokers still cooling down."""
+    """Statistics, or why the cycle ends; and the brokers still cooling down."""
 
     stats: LoadStats | None
     reason: Reason | None
@@ -220,9 +229,10 @@ def survey(
     config: TransferConfig,
     now_ms: int,
 ) -> Survey:
-    """Judge the load store: one broker too early after an unload ends the cycle, as in Pulsar.
+    """Judge the load store.
 
-    Brokers whose data is too old don't count but stay in the order of brokers. O(n log n).
+    One broker too early after an unload ends the cycle, as in Pulsar. Brokers whose data is too old
+    don't count but stay in the order of brokers. O(n log n).
     """
     is_fresh: Bools = now_ms - view.updated_at_ms <= config.load_data_ttl_ms
     remaining = dict(unloaded_brokers)
@@ -297,9 +307,10 @@ UNDERLOADED_SHARE_MAX = 0.5
 def find_transfers(
     view: TransferView, state: TransferState, config: TransferConfig, now_ms: int
 ) -> tuple[TransferOutcome, TransferState]:
-    """One cycle of TransferShedder: its decisions or why there are none, and the next state.
+    """Run one cycle of TransferShedder.
 
-    O(n log n) for n brokers, plus the reports of the brokers that are paired.
+    Its decisions or why there are none, and the next state. O(n log n) for n brokers, plus the
+    reports of the brokers that are paired.
     """
     if view.registered is None:
         return _ended(Label.FAILURE, Reason.UNKNOWN, state, 0.0)
@@ -317,7 +328,7 @@ def find_transfers(
 
 
 def _shed(cycle: "_TransferCycle", state: TransferState) -> tuple[TransferOutcome, TransferState]:
-    """Pair brokers until nothing is wanted any more; hits start again after any decision."""
+    """Pair brokers until the target is met; hits restart after any decision."""
     cycle.run()
     if not cycle.decisions:
         outcome, state = _ended(Label.SKIP, cycle.why_none(), state, cycle.stats.std)
@@ -357,7 +368,10 @@ class _TransferCycle:
     without_bundles: int = 0
 
     def run(self) -> None:
-        """Pair the hottest broker left with the coldest; a hot one is used up whatever happens."""
+        """Pair the hottest remaining broker with the coldest.
+
+        A hot one is used up whatever happens.
+        """
         stats = self.stats
         while stats.pairs < self.config.max_pairs_per_cycle and stats.min_at < stats.max_at:
             reason = self.wanted()
@@ -382,7 +396,10 @@ class _TransferCycle:
         return Reason.NO_BUNDLES if self.without_bundles else Reason.HIT_COUNT
 
     def _is_underloaded(self) -> bool:
-        """The coldest broker left is far below the average, or below the hottest's throughput."""
+        """Return True if the coldest broker is far below the average or the hottest.
+
+        The latter by throughput.
+        """
         least = self.stats.order[self.stats.min_at]
         most = self.stats.order[self.stats.max_at]
         share = min(UNDERLOADED_SHARE_MAX, max(0.0, self.config.target_std / 2.0))
@@ -418,7 +435,7 @@ class _TransferCycle:
         self._trace(pair, offload)
 
     def _made(self, most: int, least: int, reason: Reason) -> tuple[Pair, float, float]:
-        """The pair, and the load of either broker. Target: half the difference, in throughput."""
+        """Return the pair and both loads. Target: half the difference, in throughput."""
         view = self.view
         most_load, least_load = float(view.load[most]), float(view.load[least])
         throughput = float(view.throughput[most])
@@ -514,7 +531,10 @@ def transfer_view(
 def transfer_pipeline(
     snapshot: Snapshot, index: CandidateIndex, config: FilterConfig
 ) -> FilterPipeline:
-    """The extensible manager's filters, whichever the configured ones are; nothing is placed."""
+    """Return the extensible manager's filters, whichever are configured.
+
+    Nothing is placed.
+    """
     nothing = np.zeros(0, dtype=np.int64)
     return FilterPipeline.of(snapshot, index, replace(config, pipeline=EXTENSIBLE), nothing)
 
@@ -619,7 +639,10 @@ def shed_by_transfer(
     config: TransferConfig,
     now_ms: int,
 ) -> TransferShed:
-    """One cycle of TransferShedder over `store`, which shows `view`'s brokers and bundles."""
+    """Run one cycle of TransferShedder over `store`.
+
+    It shows `view`'s brokers and bundles.
+    """
     if not _is_reported(view):
         nothing = Shed(selections=(), state=ShedState(), reason="HitCount")
         return TransferShed(shed=nothing, state=state)

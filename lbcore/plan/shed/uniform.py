@@ -1,4 +1,4 @@
-"""UniformLoadShedder: the broker with most traffic gives part of its lead over the idlest one.
+"""UniformLoadShedder: the busiest broker gives part of its lead over the idlest.
 
 Decides which bundles leave that one broker, not where they go. One of the strategies of the plan's
 shed phase. Source: UniformLoadShedder of Pulsar 4.0.8 and 4.2.4 with its 32-bit budget;
@@ -39,7 +39,7 @@ NO_CAP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extremes:
-    """The busiest broker by one kind of traffic (-1: none), both ends, and what is worth a move."""
+    """Busiest broker by one kind of traffic (-1: none), both ends, and the least move."""
 
     broker: int
     highest: float
@@ -49,12 +49,12 @@ class _Extremes:
 
 
 def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
-    """The bundles that leave the busiest broker, by message rate if that differs, else by bytes.
+    """Return bundles that leave the busiest broker, by message rate, else by bytes.
 
-    Budget: (max − min) × max_unload_fraction, a 32-bit integer; a bundle goes while its traffic is
-    at most what is left of it, plus 1000 by the rules of 4.0. Worked: rates 20,000 and 1,000,
-    fraction 0.2: budget 3,800; by 4.0 a bundle of 4,800 goes, one of 4,801 doesn't; by 4.2 one of
-    3,800 goes, one of 3,801 doesn't.
+    By rate if that differs. Budget: (max − min) × max_unload_fraction, a 32-bit integer; a bundle
+    goes while its traffic is at most what is left of it, plus 1000 by the rules of 4.0. Worked:
+    rates 20,000 and 1,000, fraction 0.2: budget 3,800; by 4.0 a bundle of 4,800 goes, one of 4,801
+    doesn't; by 4.2 one of 3,800 goes, one of 3,801 doesn't.
     """
     traffic = view.snapshot.brokers.traffic
     by_rate = _extremes(message_rate(traffic), config.min_unload_rate_msg_per_s, by_rate=True)

@@ -1,4 +1,4 @@
-"""Boundaries that each split algorithm proposes for a bundle, and the algorithms by name.
+"""Boundaries that each split algorithm proposes, and the algorithms by name.
 
 Decides positions only. `decide` or the operator decides whether to split; `model.bundles` decides
 the result of a split in the namespace's set. Sorted inner boundaries, or None for "no split".
@@ -103,11 +103,11 @@ def _middle(low: int, high: int) -> int:
 def specified_boundaries(
     target: BundleRange, positions: Sequence[int] | None, topic_count: int
 ) -> Boundaries | None:
-    """The given positions (any order) that lie strictly inside of the range, ascending.
+    """Return the given positions strictly inside of the range, ascending.
 
-    topic_count: of the bundle's topics as the owner knows them, 0 = unknown; None below two of
-    them, or with no position inside. Raises MissingPositionsError without positions. Source:
-    SpecifiedPositionsBundleSplitAlgorithm.
+    They come in any order. topic_count: of the bundle's topics as the owner knows them, 0 =
+    unknown; None below two of them, or with no position inside. Raises MissingPositionsError
+    without positions. Source: SpecifiedPositionsBundleSplitAlgorithm.
     """
     _check_positions(positions)
     if topic_count < 2:  # noqa: PLR2004 one topic can't be divided
@@ -190,12 +190,13 @@ def _greedy_boundaries(
 
 
 def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
-    """Cuts into at most `parts` of about equal weight, each with at least one of the topics.
+    """Cut into at most `parts` of about equal weight.
 
-    hashes: int64[k], any order; weights: float64[k], positive. Each boundary lies between two
-    different hashes, above the lower one; there are fewer than parts-1 where one topic outweighs a
-    part, none with a single hash. O(k log k). Used where flow_or_qps would make more parts than
-    allowed, and where another algorithm would leave a part without topics.
+    Each has at least one of the topics. hashes: int64[k], any order; weights: float64[k], positive.
+    Each boundary lies between two different hashes, above the lower one; there are fewer than
+    parts-1 where one topic outweighs a part, none with a single hash. O(k log k). Used where
+    flow_or_qps would make more parts than allowed, and where another algorithm would leave a part
+    without topics.
     """
     places, inverse = np.unique(hashes, return_inverse=True)
     if len(places) < 2:  # noqa: PLR2004 one hash can't be divided

@@ -1,4 +1,4 @@
-"""Boundaries of one automatic split: the algorithm's, made to divide what must be divided.
+"""Boundaries of one automatic split: the algorithm's, adapted to the needed parts.
 
 Decides where one bundle is cut and into how many, or why it can't be. Called by `decide` for the
 few bundles that reached their hit count, and for those that `ballast` asks for because no move can
@@ -122,7 +122,10 @@ def _within(topics: TopicLoads, target: BundleRange) -> TopicLoads:
 def _weighted(
     topics: TopicLoads | None, reason: SplitReason, config: Splitting
 ) -> tuple[Ints, Floats]:
-    """The hashes of the topics that count, and what each counts: 1, or its share of a limit."""
+    """Return the hashes of topics that count, and their weights.
+
+    A weight is 1, or the topic's share of a limit.
+    """
     if topics is None:
         return np.empty(0, dtype=np.int64), np.empty(0)
     loaded = topics.is_loaded

@@ -64,13 +64,14 @@ def decide_splits(
     topics_of: TopicsOf,
     blocked: Bools,
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
-    """The splits of this cycle, worst bundle first, with the next state and what was seen.
+    """Decide the splits of this cycle, worst bundle first, with the next state.
 
-    topics_of: what is known of a bundle's topics, by its full name; None = nothing. blocked:
-    bool[m], True for a bundle that is not Owned and at rest: it keeps its hits and is not split, so
-    that children being placed are split again only once they are Owned. A hit is counted where the
-    owner's `is_fresh`; the caller makes that mean "newer than this phase judged last".
-    `config.enabled` is the caller's to heed. O(m + k log k), m bundles, k of them over a limit.
+    And what was seen. topics_of: what is known of a bundle's topics, by its full name; None =
+    nothing. blocked: bool[m], True for a bundle that is not Owned and at rest: it keeps its hits
+    and is not split, so that children being placed are split again only once they are Owned. A hit
+    is counted where the owner's `is_fresh`; the caller makes that mean "newer than this phase
+    judged last". `config.enabled` is the caller's to heed. O(m + k log k), m bundles, k of them
+    over a limit.
     """
     over = find_overloaded(snapshot.bundles, config)
     hits = _count_hits(snapshot, over, state)
@@ -94,7 +95,10 @@ def decide_splits(
 
 
 def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
-    """The bundles over any limit, in the table's order; whoever owns them and whatever they do."""
+    """Return the bundles over any limit, in the table's order.
+
+    Whoever owns them and whatever they do.
+    """
     average = bundles.long if config.averages == LONG_TERM else bundles.short
     values = (
         bundles.topics.astype(np.float64),
@@ -133,7 +137,10 @@ def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints
 def _first_verdicts(
     snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, blocked: Bools
 ) -> Ints:
-    """The verdict of each row before any topic is looked at; CYCLE_LIMIT = ready to be split."""
+    """Return each row's verdict before topics are read.
+
+    CYCLE_LIMIT = ready to be split.
+    """
     bundles, at = snapshot.bundles, over.bundle
     in_namespace = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
     verdict = np.full(len(at), _CODE[SplitVerdict.CYCLE_LIMIT], dtype=np.int64)
@@ -149,7 +156,7 @@ def _first_verdicts(
 
 
 def _still_pending(bundles: BundleTable, state: SplitState, blocked: Bools) -> dict[str, int]:
-    """The splits decided earlier that are still under way: their bundles exist and are blocked."""
+    """Return earlier splits still under way: their bundles exist and are blocked."""
     if not state.pending:
         return {}
     moving = {bundles.names[bundle] for bundle in np.flatnonzero(blocked).tolist()}
@@ -171,7 +178,7 @@ class _Cycle:
 
 
 def _decide_in_order(cycle: _Cycle, state: SplitState, topics_of: TopicsOf) -> None:
-    """Gives every ready row its verdict, the worst first, until the cycle's limit is reached."""
+    """Judge the ready rows, the worst first, until the cycle's limit is reached."""
     rooms = _rooms(cycle)
     budget = cycle.config.max_splits_per_cycle * ATTEMPTS_PER_SPLIT
     for row in _ready_rows(cycle, state)[:budget].tolist():
@@ -199,9 +206,10 @@ def _record(cycle: _Cycle, row: int, found: SplitDecision | SplitVerdict) -> Non
 
 
 def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
-    """The ready rows: those not known to be unsplittable first, then by excess, then by name.
+    """Return the ready rows, by excess, then by name.
 
-    Rows known to be unsplittable get that verdict again, until they are looked at.
+    Those not known to be unsplittable come first. Rows known to be unsplittable get that verdict
+    again, until they are looked at.
     """
     bundles = cycle.snapshot.bundles
     ready = np.flatnonzero(cycle.verdict == _CODE[SplitVerdict.CYCLE_LIMIT])

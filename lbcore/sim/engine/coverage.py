@@ -20,7 +20,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Topics that were without service, and again have it. rate: what they carry, msg/s in + out.
+    """Topics that were without service. rate: what they carry, msg/s in + out.
 
     began_ms, ended_ms: times of the scenario. broker: who serves them now, NOBODY = it lasts.
     """

@@ -194,7 +194,7 @@ class Engine:
             self._deliver(name, news[name])
 
     def _note(self, record: OwnershipRecord) -> set[str]:
-        """The brokers that a record concerns: those it names, and those that one named before."""
+        """Note the brokers that a record and its predecessor name."""
         concerned = self._concerned.setdefault(record.bundle, set())
         for name in _named(record) - concerned:
             concerned.add(name)

@@ -1,4 +1,4 @@
-"""Carries out what happens in a scenario: faults begin and end, brokers come and go, commands.
+"""Events of a scenario: faults, brokers that come and go, commands.
 
 Decides what each verb of `scenario.scenario_events` does to the cluster.
 """
@@ -64,7 +64,10 @@ def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
 
 
 def _restart(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
-    """A rolling restart; without a time between two each waits until the one before is back."""
+    """Run a rolling restart.
+
+    Without a time between two each waits until the one before is back.
+    """
     every_ms = options["every"]
     if every_ms:
         for at, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The streaming job in virtual time: the production scorers and balancer, batch after batch.
+"""The streaming job in virtual time: production scorers and balancer by batches.
 
 Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
 where its rows come from the source's, and all else the Machines do. A batch whose commit was
@@ -101,9 +101,10 @@ class Committed:
 
 
 class Job:
-    """The job of one cluster. took_effects: is told what each committed batch came to, if anything.
+    """The job of one cluster.
 
-    is_refused: commits are; refused: the batch that is to be repeated, None = there is none.
+    took_effects: is told what each committed batch came to, if anything. is_refused: commits are;
+    refused: the batch that is to be repeated, None = there is none.
     """
 
     def __init__(
@@ -168,7 +169,7 @@ class Job:
                 self.scored[group] = with_values_of(state, again)
 
     def rebuild(self) -> None:
-        """Come back without a checkpoint: from the tables, reading where the last commit ended.
+        """Rebuild from the tables, and read on where the last commit ended.
 
         A batch that was refused is forgotten with the checkpoint; its rows are read again.
         """

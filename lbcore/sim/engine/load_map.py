@@ -1,4 +1,4 @@
-"""A map of load: which load lay where in the hash space, moment after moment, for pictures.
+"""A map of load over the hash space and time, for pictures.
 
 Decides how the hash space is divided into rows, so that bundles that are split stay comparable in
 time: as many rows a namespace as it began with bundles, fewer where there are too many. A row shows
@@ -34,7 +34,10 @@ class LoadMapRow:
 
 @dataclass(slots=True)
 class LoadMap:
-    """Frames of an engine's run. loads: float64[rows] each, percent of a broker of capacity 1."""
+    """Frames of an engine's run.
+
+    loads: float64[rows] each, percent of a broker of capacity 1.
+    """
 
     engine: Engine
     rows: list[LoadMapRow] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The log of a simulated cluster: what Kafka is to the real one, and what a bad network does.
+"""The log of a simulated cluster, in place of Kafka, and a bad network's effects.
 
 Decides where a message stands (topic, partition, offset, time) and which are lost, repeated or
 late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit on
@@ -152,7 +152,7 @@ class Log:
 
 
 def with_values_of(before: ScorerState, state: ScorerState) -> ScorerState:
-    """An unpacked state with what it was packed of: values have no bytes to come back from."""
+    """Return an unpacked state with its original values, which have no bytes."""
     tracks: dict[str, BrokerTrack] = {}
     for name, track in state.items():
         pending = before[name].pending

@@ -1,4 +1,4 @@
-"""A broker in virtual time: the production agent's Machine around a service in miniature.
+"""A broker in virtual time: the production agent around a service in miniature.
 
 Decides nothing about the protocol, nor when the agent is stepped (`agent.host` does); carries out
 what it asks, after a while, and tells it what the load model says, as truly as the faults of the
@@ -56,7 +56,10 @@ class Around:
 
 @dataclass(slots=True)
 class _Gauge:
-    """A cpu gauge that falls slowly. shown: what it shows, as of at_ms; peak: where it began."""
+    """A cpu gauge that falls slowly.
+
+    shown: what it shows, as of at_ms; peak: where it began.
+    """
 
     shown: float = 0.0
     peak: float = 0.0
@@ -73,9 +76,10 @@ class _Gauge:
 
 
 class Node:
-    """A broker. number: its index in the coverage. until_ms: when each of its faults ends.
+    """A broker.
 
-    changes: counts those of what it serves.
+    number: its index in the coverage. until_ms: when each of its faults ends. changes: counts those
+    of what it serves.
     """
 
     def __init__(self, spec: BrokerSpec, number: int, around: Around) -> None:

@@ -42,7 +42,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A row of the table decisions. wrong: what a strategy that is not Ballast's did wrong."""
+    """A row of the table decisions.
+
+    wrong: what a strategy that is not Ballast's did wrong.
+    """
 
     at_ms: int
     kind: str

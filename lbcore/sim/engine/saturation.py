@@ -1,4 +1,4 @@
-"""Full brokers: what they serve of what is asked of them, and what waits meanwhile.
+"""Full brokers: what they serve of the offered load, and what waits.
 
 A broker serves no more messages than its capacity, less what other processes take of its CPU. What
 it can't serve waits, topic by topic, and moves with the topic; beyond `BACKLOG_S` seconds of the
@@ -55,7 +55,7 @@ class Saturation:
         self._work[broker] += MOVE_S * self._coverage.rate_of(bundle, rates)
 
     def advance(self, now_ms: int) -> None:
-        """Let time pass: what is asked for is served, waits or is rejected. O(topics) a second."""
+        """Advance time: load is served, waits or is rejected. O(topics) a second."""
         rates = self._traffic.rates_at(now_ms)
         while self._at_ms < now_ms and not self._is_clear(now_ms, rates):
             step_ms = min(_STEP_MS, now_ms - self._at_ms)
@@ -74,7 +74,7 @@ class Saturation:
         return field.served(self._served) if self.moment else field
 
     def _is_clear(self, now_ms: int, rates: Floats) -> bool:
-        """Nothing waits, and every broker has room for what is asked of it and for its moves."""
+        """Return True if nothing waits and each broker has room for load and moves."""
         if self.backlog.any():
             return False
         key = (self._traffic.step_at(now_ms), self._coverage.version)
@@ -95,7 +95,10 @@ class Saturation:
         )
 
     def _serve(self, rates: Floats) -> Floats:
-        """float64[topics], msg/s: each broker's topics get the same part of what they ask for."""
+        """Return the served msg/s, float64[topics].
+
+        Each broker's topics get the same part of what they ask for.
+        """
         wanted = rates + self.backlog / DRAIN_S
         demand = self._demand(wanted)
         room = np.where(self._work > 0.0, (1.0 - MOVE_SHARE) * self._room, self._room)

@@ -11,7 +11,7 @@ from lbcore.sim.scenario.model import Scenario
 
 
 def run_scenario(scenario: Scenario, config: Config) -> Run:
-    """Run a scenario from its start to its end; the same scenario always gives the same run."""
+    """Run a scenario to its end; the same scenario always gives the same run."""
     engine = Engine(scenario, config)
     schedule_events(engine)
     return engine.run()

@@ -1,4 +1,4 @@
-"""A sharded service in miniature: what one simulated broker serves, and the load that it reads.
+"""A sharded service in miniature: its bundles, and the load that it reads.
 
 Decides what a callback of the agent's protocol does to the set of served bundles (the contract is
 in `ownership.holding`), and answers ReadLoad from the load model. Delays and failures are the

@@ -65,7 +65,7 @@ class _Replay:
 
 
 class Traffic:
-    """All topics of a scenario, namespace after namespace, in the order of their positions."""
+    """All topics of a scenario, by namespace, in the order of their positions."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._noise = scenario.noise
@@ -193,7 +193,7 @@ class Traffic:
 
 
 class TrafficField(LoadField):
-    """The traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
+    """Traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
 
     def __init__(self, layout: TopicLayout, rates: Floats, recorded: Floats | None = None) -> None:
         """rates: of what the scenario draws; recorded: float64[topics, 4], on top of it."""
@@ -216,7 +216,7 @@ class TrafficField(LoadField):
         self.rates = rate_in + rate_out
 
     def served(self, rates: Floats) -> "TrafficField":
-        """The field in which so much is served of each topic. rates: float64[topics], msg/s.
+        """Return the field with only the served load. rates: float64[topics], msg/s.
 
         A topic whose clients have left and whose backlog is served has plain messages.
         """

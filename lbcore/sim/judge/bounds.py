@@ -47,7 +47,7 @@ class Possible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideBound:
-    """A run's imbalance beside the least that could be, as means; None = there was no load.
+    """A run's imbalance beside its lower bound, as means; None = without load.
 
     over: of each sample's imbalance over its own bound, from 1. above_ms: how long the run was
     above the bar; nobody_ms: of that, how long nobody could have been below.
@@ -72,7 +72,10 @@ def beside_bound(run: Run) -> BesideBound:
 
 
 def beside(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
-    """The same of moments: the imbalance, the least that could be, and how long it lasted, ms."""
+    """Return the means of moments.
+
+    A moment: the imbalance, the least that could be, and how long it lasted, ms.
+    """
     return BesideBound(
         imbalance=statistic([value for value, _, _ in moments], MEAN),
         bound=statistic([bound for _, bound, _ in moments], MEAN),
@@ -131,7 +134,7 @@ def course_of(run: Run, samples: Sequence[Sample]) -> Course:
 
 
 def first_owners(run: Run) -> dict[str, str]:
-    """Return each bundle's first owner: the owners at the end, with every move taken back."""
+    """Return each bundle's first owner: the owners at the end, with moves taken back."""
     owners = dict(run.recorder.owner)
     for one in reversed(run.recorder.moves):
         if one.move.bundle in owners:
@@ -154,7 +157,10 @@ def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[flo
 
 
 def _bounds(run: Run, course: Course, samples: Sequence[Sample]) -> list[float]:
-    """The least imbalance at each sample: of bundles, or, where some were split, of topics."""
+    """Return the least imbalance at each sample.
+
+    Of bundles, or, where some were split, of topics.
+    """
     traffic = Traffic(run.scenario) if run.recorder.splits else None
     found = []
     for at, sample in enumerate(samples):

@@ -1,4 +1,4 @@
-"""Publishers and consumers: when they notice that a topic is served again, and are connected.
+"""Publishers and consumers: when they reconnect after a topic is served again.
 
 Decides what a move costs clients. While nobody serves a topic they look it up again and again, the
 pause doubling up to a minute (or are told at once: retry 0); then each looks up and connects, and a
@@ -68,7 +68,10 @@ def _parts(
 
 
 def _notice_ms(lasted_ms: int, client: Client) -> int:
-    """From the return of service until a client's next try, its first one as service ended."""
+    """Return the time from the return of service to a client's next try.
+
+    Its first try is as service ended.
+    """
     if not client.retry_ms:
         return 0
     tried_ms, pause_ms = 0, client.retry_ms

@@ -171,16 +171,16 @@ class Visibility:
         self._highest = -1
 
     def see(self, table_version: int, at_ms: int) -> None:
-        """A lookup was answered from this version of the table (or a newer one) at that time."""
+        """Note that a lookup saw this version of the table, or a newer one, at that time."""
         if table_version > self._highest:
             self._highest = table_version
             self._seen_at_ms[table_version] = at_ms
 
     def latencies_ms(self, transitions: Iterable[JudgedEvent]) -> tuple[list[int], int]:
-        """From `decided_at_ms` to the first answer that showed it, and how many were never shown.
+        """Return latencies from `decided_at_ms` to the first answer with it.
 
-        Only transitions that give a lookup another broker than the record before count, and none
-        of LONG_AGO; a bundle's transitions come in order.
+        And how many were never shown. Only transitions that give a lookup another broker than the
+        record before count, and none of LONG_AGO; a bundle's transitions come in order.
         """
         versions = sorted(self._seen_at_ms)
         before: dict[str, str] = {}

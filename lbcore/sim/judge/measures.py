@@ -26,7 +26,10 @@ _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p9999": 99.99}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A stretch of a run: from_ms <= t <= to_ms, times of the scenario. stat: "" = the first."""
+    """A stretch of a run.
+
+    from_ms <= t <= to_ms, times of the scenario. stat: "" = the first.
+    """
 
     run: Run
     from_ms: int
@@ -61,7 +64,7 @@ Measure: TypeAlias = Callable[[Window], "float | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedExpectation:
-    """An expectation and what came of it. value: None where there was nothing to measure."""
+    """An expectation and its outcome. value: None without anything to measure."""
 
     expectation: Expectation
     value: float | None
@@ -152,9 +155,10 @@ def _above(window: Window) -> float:
 
 
 def _balanced(window: Window) -> float | None:
-    """From the window's start until floor_adjusted stays low; None when it is high at the end.
+    """Return the time until floor_adjusted stays low; None when it ends high.
 
-    None, too, when nothing was served at all though there was load: nothing is no balance.
+    From the window's start. None, too, when nothing was served at all though there was load:
+    nothing is no balance.
     """
     limit, last_high_ms = float(window.argument), window.from_ms
     samples = window.samples()
@@ -182,7 +186,7 @@ def _returns(window: Window) -> float:
 
 
 def _variation(window: Window) -> float | None:
-    """Sum each broker's trend-discounted variation, in ranges of all loads of the window.
+    """Sum each broker's trend-discounted variation, in ranges of the window's loads.
 
     A range of 0 counts as one point, so that a cluster that stands still has no variation.
     """
@@ -228,7 +232,10 @@ def _is_settled(run: Run, record: OwnershipRecord) -> bool:
 
 
 def _unserved(window: Window) -> float:
-    """Topic-milliseconds without service: the integral of the count of unserved topics."""
+    """Return topic-milliseconds without service.
+
+    The integral of the count of unserved topics.
+    """
     changes = window.run.coverage.changes
     total = 0
     for at, (began_ms, count) in enumerate(changes):
@@ -287,7 +294,7 @@ def _reconnections(window: Window) -> list[Reconnection]:
 
 
 def _still_away(window: Window) -> list[Reconnection]:
-    """The clients of topics that nobody serves when the run ends, as if it came back now."""
+    """Return clients of topics unserved at the run's end, as if it came back now."""
     client = window.run.scenario.client
     lasting = [o for o in window.run.coverage.open_outages() if window.has(o.ended_ms)]
     return reconnections(lasting, replace(client, retry_ms=0, accept=0))

@@ -1,4 +1,4 @@
-"""Measured entities folded into bundles: what a trace of machines becomes when brokers carry it.
+"""Measured entities folded into bundles: from a trace of machines to brokers.
 
 Decides the rule. An entity (a virtual machine, a container, a topic) lies on the hash ring where
 murmur3_32 of its name says, and belongs to the bundle whose range has it, of N ranges of equal
@@ -85,11 +85,12 @@ class FoldingError(ValueError):
 def fold(
     grid: Grid, entities: Sequence[str], resources: Sequence[TraceColumn], space: tuple[str, int]
 ) -> Folded:
-    """The load of a namespace's bundles. space: its name, how many bundles. Raises FoldingError.
+    """Return a namespace's bundle loads. Raises FoldingError.
 
-    Messages are what was told as such; where nothing was, CPU: 1 percent of a core = 400 msg/s, of
-    which 100 % of a broker are 40,000; where neither was, a message a KiB. Half of what has no
-    direction goes in, half out. Bytes that nobody told: 1 KiB a message.
+    space: its name, how many bundles. Messages are what was told as such; where nothing was, CPU: 1
+    percent of a core = 400 msg/s, of which 100 % of a broker are 40,000; where neither was, a
+    message a KiB. Half of what has no direction goes in, half out. Bytes that nobody told: 1 KiB a
+    message.
     """
     edges = np.array(even_boundaries(space[1]), dtype=np.int64)
     places = hash_topics(HashFunction.MURMUR3_32, entities)
@@ -117,9 +118,10 @@ def fold(
 
 
 def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[str, object]]:
-    """A row a broker and interval, as `load_history` has them: bundles dealt in turn to b1..bN.
+    """Return a row a broker and interval, with bundles dealt in turn to b1..bN.
 
-    mean_percent: CPU of a broker at the mean of all rates; what it is at others is in proportion.
+    As `load_history` has them. mean_percent: CPU of a broker at the mean of all rates; what it is
+    at others is in proportion.
     """
     mean = float(folded.rates[:, :, :2].sum(axis=(1, 2)).mean()) / brokers
     for interval, rates in enumerate(folded.rates):

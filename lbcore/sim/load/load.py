@@ -1,4 +1,4 @@
-"""The load model: what each topic, and so each bundle and broker, carries at a moment.
+"""The load model: the load of each topic, bundle and broker at a moment.
 
 Decides the traffic that the simulated fleet reports; knows nothing of owners. Load belongs to
 topics, topics to hash positions: a bundle's traffic is the sum over its range, so children of a
@@ -77,7 +77,7 @@ class LoadProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topics:
-    """One namespace's topics in the order of their hashes; every array has a row a topic."""
+    """One namespace's topics in the order of hashes; arrays have a row a topic."""
 
     hashes: Ints
     order: Ints
@@ -90,12 +90,15 @@ class _Topics:
 
 
 def topic_name(namespace: str, number: int) -> str:
-    """The full name of the namespace's topic of that number: its hash decides its bundle."""
+    """Return the topic's full name; its hash decides its bundle."""
     return format_topic(namespace, f"topic-{number}")
 
 
 def wave(phase: float) -> float:
-    """A smooth wave of period 1 in [-1, 1], made of two parabolas; 1 at a phase of 0.25."""
+    """Return a smooth wave of period 1 in [-1, 1], of two parabolas.
+
+    It is 1 at a phase of 0.25.
+    """
     phase -= int(phase)
     if phase < 0.5:  # noqa: PLR2004 - the first half of the period
         return 16.0 * phase * (0.5 - phase)
@@ -129,15 +132,18 @@ class LoadField:
     """The traffic of every topic at one moment, ready to be summed over bundles."""
 
     def __init__(self, layout: TopicLayout, sums: Floats) -> None:
-        """sums: float64[topics + 1, 8], row i is the sum over the first i topics of the layout."""
+        """Take sums: float64[topics + 1, 8].
+
+        Row i is the sum over the first i topics of the layout.
+        """
         self._layout = layout
         self._sums = sums
 
     def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
-        """int64[n, 2]: where n ranges of one namespace stand, the same in every field of a model.
+        """Return the rows of n ranges of a namespace, int64[n, 2].
 
-        A range is [lower, upper), closed where upper is 0xffffffff. An unknown namespace carries
-        nothing. O(n log topics).
+        They are the same in every field of a model. A range is [lower, upper), closed where upper
+        is 0xffffffff. An unknown namespace carries nothing. O(n log topics).
         """
         return self._layout.locate(namespace, lowers, uppers)
 
@@ -160,7 +166,10 @@ class LoadField:
 
 
 def _prefix_sums(topics: dict[str, _Topics], rates: dict[str, Floats]) -> Floats:
-    """The sums of a LoadField. rates: msg/s into each topic, by namespace, in hash order."""
+    """Return the sums of a LoadField.
+
+    rates: msg/s into each topic, by namespace, in hash order.
+    """
     rows = [_stats(topics[name], rates[name]) for name in topics]
     count = sum(map(len, rows))
     sums = np.zeros((count + 1, 8))
@@ -213,14 +222,17 @@ class LoadModel:
         return self._field_at(self.step_at(virtual_ms))
 
     def topics_in(self, namespace: str, lower: int, upper: int) -> tuple[str, ...]:
-        """Names of the topics in [lower, upper) (closed at 0xffffffff), in the order of hashes."""
+        """Return names of topics in [lower, upper), by hash.
+
+        Closed at 0xffffffff.
+        """
         column = self._topics[namespace]
         end = HASH_SPACE if upper == FULL_UPPER else upper
         first, last = np.searchsorted(column.hashes, (lower, end))
         return tuple(topic_name(namespace, int(number)) for number in column.order[first:last])
 
     def topics_of(self, bundle: str, virtual_ms: int) -> tuple[tuple[str, ...], Floats]:
-        """The bundle's topics in the order of hashes, and their traffic, float64[topics, 4]."""
+        """Return the bundle's topics by hash, and their traffic, float64[topics, 4]."""
         namespace, lower, upper = parse_bundle(bundle)
         if namespace not in self._topics:
             return (), np.zeros((0, 4))
@@ -258,7 +270,10 @@ class LoadModel:
         return self.namespaces[index].name, start, int(self.profile.hotspot_width * HASH_SPACE)
 
     def _heated(self, step: int) -> dict[str, Floats]:
-        """The base, cooled everywhere by the share that the hot window's topics get on top."""
+        """Return the base with a hot window.
+
+        It is cooled everywhere by the share that the hot window's topics get on top.
+        """
         name, start, width = self._window(step)
         column = self._topics[name]
         is_hot = (column.hashes - start) % HASH_SPACE < width
@@ -278,7 +293,10 @@ class LoadModel:
 
 
 def _total(column: Floats) -> float:
-    """The sum from first to last: numpy's own `sum` adds in an order that depends on the CPU."""
+    """Sum from first to last.
+
+    numpy's own `sum` adds in an order that depends on the CPU.
+    """
     return float(np.cumsum(column)[-1])
 
 
@@ -308,7 +326,10 @@ def _topics_of(namespace: NamespaceLoad, profile: LoadProfile) -> _Topics:
 
 
 def _powered(drawn: Floats) -> Floats:
-    """u^8 + 0.01: a few topics of the hot window carry most of its heat (deviation ~ 2 means)."""
+    """Return u^8 + 0.01: few topics carry most of the heat.
+
+    The deviation is about 2 means.
+    """
     squared = drawn * drawn
     fourth = squared * squared
     return fourth * fourth + 0.01
@@ -327,9 +348,10 @@ def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, F
 
 
 def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
-    """The topics' weights: even all alike, zipf by rank, else within a factor of three.
+    """Return the topics' weights.
 
-    zipf is 1 / (rank + 4 × brokers): the offset keeps the hottest topic well below a broker's mean.
+    Even: all alike; zipf: by rank; else within a factor of three. zipf is 1 / (rank + 4 × brokers):
+    the offset keeps the hottest topic well below a broker's mean.
     """
     if profile.shape is LoadShape.EVEN:
         return np.ones(len(drawn))

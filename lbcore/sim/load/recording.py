@@ -1,4 +1,4 @@
-"""Recorded load: what each stretch of the hash space carried, interval after interval.
+"""Recorded load: the load of each part of the hash space, by intervals.
 
 Decides how rows of `load_history` become load that belongs to hash positions, so that it goes with
 a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
@@ -75,7 +75,10 @@ class _Row:
 
 
 def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
-    """The recording of rows of `load_history`; raises RecordingError. O(intervals × bundles)."""
+    """Return the recording of rows. Raises RecordingError. O(intervals × bundles).
+
+    Rows of `load_history`.
+    """
     known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
     times = sorted({int(row["minute_ms"]) for row in known})
     if not times:
@@ -125,7 +128,10 @@ def _namespace(loads: Sequence[_Row], intervals: int) -> RecordedNamespace:
 
 
 def _bridge(rates: Floats) -> None:
-    """Fill short gaps with what was there before (at the start: after); long ones with nothing."""
+    """Fill short gaps with the value before (at the start: after).
+
+    Long ones have nothing.
+    """
     for cell in range(rates.shape[1]):
         known = np.flatnonzero(~np.isnan(rates[:, cell, 0])).tolist()
         for before, after in pairwise([-1, *known, len(rates)]):

@@ -1,4 +1,4 @@
-"""Series that somebody else measured of many entities: checked, and put on one grid of time.
+"""Measured series of many entities: checked, and put on one grid of time.
 
 Decides what is wrong with them (each flaw with its line) and how samples become intervals; knows
 nothing of files, units or bundles. Time is whole milliseconds. A sample holds from its time until
@@ -86,9 +86,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Intervals of equal length. values: float64[intervals, entities, resources], means.
+    """Intervals of equal length.
 
-    partly: how many entities were not there from the first interval to the last.
+    values: float64[intervals, entities, resources], means. partly: how many entities were not there
+    from the first interval to the last.
     """
 
     start_ms: int
@@ -103,7 +104,10 @@ def by_entity(series: Series) -> Series:
 
 
 def step_of(series: Series) -> int:
-    """The commonest time between two samples of an entity (the shortest of equals); 0 = none."""
+    """Return the commonest time between samples of an entity; 0 = none.
+
+    The shortest of equals.
+    """
     ordered = by_entity(series)
     between = np.diff(ordered.at_ms)[np.diff(ordered.of) == 0]
     steps, counts = np.unique(between[between > 0], return_counts=True)
@@ -111,9 +115,10 @@ def step_of(series: Series) -> int:
 
 
 def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
-    """Everything that is wrong, by line: missing and negative values, duplicates, order, gaps.
+    """Return all faults by line.
 
-    step_ms: of the grid, from 1. O(samples log samples).
+    Missing and negative values, duplicates, order, gaps. step_ms: of the grid, from 1. O(samples
+    log samples).
     """
     found = _flaws_of_values(series, gaps)
     ordered = by_entity(_without_missing(series))
@@ -136,7 +141,10 @@ def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
 
 
 def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
-    """The means over each step of samples without flaws, at least one. Raises SpanError."""
+    """Return the means over each step. Raises SpanError.
+
+    Of samples without flaws, at least one.
+    """
     ordered = by_entity(_without_missing(series))
     begins, ends = _begins(ordered, step_ms), _ends(ordered, step_ms)
     if gaps is Gaps.HOLD:
@@ -219,7 +227,10 @@ def _ends(ordered: Series, step_ms: int) -> Ints:
 
 
 def _means(held: tuple[Ints, Ints], values: Floats, edges: Ints) -> Floats:
-    """The mean over each step of what holds from held[0] to held[1]; nothing counts as 0."""
+    """Return the mean over each step of what holds from held[0] to held[1].
+
+    Nothing counts as 0.
+    """
     begins, ends = held
     times = np.stack((begins, ends), axis=1).reshape(-1).astype(float)
     amounts = np.stack((np.zeros(len(values)), values * (ends - begins)), axis=1).reshape(-1)

@@ -1,4 +1,4 @@
-"""A recorded run as a scenario: the same brokers, bundles and load, to be balanced otherwise.
+"""A recorded run as a scenario: same brokers, bundles and load, other balancing.
 
 Decides what is taken over from a history: who owned what at its start, which brokers came and went,
 what each stretch of the hash space carried. What balancing did is left out: that is what a strategy
@@ -35,7 +35,10 @@ _FILE = "history"
 def backtest_scenario(
     history: History, recording: Recording, domains: Mapping[str, str], seed: int = 1
 ) -> Scenario:
-    """The scenario of a recorded run. domains: failure domains of brokers, where they have any."""
+    """Return the scenario of a recorded run.
+
+    domains: failure domains of brokers, where they have any.
+    """
     first = _first_owners(history)
     spaces = [_namespace(name, space, first) for name, space in recording.namespaces.items()]
     loads = [
@@ -64,7 +67,7 @@ def backtest_scenario(
 
 
 def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms: float) -> float:
-    """Return a run's cost in points: imbalance in percent, and its moves at MOVE_PRICE.
+    """Return a run's cost in points: imbalance in percent, and moves at MOVE_PRICE.
 
     floor_adjusted: its mean, from 1.0; None: there was no load. length_ms: above 0.
     """
@@ -74,7 +77,7 @@ def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms
 
 
 def _first_owners(history: History) -> dict[str, str]:
-    """Bundle → its first owner, of the bundles that each namespace was seen with first."""
+    """Return bundle → first owner, of each namespace's first bundles."""
     found: dict[str, str] = {}
     seen: set[str] = set()
     for interval in history.intervals:
@@ -89,7 +92,10 @@ def _space(bundle: str) -> str:
 
 
 def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) -> NamespaceSpec:
-    """With the bundles that it began with; a gap (a bundle on its way) is a bundle, too."""
+    """Return a namespace with its first bundles.
+
+    A gap (a bundle on its way) is a bundle, too.
+    """
     ends = {0, FULL_UPPER}
     for bundle in first:
         if _space(bundle) == name:

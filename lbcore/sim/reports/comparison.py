@@ -1,4 +1,4 @@
-"""A scenario under several strategies as one table, recorded in its file below `---- compared`.
+"""A scenario under several strategies as one table, kept below `---- compared`.
 
 A diff of the file then shows which strategy got better or worse. The text has a row a strategy, a
 line for each expectation with every strategy's value, and what was possible. Runs are made
@@ -57,7 +57,7 @@ def compared_row(strategy: str, run: Run) -> dict[str, Any]:
 
 
 def render_comparison(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return one scenario's rows as text, the same on every machine. rows: at least one."""
+    """Return a scenario's rows as text, the same on every machine. rows: at least one."""
     lines = [_line("strategy", COLUMNS), *(_line(row["strategy"], _cells(row)) for row in rows)]
     for number, expected in enumerate(rows[0]["expectations"]):
         values = (_value(row["strategy"], row["expectations"][number]) for row in rows)
@@ -71,7 +71,10 @@ def compared_strategies(text: str) -> list[str]:
 
 
 def table_cells(text: str) -> list[list[str]]:
-    """Return the rows of a recorded table: the strategy, and its cells in the order of COLUMNS."""
+    """Return the rows of a recorded table.
+
+    The strategy, and its cells in the order of COLUMNS.
+    """
     rows = (line.split() for line in text.splitlines()[1:])
     return list(takewhile(lambda cells: len(cells) == len(COLUMNS) + 1, rows))
 
@@ -100,7 +103,7 @@ def _value(strategy: str, one: Mapping[str, Any]) -> str:
 
 
 def _possible(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the bounds, from the first run whose bundles stayed whole, else from the first."""
+    """Return the bounds from the first run with whole bundles, else from the first."""
     row = next((one for one in rows if one["least"] is not None), rows[0])
     words = [
         f"p95 {format_value('imbalance', row['bound_p95'])}",

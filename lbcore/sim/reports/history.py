@@ -35,7 +35,7 @@ _FITTED_MIN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """usage in percent = idle + 100 × msg/s / (full_rate × capacity), over so many rows.
+    """Usage in percent = idle + 100 × msg/s / (full_rate × capacity), over some rows.
 
     rows: 0 = nothing to fit; then full_rate is the simulator's own and idle 0.
     """
@@ -47,7 +47,10 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """One interval. owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers."""
+    """One interval.
+
+    owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers.
+    """
 
     at_ms: int
     owners: Mapping[str, str]
@@ -133,9 +136,9 @@ def _is_begun(intervals: Sequence[Sequence[Row]]) -> bool:
 
 
 def what_happened(history: History) -> dict[str, float | None]:
-    """The run's own numbers, by the names of the simulator's metrics; once an interval.
+    """Return the run's own numbers, by the simulator's metric names.
 
-    Moves and splits that were undone within an interval are not seen.
+    Once an interval. Moves and splits that were undone within an interval are not seen.
     """
     plain, adjusted = [], []
     for interval in history.intervals:
@@ -185,7 +188,7 @@ def _interval(at_ms: int, rows: Sequence[Row], away: frozenset[tuple[str, int]])
 
 
 def _away(rows: Sequence[Row]) -> frozenset[tuple[str, int]]:
-    """(broker, minute_ms) of rows that say only what an earlier one of an absent broker said."""
+    """Return (broker, minute_ms) of rows that repeat an absent broker's earlier row."""
     still: dict[str, list[int]] = {}
     last: dict[str, Sequence[float]] = {}
     found: set[tuple[str, int]] = set()

@@ -86,7 +86,7 @@ def format_value(metric: str, value: float | None) -> str:
 
 
 def _timeline(run: Run) -> list[str]:
-    """A line for every so many samples: loads and what has happened since the line before."""
+    """Yield a line for every so many samples: loads, and events since the last line."""
     head = ("time", "highest", "lowest", "imbalance", "floor-adj", "bundles", "moves", "splits")
     lines = ["".join(f"{word:>10}" for word in head)]
     samples = run.recorder.samples

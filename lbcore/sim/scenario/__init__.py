@@ -1,1 +1,1 @@
-"""Scenarios as text: what a cluster is, carries and goes through, and what must come of it."""
+"""Scenarios as text: a cluster, its load and faults, and the expected outcome."""

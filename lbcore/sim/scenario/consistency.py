@@ -25,7 +25,10 @@ _BESIDE = {"depth": "wave", "every": "for"}
 
 
 def require_form(line: Line, spread: str, given: Iterable[str]) -> None:
-    """Each word of a load line has an effect. given: the words' names. Raises ScenarioError."""
+    """Check that each word of a load line has an effect. Raises ScenarioError.
+
+    given: the words' names.
+    """
     words = set(given)
     for word in sorted(words):
         wanted = _OF_SPREADS.get(word, (spread,))

@@ -21,7 +21,10 @@ AS_RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSpec:
-    """A broker. foreign: percentage points of cpu that other processes on its machine take."""
+    """A broker.
+
+    foreign: percentage points of cpu that other processes on its machine take.
+    """
 
     name: str
     capacity: float = 1.0
@@ -132,7 +135,10 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEvent:
-    """Something that happens. brokers: as written, ("all",) = every one. options: by name."""
+    """An event.
+
+    brokers: as written, ("all",) = every one. options: by name.
+    """
 
     at_ms: int
     verb: str

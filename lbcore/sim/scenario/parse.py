@@ -55,7 +55,10 @@ _MOST_SAMPLES = 1_000_000
 
 @dataclass(slots=True)
 class _Draft:
-    """A scenario while its lines are read. said: keyword → the first line that begins with it."""
+    """A scenario while its lines are read.
+
+    said: keyword → the first line that begins with it.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     said: dict[str, int] = field(default_factory=dict)
@@ -174,7 +177,10 @@ def _run(draft: _Draft, line: Line) -> None:
 
 
 def _full(draft: _Draft, line: Line) -> None:
-    """Read `full RATE [offered]`: 100 % of a broker of capacity 1; what it is asked is told."""
+    """Read `full RATE [offered]`: 100 % of a broker of capacity 1.
+
+    offered: its offered load is reported.
+    """
     rate = line.take(tokens.rate, "a rate such as 40000msg/s")
     if rate.unit != "msg/s" or rate.value <= 0:
         raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")

@@ -131,7 +131,7 @@ def _command(line: Line, verb: str) -> Mapping[str, Any]:
 
 
 def _typed(value: str) -> Any:
-    """The value that a word stands for: true, false, a number, several with commas, or text."""
+    """Return a word's value: true, false, a number, several with commas, or text."""
     if value in ("true", "false"):
         return value == "true"
     if "," in value:

@@ -1,4 +1,4 @@
-"""The words of a scenario: durations, rates, ranges of brokers and bundles, and what is wrong.
+"""The words of a scenario: durations, rates, ranges, and their errors.
 
 Decides how single words are written and what an error says; which words stand where is in `parse`.
 The grammar is in docs/simulator.md.
@@ -24,7 +24,10 @@ DURATION_FORM = "a time such as 500ms, 30s, 5m, 2h or 1d"
 
 
 class ScenarioError(ValueError):
-    """A scenario that can't be read. line: from 1; the text has what, why and what to do next."""
+    """Unreadable scenario.
+
+    line: from 1; the text has what, why and what to do next.
+    """
 
     def __init__(self, line: int, what: str, expected: str, next_step: str) -> None:
         super().__init__(f"line {line}: {what}; expected {expected}; {next_step}")
@@ -145,7 +148,10 @@ def span(word: str) -> tuple[int, int]:
 
 
 def broker_names(word: str) -> tuple[str, ...]:
-    """The names that b1, b3-b5 or b1,b3-b5 stand for, as written; `all` stands for itself."""
+    """Return the names of b1, b3-b5 or b1,b3-b5; `all` stands for itself.
+
+    In the order written.
+    """
     if word == "all":
         return ("all",)
     names: list[str] = []
@@ -179,7 +185,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 class Line:
-    """One line, read word by word; whatever is wrong becomes a ScenarioError of this line."""
+    """One line, read word by word; an error is a ScenarioError of this line."""
 
     def __init__(self, number_of_line: int, content: str) -> None:
         self.number = number_of_line
@@ -200,7 +206,10 @@ class Line:
         return words
 
     def take(self, read: Callable[[str], T], expected: str) -> T:
-        """The next word's value. expected: what stands there, for the error when nothing does."""
+        """Return the next word's value.
+
+        expected: what stands there, for the error when nothing does.
+        """
         if not self._words:
             raise self.error("the line ends too early", expected)
         return self.value(read, self._words.pop(0))
@@ -221,7 +230,7 @@ class Line:
         return True
 
     def options(self, readers: dict[str, Callable[[str], object]]) -> dict[str, object]:
-        """The values of the words name=value and of the words for T, from T, to T that follow."""
+        """Return the values of name=value, and of the for T, from T, to T that follow."""
         found: dict[str, object] = {}
         while self._words:
             word = self._words.pop(0)

@@ -1,1 +1,1 @@
-"""The kinds of commands, one file a subject; `command_about` says what is declared of each."""
+"""The kinds of commands, one file a subject; `command_about` describes them."""

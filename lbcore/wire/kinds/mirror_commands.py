@@ -66,7 +66,7 @@ def _finding(item: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserveOwnership(CommandArguments):
-    """Take over what another authority has decided; refused where Ballast is the authority."""
+    """Take over another authority's decisions; refused where Ballast decides."""
 
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="observe_ownership",
@@ -120,7 +120,7 @@ def _group_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservePolicies(CommandArguments):
-    """Have another authority's policies instead of ours; refused where Ballast is the authority."""
+    """Take over another authority's policies; refused where Ballast decides."""
 
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="observe_policies",

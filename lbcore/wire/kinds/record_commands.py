@@ -1,4 +1,4 @@
-"""The commands about records: tenants and topics, which the balancer only keeps a list of.
+"""Commands about records: the balancer's list of tenants and topics.
 
 The record store knows a type, a name and a value. The value of a tenant has the fields of Pulsar's
 TenantInfo (4.0.8), the value of a topic is its number of partitions.
@@ -26,7 +26,10 @@ _VALUE_DOC = "of a tenant admin_roles and allowed_clusters, of a topic its numbe
 
 
 def read_value(record_type: str, value: Any) -> Any:
-    """The value of a record of this type, completed; None = empty. Raises FieldRefusal."""
+    """Return the completed value of a record of this type. Raises FieldRefusal.
+
+    None = empty.
+    """
     if record_type == TOPIC:
         return read.whole(0, MAX_PARTITIONS)({"value": 0 if value is None else value}, "value")
     if not isinstance(value, Mapping | None) or set(value or ()) - {ADMIN_ROLES, ALLOWED_CLUSTERS}:
@@ -84,7 +87,10 @@ class UpdateRecord(CreateRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecord(CommandArguments):
-    """Delete a tenant without namespaces, or forget a topic, which a broker may go on reporting."""
+    """Delete a tenant without namespaces, or forget a topic.
+
+    A broker may go on reporting the topic.
+    """
 
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="delete_record",
