@@ -135,12 +135,12 @@ def _read_bundles(by: str, broker: str, limit: int, reader: TableReader) -> dict
 
 async def post_sql(request: Request, context: AdminContext) -> Reply:
     """One SELECT on all tables of the service."""
+    if not request.caller.may(Role.ADMIN, ANY):  # the tables may have other clusters' rows
+        raise HttpError(403, f"{request.caller.name} is not admin of all clusters")
     asked = request.json()
     query = asked.get("query") if isinstance(asked, dict) else None
     if not isinstance(query, str) or len(query) > _SQL_MAX_CHARS:
         raise HttpError(400, f'The body must be {{"query": text}}, of {_SQL_MAX_CHARS} at most')
-    if not request.caller.may(Role.ADMIN, ANY):  # the tables may have other clusters' rows
-        raise HttpError(403, f"{request.caller.name} is not admin of all clusters")
     return await in_background(context, partial(_read_sql, query))
 
 
