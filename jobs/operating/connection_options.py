@@ -173,7 +173,9 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
     """Options that say where the cluster is."""
     group = parser.add_argument_group("where (without options: the run of `make run`)")
     add_service_options(group)
-    group.add_argument("--state-dir", type=Path, metavar="DIR", help=STATE_DIR_HELP)
+    group.add_argument(
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
+    )
     if with_kafka:
         group.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
     group.add_argument(
@@ -206,8 +208,7 @@ def add_service_options(to: argparse._ActionsContainer) -> None:
 def connection_options(args: argparse.Namespace) -> ConnectionOptions:
     """Read the options; raises MisuseError for settings that can't be used."""
     place = _place(args)
-    state_dir = getattr(args, "state_dir", None) or STATE_DIR
-    layout = Layout(root=state_dir.absolute())
+    layout = Layout(root=getattr(args, "state_dir", STATE_DIR).absolute())
     tables = table_place(place["tables"]) if "tables" in place else None
     cluster = args.cluster or os.environ.get(CLUSTER_VARIABLE) or place.get("cluster", "")
     conf = getattr(args, "conf", None)
@@ -231,9 +232,9 @@ def _place(args: argparse.Namespace) -> Mapping[str, str]:
     options = {f"--{name}": getattr(args, name) for name in ("url", "tables", "context")}
     names = (URL_VARIABLE, TABLES_VARIABLE, CONTEXT_VARIABLE)
     variables = {f"${name}": os.environ.get(name) for name in names}
-    for given, state_dir in (
-        (options, getattr(args, "state_dir", None)),
-        (variables, os.environ.get(STATE_DIR_VARIABLE)),
+    for given, is_folder_named in (
+        (options, getattr(args, "state_dir", STATE_DIR) is not STATE_DIR),
+        (variables, bool(os.environ.get(STATE_DIR_VARIABLE))),
     ):
         found = {name: str(value) for name, value in given.items() if value}
         if len(found) > 1:
@@ -245,7 +246,7 @@ def _place(args: argparse.Namespace) -> Mapping[str, str]:
         for name, value in found.items():
             key = name.lstrip("-$").removeprefix("BALLAST_").lower()
             return _context(value) if key == "context" else {key: value}
-        if state_dir:
+        if is_folder_named:
             return {}
     return _context("")
 
