@@ -1,4 +1,4 @@
-"""The command `ballast`: finds the verb, lets it run, turns its errors into exit codes.
+"""The command `ballast`: finds and runs the verb, turns errors into exit codes.
 
 Decides nothing about what a verb does; the verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done, 1
 failed, 2 misuse, 3 nobody knows (no answer in time).
@@ -92,7 +92,10 @@ def _without_verb(words: Sequence[str]) -> int:
 
 
 def _phrases_with(word: str) -> Sequence[str]:
-    """The commands whose second word it is; no verb that is known waits for their declarations."""
+    """Return the commands with this second word.
+
+    No verb that is known waits for their declarations.
+    """
     phrases: Sequence[str] = importlib.import_module(COMMAND_VERBS).phrases_with(word)
     return phrases
 
@@ -103,7 +106,7 @@ def _write_traceback(*error: Any) -> None:
 
 
 def verb_parser(name: str, verb: Verb) -> Parser:
-    """Build the parser of a verb's arguments; CommandError where an extra is not installed."""
+    """Build the parser of a verb's arguments. Raises CommandError without its extra."""
     try:
         module = importlib.import_module(verb.module)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Output of every command: lines for people, JSON for programs, errors in three parts.
+"""Output of every command: lines for people, JSON for programs, three-part errors.
 
 Every verb writes through this module, so `--json` means the same everywhere. It is also the one
 place where text from outside is made harmless: what a terminal would obey is written as an escape.
@@ -55,7 +55,7 @@ class CommandError(Exception):
 
 
 class MisuseError(CommandError):
-    """The command was called in a way that can't be carried out, whatever the system's state."""
+    """Misuse: a command that can't be carried out, whatever the system's state."""
 
     exit_code = Exit.MISUSE
 
@@ -91,7 +91,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with everything that a terminal obeys or hides written as an escape.
+    r"""Return the text with all that a terminal obeys or hides as escapes.
 
     Control characters (\x1b), line breaks (\n), marks of direction (\u202e), characters without
     width and lone surrogates. A text that is printable stays the same, so it may be called again.
@@ -104,7 +104,7 @@ def printable(text: str) -> str:
 
 
 def json_line(value: Any, *, sort_keys: bool = True, default: Any = None) -> str:
-    """Return a value as one line of JSON in ASCII that no terminal obeys; NaN becomes null."""
+    """Return a value as one line of harmless ASCII JSON; NaN becomes null."""
     try:
         line = json.dumps(value, sort_keys=sort_keys, default=default, allow_nan=False)
     except ValueError:
@@ -121,7 +121,7 @@ def _finite(value: Any) -> Any:
 
 
 def say(*lines: str) -> None:
-    """Write lines to standard output, at once; a line break within one is written as an escape."""
+    """Write lines to standard output at once, line breaks within them escaped."""
     _write(sys.stdout, lines)
 
 
@@ -162,7 +162,7 @@ def add_json_option(parser: argparse.ArgumentParser, *, default: Any = False) ->
 
 
 def answer(args: argparse.Namespace, value: Any, text: str | Iterable[str]) -> None:
-    """Write a verb's result: `value` as one line of JSON with --json, otherwise `text`.
+    """Write a verb's result: `value` as one line of JSON with --json, else `text`.
 
     text: a line, or lines. A line break within a line is written as an escape.
     """

@@ -1,4 +1,4 @@
-"""The distribution's optional parts: their modules, and the error when one is missing."""
+"""Optional parts of the distribution: modules, and the error without them."""
 
 from importlib.util import find_spec
 

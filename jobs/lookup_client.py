@@ -1,4 +1,4 @@
-"""Lookups inside a Python process: the lookup service's answers without a request each.
+"""Lookups inside a Python process: the service's answers without requests.
 
 A thread follows the tables, or a lookup service's watch stream where the tables can't be read;
 `lbcore.route` answers. For services that look up more than a request a millisecond, or that must go
@@ -185,9 +185,9 @@ class LookupClient:
         return LookupResult(outcome=answer.outcome, freshness=_freshness(view), **fields)
 
     def find(self, topic: str) -> BundleRoute | None:
-        """The topic's bundle with its broker, None when its namespace doesn't exist; the fast way.
+        """Return the topic's bundle with its broker.
 
-        Raises NotReadyError, InvalidNameError.
+        None when its namespace doesn't exist; the fast way. Raises NotReadyError, InvalidNameError.
         """
         return self._view().snapshot.lookup(topic)
 

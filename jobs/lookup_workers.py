@@ -37,7 +37,7 @@ def run_workers(words: Sequence[str], count: int, port: int) -> None:
 
 
 def reserve_port(host: str, port: int) -> socket.socket:
-    """A socket that holds the port for the workers and never listens itself; raises OSError."""
+    """Return a socket that holds the workers' port without listening. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     holder = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""Puts together what travels: a wheel to install, and what a Spark cluster needs of Ballast.
+"""Build of a wheel to install, and of what a Spark cluster needs of Ballast.
 
 Decides what that is: the locked packages but for those that Spark brings or that need it, the
 project, and the words that spark-submit needs. Runs in the project's own environment, after set-up.
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_wheel(folder: Path) -> Path:
-    """Put the wheel of this source into `folder`; raises CommandError when it can't be built."""
+    """Build the wheel of this source into `folder`. Raises CommandError."""
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     with (build / "lock").open("w") as lock:
@@ -81,7 +81,7 @@ def make_wheel(folder: Path) -> Path:
 
 
 def make_package(output: Path) -> None:
-    """Fill `output` with python/, python.tar.gz, requirements.lock, submit and bom.cdx.json.
+    """Fill `output`: python/, python.tar.gz, requirements.lock, submit, bom.cdx.json.
 
     Raises CommandError when the disk is too full or a package can't be had.
     """

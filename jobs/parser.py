@@ -23,7 +23,7 @@ _FEW = 8  # so many are read faster than a help is
 
 
 class Parser(argparse.ArgumentParser):
-    """Reads a command line; what can't be taken is told as an error in three parts, exit code 2."""
+    """Parser of a command line; misuse is an error in three parts, exit code 2."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments; ends the process with a message for those that can't be taken."""
@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
             raise SystemExit(Exit.MISUSE) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """The same, of one verb: whoever is asked for less knows best what may stand there."""
+        """Parse one verb's arguments.
+
+        The verb knows best what may stand there.
+        """
         found, extras = super().parse_known_args(args, namespace)
         if extras:
             raise self._too_much(extras)

@@ -1,4 +1,4 @@
-"""Sets everything up that a run or the tests need; what is done already is skipped.
+"""Set-up of all that a run or the tests need; finished steps are skipped.
 
 The virtual environment, its locked packages, the project itself, the jars. `make` calls it with the
 system's Python, so it uses the standard library only. Each step leaves its note last, so an
@@ -64,7 +64,7 @@ class Place:
         )
 
     def stamp(self, step: str) -> Path:
-        """The note that a step was finished; it holds a digest of what the step depends on."""
+        """Return the note of a finished step, with a digest of what it depends on."""
         return self.venv / "share" / "ballast" / f"{step}.done"
 
 
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def prepare(place: Place, purpose: str) -> None:
-    """Carry out every step that is not done yet; raises CommandError at the first that can't be."""
+    """Execute every unfinished step. Raises CommandError at the first failure."""
     check_python(running_python())
     java = find_java()  # without Java nothing else is worth the wait
     started_s = time.monotonic()
@@ -104,7 +104,10 @@ def prepare(place: Place, purpose: str) -> None:
 
 
 def make_venv(place: Place) -> bool:
-    """Make the virtual environment; False when a working one is there (also one of the user's)."""
+    """Make the virtual environment; False if a working one exists.
+
+    Also one of the user's.
+    """
     if _is_working(place.python):
         return False
     note(f"set-up: virtual environment in {place.venv}")
@@ -114,7 +117,7 @@ def make_venv(place: Place) -> bool:
 
 
 def install_packages(place: Place, purpose: str) -> bool:
-    """Install exactly the locked packages, hashes checked; False when they are all there."""
+    """Install exactly the locked packages, hashes checked; False if all exist."""
     locks = [place.root / name for name in (BUILD_LOCK, LOCKS[purpose])]
     digest = _digest(locks)
     larger = _digest([place.root / BUILD_LOCK, place.root / LOCKS["dev"]])
@@ -150,7 +153,7 @@ def install_jars(place: Place, java: Java) -> bool:
 
 
 def _pip(place: Place, *arguments: str) -> None:
-    """Run pip, which says only what goes wrong. Raises CommandError with the next step."""
+    """Run pip quietly. Raises CommandError with the next step."""
     command = [str(place.python), "-m", "pip", "install", "--quiet"]
     command += ["--no-build-isolation", *arguments]
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}

@@ -1,4 +1,4 @@
-"""Runs one broker's agent around a service written in Python, until it is told to stop.
+"""Runs one broker's agent around a service written in Python.
 
 The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away and waits for it,
 agent.shutdown_timeout_ms and a sixth of it at most; a later one ends at once. Exit codes: 0

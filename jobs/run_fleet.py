@@ -1,4 +1,4 @@
-"""The simulated fleet: brokers that report load, take over bundles and give them up, on real Kafka.
+"""The simulated fleet: brokers that report load and serve bundles, on real Kafka.
 
 Brokers are called broker-1, broker-2, ... Stops at SIGTERM or SIGINT, without a word to anybody, as
 a power cut would. `make run` starts one; beside a job of your own it is

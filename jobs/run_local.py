@@ -1,4 +1,4 @@
-"""Everything on this machine: Kafka, the streaming job, the lookup service, simulated brokers.
+"""Everything on this machine: Kafka, job, lookup service, simulated brokers.
 
 Decides only the order in which things start, when a broker is killed, and when it all ends. It
 watches what goes on and shows it: a live view in a terminal, one JSON line a second without one,
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until the time is over or somebody stops it; 1 when a lookup's answer was wrong."""
+    """Run until the time is over or it is stopped; 1 when a lookup was wrong."""
     require("run-local", "pyspark", "uvicorn")
     options = options_from(args)
     layout = Layout(root=args.state_dir.absolute())
@@ -73,7 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stop_on_signals(local: LocalRun) -> threading.Event:
-    """Set by the first signal once all is started; before, and from the second on: at once."""
+    """Set the event at the first signal after the start.
+
+    Before, and from the second on: at once.
+    """
     stop = threading.Event()
     is_first = True
 
@@ -113,7 +116,10 @@ def options_from(args: argparse.Namespace) -> RunOptions:
 
 
 def parse_kill(text: str) -> Kill:
-    """`broker-3@60`: crash broker-3 after 60 s; raises ArgumentTypeError for anything else."""
+    """Parse `broker-3@60`: crash broker-3 after 60 s.
+
+    Raises ArgumentTypeError for anything else.
+    """
     broker, _, seconds = text.rpartition("@")
     try:
         after_ms = int(float(seconds) * 1000)

@@ -1,4 +1,4 @@
-"""The process that answers "who serves this topic?" over HTTP, and takes operators' requests.
+"""The process that answers lookups over HTTP and takes operators' requests.
 
 Decides where it listens and when it ends. Lookups need neither Spark nor Kafka: when they are down,
 it goes on answering and says how old its answers are; requests that change something go to the
@@ -80,7 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; raises MisuseError, CommandError before it listens."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises MisuseError, CommandError before it listens.
+    """
     config = _config(args)
     lookup = config.lookup
     is_open = args.without_authentication or lookup.authentication != "none"
@@ -155,7 +158,7 @@ def _share_metrics(service: Service, args: argparse.Namespace) -> None:
 
 
 def check_address(host: str, *, is_open: bool) -> None:
-    """Raises MisuseError for an address beyond this machine, unless it is meant to be open."""
+    """Raise MisuseError for an address beyond this machine, unless intended."""
     if is_open or _is_loopback(host):
         return
     raise MisuseError(
@@ -174,9 +177,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class Server(uvicorn.Server):
-    """The HTTP server; at a signal it says that it is going, and goes after lookup.stop_delay_ms.
+    """HTTP server.
 
-    Who watches is told the end; who waits is answered, within 2 s.
+    At a signal it says that it is going, and goes after lookup.stop_delay_ms. Who watches is told
+    the end; who waits is answered, within 2 s.
     """
 
     def __init__(self, service: Service, lookup: LookupConfig, tls: ServerTls | None) -> None:
@@ -220,7 +224,10 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM or SIGINT; a second one ends at once. A signal handler, so without any lock."""
+        """Handle SIGTERM or SIGINT; a second one ends at once.
+
+        A signal handler, so without any lock.
+        """
         if self.should_exit:
             super().handle_exit(sig, frame)
         else:

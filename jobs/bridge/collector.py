@@ -1,7 +1,7 @@
 """The collector: reads each broker's load and owned bundles, reports to Kafka.
 
-Decides when each broker is asked: all at once and each by itself, so that a slow one delays nobody
-and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'.
+Brokers are asked at the same time and independently: a slow one delays no other, and is left out of
+the round (a Look). `lbcore.bridge.reports` decides what is worth a report.
 """
 
 import http.client
@@ -63,11 +63,10 @@ Send = Callable[[Message], None]
 class Rhythm:
     """Intervals of the requests to Pulsar, ms; and bandwidth of a broker's network.
 
-    network_bytes_per_s: of a broker's network, 0 = as Pulsar says. quiet_ms: so long after a broker
-    came or went no broker is asked what it owns, unless its manager is the extensible one. Until
-    then others acquire what it had. The modular manager's answer waits for acquisitions on the one
-    thread that completes them. An acquisition that begins meanwhile stops the broker for good
-    (Pulsar 4.0.8, NamespaceService.getOwnedNameSpacesStatusAsync).
+    network_bytes_per_s: of a broker's network, 0 = as Pulsar says. quiet_ms: pause after a broker
+    came or went, in which no broker of the modular manager is asked what it owns. Other brokers
+    acquire bundles then, and the question can deadlock a broker: it waits for acquisitions on the
+    thread that completes them (Pulsar 4.0.8, NamespaceService.getOwnedNameSpacesStatusAsync).
     """
 
     look_ms: int = 5_000
@@ -143,9 +142,9 @@ class Collector:
     def look(self) -> Look:
         """Run one round: who owns what.
 
-        Raises PulsarAdminError when there is no list of brokers. Brokers that have not answered
-        within the round are None in it; loads go on beside. Raises TooSoonError when it is too soon
-        to ask.
+        Raises PulsarAdminError when there is no list of brokers, TooSoonError when it is too soon
+        to ask. A broker that has not answered within the round is None in it; its load is read in
+        the background.
         """
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):

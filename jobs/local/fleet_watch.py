@@ -78,7 +78,7 @@ class FleetWatch:
 
 
 def crash_broker(layout: Layout, broker: str) -> Crash:
-    """Crash a broker and note it in the run's folder, where the run finds it for its summary.
+    """Crash a broker and note it in the run's folder for the summary.
 
     Raises CommandError when there is no such broker, when it does not run, or when no fleet does.
     """
@@ -100,7 +100,7 @@ def crash_broker(layout: Layout, broker: str) -> Crash:
 
 
 def require_broker(broker: str, known: Iterable[str]) -> None:
-    """Raise CommandError for a broker that the fleet does not have; names one that is meant."""
+    """Raise CommandError for an unknown broker, with the likely name."""
     names = sorted(known, key=lambda name: (len(name), name))
     if broker in names:
         return

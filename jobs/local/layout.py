@@ -89,7 +89,7 @@ class Layout:
 
     @property
     def crashes(self) -> Path:
-        """A line for each simulated broker that was crashed on purpose, and what it served."""
+        """Yield a line for each broker crashed on purpose, with what it served."""
         return self.fleet / "crashes.jsonl"
 
     @property
@@ -124,7 +124,7 @@ class Layout:
         return False
 
     def lookup_port(self, wanted: int | None) -> int:
-        """The lookup service's port: the wanted one, else the one of the last run, else a new one.
+        """Return the lookup service's port: wanted, else the last run's, else a new one.
 
         Raises CommandError when the wanted one is taken.
         """
@@ -155,7 +155,7 @@ class Layout:
         return overlays, assignments
 
     def settle_size(self, wanted: Mapping[str, int | None]) -> Size:
-        """The size of the first run with this folder, or the wanted one if this is the first.
+        """Return the size of the folder's first run, or the wanted one if this is it.
 
         wanted: field of Size → number, None = whatever it is. Raises MisuseError for a number that
         the folder's state contradicts. Brokers may be added and taken away at each start.
@@ -200,7 +200,7 @@ def check_size(size: Size) -> None:
 
 
 def _free_port(usual: int) -> int:
-    """Return the usual port of the lookup service, or another one, and say so, if it is taken."""
+    """Return the lookup service's usual port; another one, with a notice, if taken."""
     try:
         check_port(usual, "the lookup service")
     except CommandError:

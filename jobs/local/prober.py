@@ -1,4 +1,4 @@
-"""Asks the lookup service all the time, and has every answer judged against the history.
+"""Continuous lookups at the service, each answer judged against the history.
 
 Decides when to ask which topic; `lbcore.sim.judge.judge` decides what an answer was worth. Threads,
 one kept connection each: a lookup that waits for an owner holds up nobody else. Used by
@@ -112,7 +112,10 @@ class _Tally:
 
 
 class _Schedule:
-    """Numbered moments at a fixed rate; moments missed by more than a second are left out."""
+    """Numbered moments at a fixed rate.
+
+    Moments missed by more than a second are left out.
+    """
 
     def __init__(self, per_s: float) -> None:
         self._interval_s = 1.0 / per_s
@@ -130,7 +133,10 @@ class Prober:
     """Probes from `start` to `stop`; namespaces may be added at any time."""
 
     def __init__(self, settings: ProberSettings) -> None:
-        """Opens the history: raises what deltalake does when ownership_events is not there."""
+        """Open the history.
+
+        Raises what deltalake does when ownership_events is not there.
+        """
         self._settings = settings
         self._events = EventsHistory(settings.events_table)
         self._functions: dict[str, HashFunction] = {}
@@ -194,7 +200,10 @@ class Prober:
             )
 
     def owned(self) -> list[Owned]:
-        """Each time a bundle became Owned, in the order of its records: for `summary.moves`."""
+        """Yield each time a bundle became Owned, in record order.
+
+        For `summary.moves`.
+        """
         with self._lock:
             return [
                 Owned(bundle=step.bundle, broker=step.destination, at_ms=step.decided_at_ms)

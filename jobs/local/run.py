@@ -78,7 +78,7 @@ class LocalRun:
         self._zero_ms: int | None = None
 
     def run(self, stop: threading.Event) -> dict[str, Any]:
-        """Start, watch, stop; returns the summary. Raises CommandError when the start fails."""
+        """Start, watch, stop; return the summary. Raises CommandError if the start fails."""
         self._started_ms = wall_ms()
         with self._processes:
             self._processes.start("simulated brokers", self._fleet_spec)
@@ -133,7 +133,10 @@ class LocalRun:
         )
 
     def _start_prober(self) -> Prober | None:
-        """The prober, as soon as the namespaces are there: before, there is nothing to ask for."""
+        """Start the prober once the namespaces exist.
+
+        Before, there is nothing to ask for.
+        """
         wanted = {namespace.name for namespace in self._namespaces}
         events = self._layout.tables / OWNERSHIP_EVENTS.name
         if not (is_delta(events) and wanted <= _namespaces_in(self._layout.tables)):

@@ -46,7 +46,10 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of one run. for_ms: None = until it is stopped; kills: in the order of time."""
+    """Options of one run.
+
+    for_ms: None = until it is stopped; kills: in the order of time.
+    """
 
     load: LoadShape
     speed: float
@@ -139,14 +142,20 @@ class Wiring:
         return f"http://127.0.0.1:{self.lookup_port}"
 
     def config_arguments(self, option: str) -> tuple[str, ...]:
-        """The words that give another process the same configuration; option: before overlays."""
+        """Return the arguments for the same configuration.
+
+        option: before overlays.
+        """
         overlays = ((option, overlay) for overlay in self.overlays)
         assignments = (("--set", assignment) for assignment in self.assignments)
         return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
 
 def kafka_spec(kafka: EmbeddedKafka) -> ProcessSpec:
-    """The embedded Kafka, ended last and within 3 s; what it had not written it recovers."""
+    """Return the embedded Kafka, ended last and within 3 s.
+
+    What it had not written it recovers.
+    """
     return dataclasses.replace(kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
 
 
@@ -263,7 +272,10 @@ _JOB_STARTS = "starting beside all else; its first batch comes after half a minu
 
 
 class OwnProcesses(AbstractContextManager["OwnProcesses"]):
-    """Leaving the context ends them all. overlays, assignments: what they are configured with."""
+    """Processes that end with the context.
+
+    overlays, assignments: what they are configured with.
+    """
 
     def __init__(
         self,
@@ -290,7 +302,10 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
         self.supervisor.stop_all()
 
     def start(self, last: str, last_spec: Callable[[], ProcessSpec]) -> None:
-        """One after the other; each says what it waits for. last_spec: asked once all else runs."""
+        """Start one after another, each with a notice.
+
+        last_spec: asked once all else runs.
+        """
         wiring, start = self.wiring, self.supervisor.start
         wiring.layout.keep_settings(wiring.overlays, wiring.assignments)
         steps = (

@@ -1,4 +1,4 @@
-"""One moment of a local run as a value: what the live view draws and the headless line says.
+"""One moment of a local run as a value, for the live view and the headless line.
 
 Decides only which numbers are shown; how each is defined stands in `lbcore.sim.summary`.
 """
@@ -34,7 +34,10 @@ _ALIVE = "alive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRow:
-    """One broker. msg_rate: true load, messages in + out a second; score: as the job sees it."""
+    """One broker.
+
+    msg_rate: true load, messages in + out a second; score: as the job sees it.
+    """
 
     name: str
     state: str
@@ -72,7 +75,7 @@ class RunStatus:
     events: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The headless line: everything but the list of recent moves, of which it has the last."""
+        """Return the headless line: the last move in place of the recent ones."""
         fields = asdict(self)
         shown = fields.pop("recent_moves")
         return {**fields, "last_move": shown[-1] if shown else None}
@@ -179,7 +182,7 @@ class RunFacts:
 
 
 def summarise(facts: RunFacts) -> dict[str, Any]:
-    """The summary as a JSON object. Durations end in _ms; None where nothing was measured."""
+    """Return the summary as JSON. Durations end in _ms; None = not measured."""
     made = moves(facts.owned)
     return {
         "ballast": VERSION,

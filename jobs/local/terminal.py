@@ -25,7 +25,7 @@ Show = Callable[[RunStatus], None]
 
 @contextmanager
 def live_lines() -> Iterator[Callable[[Iterable[str]], None]]:
-    """Draw lines over those before, on a screen of its own; the terminal is restored at the end.
+    """Draw lines on a screen of its own; the terminal is restored at the end.
 
     Lines beyond the screen's height are cut.
     """

@@ -1,4 +1,4 @@
-"""Say what other strategies would have made of the load that a real run has recorded.
+"""Comparison of other strategies on the load that a real run has recorded.
 
 Reads load_history and brokers of a run's tables; the first line is what really happened, the others
 are runs of the simulator on the production balancer, judged as `simulate --compare` judges. as-set:
@@ -74,7 +74,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A recorded run, ready to be balanced again. missing_ms: asked for, and not recorded."""
+    """Recorded run, ready to be balanced again. missing_ms: asked for, not recorded."""
 
     history: History
     recording: Recording
@@ -84,7 +84,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Rows of load_history as they were read, from where, and what is known of brokers."""
+    """Rows of load_history as read, their origin, and what is known of brokers."""
 
     place: TablePlace
     rows: Sequence[Row]
@@ -115,9 +115,9 @@ def recorded_of(args: argparse.Namespace, where: ConnectionOptions) -> Recorded:
 
 
 def settings_of(args: argparse.Namespace, where: ConnectionOptions) -> Config:
-    """By what a recorded run is played again: the job's settings, or the files' with a recording.
+    """Return the settings of a replay.
 
-    Raises CommandError.
+    The job's settings, or the files' with a recording. Raises CommandError.
     """
     return where.config.for_cluster(where.cluster) if args.recording else where.started()
 
@@ -130,7 +130,10 @@ def read_recorded(reader: TableReader) -> Recorded:
 
 
 def read_recorded_file(path: Path) -> Recorded:
-    """As `read_recorded`, of a recording in a file: all brokers alike. Raises CommandError."""
+    """Read a recording as `read_recorded`, from a file. Raises CommandError.
+
+    All brokers are alike.
+    """
     return Recorded(place=path, rows=read_history(path))
 
 
@@ -141,7 +144,10 @@ def the_end(recorded: Recorded, last_ms: int) -> Sequence[Row]:
 
 
 def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
-    """A run to be balanced again. last_ms: only the end, so long; 0 = all. Raises CommandError."""
+    """Return a run to balance again. Raises CommandError.
+
+    last_ms: only the end, so long; 0 = all.
+    """
     place, rows, known = recorded.place, the_end(recorded, last_ms), recorded.brokers
     oldest_ms = min((int(row["minute_ms"]) for row in recorded.rows), default=0)
     newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
@@ -292,7 +298,7 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
-    """Return the order of strategies: cost, then moves, then name; unknown figures last."""
+    """Return the order of strategies: cost, moves, name; unknown figures last."""
     cost, moves = (math.inf if row[name] is None else row[name] for name in ("cost", "moves"))
     return cost, moves, row["strategy"]
 

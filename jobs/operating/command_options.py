@@ -102,7 +102,7 @@ def _add_command(parser: argparse.ArgumentParser, kind: str, verb: CommandVerb) 
 
 
 def read_command(args: argparse.Namespace) -> CommandArguments:
-    """The command that was asked for; raises MisuseError for arguments that don't suit it."""
+    """Return the given command. Raises MisuseError for unsuitable arguments."""
     kind: str = args.command_kind
     given = {
         name.removeprefix(_PREFIX): value
@@ -123,7 +123,7 @@ def read_command(args: argparse.Namespace) -> CommandArguments:
 
 
 def arguments_of(kind: str, given: Mapping[str, Any]) -> CommandArguments:
-    """The arguments of a command of that kind; raises MisuseError for what doesn't suit it."""
+    """Return a command's arguments by kind. Raises MisuseError for unsuitable ones."""
     arguments = parse_arguments(kind, given)
     if isinstance(arguments, RefusedArguments):
         raise MisuseError(

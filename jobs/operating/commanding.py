@@ -37,7 +37,10 @@ _NOT_NEWS = frozenset({"cluster", "command_id", "at_ms", "principal", "config_ve
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Carry the verb out; raises CommandError when it could not be sent, or nobody knows."""
+    """Execute the verb. Raises CommandError if it was not sent, or is unknown.
+
+    Unknown: nobody knows whether it was.
+    """
     return send_command(args, read_command(args))
 
 

@@ -42,7 +42,7 @@ FROM_FILES = "the tables don't tell what the job was started with: answered by t
 def started_with(
     reader: TableReader, config: Config, at_ms: int = 0, kept: Collection[str] = ()
 ) -> Config:
-    """The settings that the job was started with; the given ones themselves where none are told.
+    """Return the settings that the job was started with; the given ones if unknown.
 
     config: of the reader's cluster, as the asker has it. at_ms: as of then, 0 = now. kept: keys
     that the asker names explicitly.
@@ -60,7 +60,7 @@ def started_with(
 
 
 def require_known(reader: TableReader, **asked: str) -> None:
-    """Raise CommandError for a broker or namespace ("" = none is asked for) that is not there."""
+    """Raise CommandError for an unknown broker or namespace ("" = none given)."""
     for column, name in asked.items():
         if name:
             rows = reader.rows(f"{column}s", (column,))

@@ -1,4 +1,4 @@
-"""Look at everything around a cluster: versions, disk, rights, tables, clocks, topics, the job.
+"""Check everything around a cluster: versions, disk, rights, tables, topics, job.
 
 Each line is ok, warn or fail, with what to do next. Exit code 1 when something fails. Nothing is
 changed. With --url: this machine's Python, the service, and what the service says of the job.
@@ -274,7 +274,10 @@ def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
 
 
 def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[DoctorFinding]:
-    """Nullable columns that another version added, or this one would; raises TableSchemaError."""
+    """Yield nullable columns of other versions. Raises TableSchemaError.
+
+    Columns that another version added, or this one would.
+    """
     lacking = ", ".join(field.name for field in check_columns(handle, table))
     if lacking:
         yield warn(table.name, f"lacks {lacking}", "this version's job adds it at its next start")
@@ -368,7 +371,7 @@ def _judged(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFi
 def _load(
     where: ConnectionOptions, now_ms: int, around: JobSurroundings
 ) -> Iterator[DoctorFinding]:
-    """Brokers that are there and whose load is not known, or old; while the job tells of it."""
+    """Yield findings on brokers without recent load, while the job reports it."""
     reader = where.reader()
     writer = reader.writer()
     silent_ms = max(0, now_ms - writer.now_ms) if writer else NEVER_MS

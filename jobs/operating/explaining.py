@@ -58,7 +58,10 @@ class ExplainQuestion:
 
 
 def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> Explanation | None:
-    """The answer; None when there is no such thing. config: what the job was started with."""
+    """Return the explanation; None without the subject.
+
+    config: what the job was started with.
+    """
     rows = read_rows(reader, config, question)
     found = _explained(rows, question)
     if found is None:
@@ -84,7 +87,7 @@ def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | No
 
 
 def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) -> ExplainRows:
-    """The rows that the answer is made of: none is newer than the moment that is asked about."""
+    """Return the explanation's rows, none newer than the requested moment."""
     at_ms = question.at_ms or question.now_ms
     kept = {table: _kept(reader, table, question) for table in (BROKERS, POLICIES, PINS)}
     rows = ExplainRows(
@@ -152,7 +155,10 @@ def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[TableGap]:
 
 
 def _gaps_of_rows(reader: TableReader, question: ExplainQuestion) -> Iterator[TableGap]:
-    """The tables whose rows don't reach back to the moment; or to the window, where rows go."""
+    """Return tables whose rows don't reach back to the moment.
+
+    Or to the window, where rows are removed.
+    """
     at_ms = question.at_ms or question.now_ms
     for name in _GROWING:
         is_events = name == OWNERSHIP_EVENTS.name

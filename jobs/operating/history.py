@@ -1,4 +1,4 @@
-"""History of a cluster out of its tables: the heat of brokers, and a timeline of events."""
+"""History of a cluster from its tables: the heat of brokers, and a timeline."""
 
 import json
 import math
@@ -44,9 +44,10 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatQuestion:
-    """until_ms: the end of the window, ms since 1970. broker: "" = all brokers, else its bundles.
+    """Question for a heat map.
 
-    by: a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles.
+    until_ms: the end of the window, ms since 1970. broker: "" = all brokers, else its bundles. by:
+    a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles.
     """
 
     by: str
@@ -112,7 +113,7 @@ def _cells(
 
 
 def _shown(cells: list[tuple[str, int, float | None]], most: int) -> tuple[list[str], int]:
-    """Those names with the highest peaks, in name order, and how many others there are."""
+    """Return names with the highest peaks, in name order, and the number of others."""
     peaks: dict[str, float] = {}
     for name, _, value in cells:
         peaks[name] = max(peaks.get(name, 0.0), value or 0.0)

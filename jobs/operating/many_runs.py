@@ -1,4 +1,4 @@
-"""Many runs side by side, in processes: results in order, progress, and an orderly end.
+"""Many runs in processes: results in order, progress, and an orderly end.
 
 Ctrl-C keeps what is done and gives the rest up. What a run comes to does not depend on how many run
 beside it.
@@ -92,7 +92,7 @@ class ManyRuns(Generic[Result]):
     def _awaited(
         self, futures: Sequence["Future[Result]"], weights: Sequence[float]
     ) -> Iterator[Result]:
-        """Yield results in order, with progress in between; after a cut those that are done."""
+        """Yield results in order, with progress; after a cut those that are done."""
         began_s = said_s = time.monotonic()
         for future in futures:
             while not (self.is_cut or wait([future], timeout=_POLL_S).done):
@@ -137,7 +137,10 @@ def _ignore_interrupt() -> None:
 def progress_message(
     futures: Sequence["Future[Any]"], weights: Sequence[float], what: str, passed_s: float
 ) -> str:
-    """E.g. 12 of 44 runs, 31%, about 4 min left; what is left takes as long as what was done."""
+    """Return progress, such as 12 of 44 runs, 31%, about 4 min left.
+
+    The rest is taken to be as long as what was done.
+    """
     done = [max(1.0, one) for future, one in zip(futures, weights, strict=True) if future.done()]
     share = sum(done) / sum(max(1.0, one) for one in weights)
     words = f"{len(done)} of {len(futures)} {what}, {share:.0%}"

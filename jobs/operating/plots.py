@@ -1,4 +1,4 @@
-"""Draws simulated runs: load per broker, imbalance, moves by reason, load over the hash space.
+"""Pictures of simulated runs: load per broker, imbalance, moves, load over hashes.
 
 Decides what a picture shows and how it says what it shows: title, axes with units, a legend, what
 happened at the top. Needs matplotlib, of the extra `plots`; `simulate --plot` imports this module
@@ -137,7 +137,7 @@ def _written(draw: Callable[[Figure], None], where: Path) -> list[Path]:
 
 
 def _draw_strategies(runs: Sequence[DrawnRun], figure: Figure) -> None:
-    """Imbalance that no move is to blame for left out, and moves so far, a line a strategy."""
+    """Draw avoidable imbalance and the moves so far, a line a strategy."""
     unit_ms = runs[0].unit_ms
     even, moved = figure.subplots(2, 1, sharex=True)
     even.set_title(f"Strategies side by side\n{runs[0].title}", loc="left", fontsize=11)
@@ -226,7 +226,10 @@ def draw_moves(shot: Shot, figure: Figure) -> None:
 
 
 def draw_heat(shot: Shot, figure: Figure) -> None:
-    """The load of each bundle over time, the hash space from top to bottom; dots: it moved."""
+    """Draw each bundle's load over time, the hash space from top to bottom.
+
+    Dots: it moved.
+    """
     load_map = shot.load_map
     title = "Load of each bundle" if len(load_map.rows) < ROWS_MAX else "Load over the hash space"
     loads = np.array(load_map.loads).T if load_map.loads else np.zeros((len(load_map.rows), 1))
@@ -309,7 +312,7 @@ def _percentiles(loads: Any, percent: int) -> list[float]:
 
 
 def _mark_moves(shot: Shot, axes: Axes, names: Sequence[str], times: Any, loads: Any) -> None:
-    """A mark on the line of who took a bundle and of who gave it; the legend counts all."""
+    """Mark moves on the lines of taker and giver; the legend counts all."""
     made = shot.run.recorder.moves
     if not made or not len(times):
         return

@@ -1,4 +1,4 @@
-"""Reader of the last weeks of a Pulsar cluster out of Prometheus, into a trace file.
+"""Reader of a Pulsar cluster's last weeks from Prometheus into a trace file.
 
 Speaks /api/v1/query_range, a day at a time, so that memory does not grow with the length. Nothing
 follows a redirect: credentials go to the given address only. The trace is a recording as `ballast
@@ -47,7 +47,10 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOfPrometheus:
-    """Trace that was read. unloads: bundles that Pulsar's own load manager unloaded meanwhile."""
+    """Trace that was read.
+
+    unloads: bundles that Pulsar's own load manager unloaded meanwhile.
+    """
 
     path: Path
     rows: int
@@ -79,7 +82,7 @@ def add_prometheus_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def write_trace(args: argparse.Namespace, now_ms: int = 0) -> TraceOfPrometheus:
-    """Read what the options name and write the trace. Raises CommandError and MisuseError."""
+    """Write the trace that the options name. Raises CommandError and MisuseError."""
     if min(args.since, args.namespace_bundles) <= 0:
         raise MisuseError(
             "nothing to read from Prometheus",
@@ -211,7 +214,7 @@ def _no_prometheus(url: str, why: str) -> CommandError:
 
 
 def trace_lines(found: TraceOfPrometheus) -> Iterator[str]:
-    """For people: what was read, and what the cluster's own load manager did meanwhile."""
+    """Yield what was read, and what the cluster's load manager did meanwhile."""
     yield f"trace: {found.path}, {found.rows} rows of {found.series} series"
     if found.skipped:
         yield f"{found.skipped} series were left out: Pulsar's own, or without a broker or topic"

@@ -1,4 +1,4 @@
-"""Plans that wait for a person: those there are, one in full, and the way back from what was done.
+"""Plans that wait for a person: the list, one in full, and the way back.
 
 Decides what an undo moves: each bundle that is where the plan, the time or the drain has put it
 goes back to whom it was taken from.
@@ -73,9 +73,10 @@ def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
 def undo_moves(
     reader: TableReader, *, plan: str = "", since_ms: int = 0, drain: str = ""
 ) -> tuple[dict[str, str], list[str]]:
-    """Bundle → broker that undoes a plan, what balancing has moved since, or a broker's last drain.
+    """Return bundle → broker that undoes a plan, recent balancing, or a drain.
 
-    With it goes what stays. Raises CommandError when nothing can be moved back.
+    Of a broker: its last drain. With it goes what stays. Raises CommandError when nothing can be
+    moved back.
     """
     done = _drained(reader, drain) if drain else _balanced(reader, plan, since_ms)
     first: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Scenarios from files, and the configuration that one is run with; shared by the verbs.
+"""Scenarios from files, and the configuration of a run; shared by the verbs.
 
 Decides which settings a strategy's name stands for, and what lies upon what: the defaults (or
 Pulsar's), the scenario's own lines, the strategy, the command line.
@@ -138,7 +138,7 @@ def note_wrong(done: Run) -> Run:
 
 
 def weight_of(scenario: Scenario, config: Config) -> float:
-    """About how long a run takes, in proportion to others: batches times who takes part in them."""
+    """Return the relative duration of a run: batches times participants."""
     batches = scenario.run_ms / config.pipeline.trigger_ms
     bundles = sum(space.bundles for space in scenario.namespaces)
     return batches * (_BROKERS_OF_A_BATCH + len(scenario.brokers) + bundles / _BUNDLES_OF_A_BROKER)
@@ -202,7 +202,7 @@ def _load(path: Path) -> Loaded:
 
 
 def _with_recordings(path: Path, scenario: Scenario) -> Scenario:
-    """The scenario with the recordings that it replays; their paths are seen from its folder."""
+    """Return the scenario with its recordings; paths are relative to its folder."""
     recordings: dict[str, Recording] = {}
     for load in scenario.loads:
         if not load.file:

@@ -1,4 +1,4 @@
-"""Rows that a status, an overview and a rehearsal are made of, and how far back they reach."""
+"""Rows of the tables for a status, an overview and a rehearsal."""
 
 import pyarrow.compute as pc
 
@@ -77,7 +77,7 @@ def read_status_rows(
 
 
 def _bundles(reader: TableReader) -> tuple[dict[str, int], list[Row]]:
-    """Broker → how many it owns, and the records of the bundles that nobody owns in peace.
+    """Return broker → number of owned bundles, and records of bundles not at rest.
 
     Counted by Arrow: nearly all of a hundred thousand are at rest. O(bundles).
     """

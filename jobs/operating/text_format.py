@@ -31,9 +31,10 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_instant_ms(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of an ISO time, or of so long ago (5m). Without a zone it is UTC.
+    """Parse an ISO time, or a span ago (5m), as ms since 1970.
 
-    As messages show it, too: `2026-11-21 03:00:00 UTC`. Raises argparse.ArgumentTypeError.
+    Without a zone it is UTC. As messages show it, too: `2026-11-21 03:00:00 UTC`. Raises
+    argparse.ArgumentTypeError.
     """
     if _DURATION.fullmatch(text.strip()) and not text.strip().isdigit():
         return now_ms - parse_duration_ms(text)
@@ -48,7 +49,7 @@ def parse_instant_ms(text: str, now_ms: int) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question with the known word most like this one and a blank behind, or ""."""
+    """Return a question with the most similar known word and a blank, or ""."""
     near = nearest(word, tuple(known))
     return f"did you mean {near}? " if near else ""
 
@@ -65,7 +66,10 @@ def format_instant(at_ms: int) -> str:
 def text_table(
     cells: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = ""
 ) -> Iterator[str]:
-    """A line a row; cells[0] is the head. right: indexes of the columns that end together."""
+    """Yield a line a row; cells[0] is the head.
+
+    right: indexes of the columns that end together.
+    """
     if not cells:
         return
     rows = [[printable(cell) for cell in row] for row in cells]

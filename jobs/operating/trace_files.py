@@ -1,4 +1,4 @@
-"""Reads tables of series that somebody else recorded: CSV (also .gz) and Parquet, long or wide.
+"""Reader of foreign series: CSV (also .gz) and Parquet, long or wide.
 
 Decides where entity, time and resources stand and what a cell says; every flaw gets its line (in
 Parquet: its row) and nothing is returned of a file that has one. `lbcore.sim.load.series` judges
@@ -147,7 +147,10 @@ def _table(path: Path) -> tuple[list[str] | None, _Lines]:
 
 
 def _csv_rows(path: Path) -> list[tuple[int, list[Any]]]:
-    """The lines of a .csv, .txt or either with .gz; separated by commas, semicolons or tabs."""
+    """Yield the lines of a .csv, .txt or either with .gz.
+
+    Separated by commas, semicolons or tabs.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
         first = file.readline()
@@ -205,7 +208,10 @@ def _completed(path: Path, how: TraceReading, head: list[str] | None) -> TraceRe
 
 
 def _layout_of(head: Sequence[str], entity: str, time: str) -> str:
-    """By the header: a column a time has no time column, a column an entity begins with it."""
+    """Return the layout by the header.
+
+    A column a time has no time column, a column an entity begins with it.
+    """
     if not time:
         return "rows"
     return "columns" if not entity and head[0] == time else "long"
@@ -223,7 +229,10 @@ def _wide(path: Path, how: TraceReading) -> TraceReading:
 
 
 def _with_units(path: Path, how: TraceReading, head: Sequence[str]) -> TraceReading:
-    """The resources that are named, or whose columns tell kind and unit: cpu_percent, cpu [MHz]."""
+    """Return the named resources, or those whose columns tell kind and unit.
+
+    cpu_percent, cpu [MHz].
+    """
     for one in how.resources:
         if one.column not in head:
             raise _misuse(path, f"it has no column {one.column!r}", f"it has {_some(head)}")
@@ -240,7 +249,10 @@ def _with_units(path: Path, how: TraceReading, head: Sequence[str]) -> TraceRead
 
 
 def _resource_named(name: str) -> TraceColumn | None:
-    """cpu_percent, bytes_in [KB/s], msg_rate_in: kind and unit of a column by its name."""
+    """Return a column's kind and unit: cpu_percent, bytes_in [KB/s], msg_rate_in.
+
+    By its name.
+    """
     low = name.lower().replace("msg_rate", "msg").strip(" ])")
     kind, _, unit = low.replace(" [", "|").replace(" (", "|").partition("|")
     if not unit:

@@ -1,1 +1,1 @@
-"""The lookup service: who owns a topic, Pulsar's admin paths, our own, and the status page."""
+"""The lookup service: owners of topics, Pulsar's admin paths, and the console."""

@@ -171,7 +171,7 @@ def secret_key(secret: str) -> TrustedKey:
 
 
 def read_keys(path: str) -> tuple[TrustedKey, ...]:
-    """The keys of a file: a JWKS, or one public key in PEM; raises OSError, ValueError."""
+    """Return the keys of a file: a JWKS, or one PEM key. Raises OSError, ValueError."""
     text = read_text_file(Path(path))
     if text.lstrip().startswith("-----"):
         return (_public_key(text),)
@@ -266,7 +266,7 @@ class TokenChecker:
         raise TokenError(fault)
 
     def _candidates(self, token: str) -> Sequence[TrustedKey]:
-        """The keys that may have signed it: of its key id when it names one, of its algorithm."""
+        """Return the keys that may have signed it: by key id if named, by algorithm."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
@@ -318,7 +318,10 @@ def _fault_of(error: jwt.PyJWTError) -> TokenFault:
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:
-    """Raises TokenError where a time is no NumericDate (RFC 7519), as "1893456000" is none."""
+    """Raise TokenError where a time is no NumericDate (RFC 7519).
+
+    As "1893456000" is none.
+    """
     for name in _TIMES:
         value = claims.get(name, 0)
         if type(value) not in (int, float) or not abs(value) <= _TIME_MAX_S:
@@ -333,7 +336,10 @@ def _name(claims: Mapping[str, Any]) -> str:
 
 
 def _grants(claims: Mapping[str, Any]) -> tuple[Grant, ...]:
-    """The roles that the token carries; one that can't be read makes the token unusable."""
+    """Return the token's roles.
+
+    One that can't be read makes the token unusable.
+    """
     roles = claims.get(_ROLES, [])
     if not isinstance(roles, list) or len(roles) > _ROLES_MAX:
         raise TokenError(TokenFault.BAD_CLAIM)

@@ -1,4 +1,4 @@
-"""Access control: the caller of a request by token or certificate, its rights and its rate.
+"""Access control: a request's caller by token or certificate, rights and rate.
 
 Lookups are judged in one step, because they are many. Nothing that was refused is repeated in an
 answer or a log. Sources: RFC 6750 for the answers, RFC 2697 for the token bucket of the rates.
@@ -44,10 +44,10 @@ _NAMES_MAX = 10_000
 
 
 class RateLimiter:
-    """Allows per_s requests a second for each name, up to a second's worth at once; 0 = any.
+    """Limit of per_s requests a second for each name, a second's worth at once.
 
-    Remembers the 10,000 names that asked last: one that comes back later begins with a full bucket,
-    which it would have by then at any rate of use that is worth limiting.
+    0 = any. Remembers the 10,000 names that asked last: one that comes back later begins with a
+    full bucket, which it would have by then at any rate of use that is worth limiting.
     """
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,7 +88,7 @@ class AdminCounts:
 
 @dataclass(slots=True, kw_only=True)
 class AuditCounts:
-    """Entries that stand in the service's log only, because Kafka was away for too long."""
+    """Number of entries in the service's log only, while Kafka was away."""
 
     dropped: int = 0
 

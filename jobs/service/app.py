@@ -313,7 +313,10 @@ class AdminApp:
             self.counts.streams -= 1
 
     def end_streams(self) -> None:
-        """End the answers that go on, properly; called from any thread, or a signal's handler."""
+        """End the continuing answers.
+
+        Called from any thread, or a signal's handler.
+        """
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end_streams)
 

@@ -1,4 +1,4 @@
-"""Puts the service together from its settings: follower, views, gate, routes, threads.
+"""Assembly of the service: follower, views, gate, routes, threads.
 
 Tokens, certificates and Kafka are there only when they are configured. Under ownership.assign =
 "on_demand" a bundle that is looked up and has no owner is asked for once, however many wait.
@@ -234,7 +234,7 @@ _LOOKUP = Caller(name=ASKED_BY, address="")
 
 
 class Assignments:
-    """Turns lookups of unowned bundles into commands, one a record within five seconds."""
+    """Commands for lookups of unowned bundles, one a record within five seconds."""
 
     def __init__(self, context: AdminContext) -> None:
         self.asked = 0
@@ -277,7 +277,7 @@ _NEXT = (
 
 
 class OwnClock:
-    """Looks at each view of a follower, and writes a line when what the clocks show has changed."""
+    """Check of a follower's views, with a line when the clocks' state changes."""
 
     def __init__(self, follower: DeltaFollower) -> None:
         self._follower = follower

@@ -1,4 +1,4 @@
-"""The changes of ownership in their order, for watchers: a bounded memory and the log.
+"""Changes of ownership in order, for watchers: a bounded memory and the log.
 
 Each change has a place (version of ownership_events, number in its commit), which is the same in
 every replica, so that a client that was cut off goes on at any of them. Older changes than those in
@@ -67,7 +67,7 @@ class ChangeFeed:
         return self._end
 
     def add(self, changes: Changes) -> None:
-        """Take over what the follower has published; nobody who reads waits for its making."""
+        """Take over what the follower has published; readers don't wait for it."""
         new = [one for version, routes in changes.commits for one in changes_of(version, routes)]
         with self._lock:
             if changes.is_whole:

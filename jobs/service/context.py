@@ -50,7 +50,7 @@ class CommandEnd:
 
 
 class CommandPort(Protocol):
-    """Brings commands to the balancer and its answers back; audit entries go the same way."""
+    """Commands to the balancer and its answers; audit entries go the same way."""
 
     async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
         """Send and wait, for command.timeout_ms at most unless told otherwise.

@@ -47,7 +47,7 @@ class Origins:
         self.refused: Counter[str] = Counter()
 
     def check_host(self, scope: Message) -> None:
-        """Raises HttpError 421 for a name that is none of ours; a request without one may be."""
+        """Raise HttpError 421 for a foreign host name; a request without one may pass."""
         if not self.checks_hosts:
             return
         for name, value in scope["headers"]:
@@ -69,7 +69,7 @@ class Origins:
             self._known.add((value, local))
 
     def check_write(self, scope: Message) -> None:
-        """Raises HttpError 403 or 415 for a change that a page from elsewhere may have asked for.
+        """Raise HttpError 403 or 415 for a change from a foreign page.
 
         Nothing that only a page's own service is sent can be asked for: a body of JSON, or PUT and
         DELETE without one.
@@ -139,7 +139,10 @@ class Origins:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that is written there, without its zone, as IPv4 where it stands for one."""
+    """Return the written address without its zone.
+
+    As IPv4 where it stands for one.
+    """
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -148,7 +151,10 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _name_of(authority: str) -> str:
-    """The host of "host:port", without the brackets of IPv6 and the final dot; "" for none."""
+    """Return the host of "host:port"; "" for none.
+
+    Without the brackets of IPv6 and the final dot.
+    """
     if authority.startswith("[") and authority.rpartition("]")[2][:1] not in ("", ":"):
         return ""  # urlsplit leaves out what stands behind the brackets
     try:

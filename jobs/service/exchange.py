@@ -52,9 +52,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An answer that goes on; `parts` is closed when the client leaves or the service stops.
+    """A continuing answer.
 
-    ends_at_s: when it ends in any case (seconds since 1970), None = never.
+    `parts` is closed when the client leaves or the service stops. ends_at_s: when it ends in any
+    case (seconds since 1970), None = never.
     """
 
     parts: AsyncIterator[bytes]
@@ -87,12 +88,15 @@ class Request:
         return self.query.get(name, [default])[0]
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A query parameter as Java reads a boolean: "true" in any case, anything else is not."""
+        """Return a query parameter as Java's boolean: "true" in any case, else False."""
         values = self.query.get(name)
         return default if not values else values[0].lower() == "true"
 
     def whole(self, name: str, default: int, *, minimum: int = 0, maximum: int = 1 << 53) -> int:
-        """A query parameter as a whole number; raises HttpError 400 beyond [minimum, maximum]."""
+        """Return a query parameter as a whole number. Raises HttpError 400.
+
+        Beyond [minimum, maximum].
+        """
         text = self.first(name, str(default))
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < 18:  # noqa: PLR2004 (fits 64 bits)
@@ -180,7 +184,10 @@ SEND_TIMEOUT_S = 20.0
 
 
 class ClientConnection(NamedTuple):
-    """A client's connection. seconds: how long the answer may go on, None = as long as it likes."""
+    """A client's connection.
+
+    seconds: how long the answer may go on, None = as long as it likes.
+    """
 
     receive: Receive
     send: Send
@@ -190,7 +197,7 @@ class ClientConnection(NamedTuple):
 async def send_parts(
     parts: AsyncIterator[bytes], wire: ClientConnection, streams: "set[asyncio.Future[None]]"
 ) -> None:
-    """Send each part as it comes, until they end, time is up, the client leaves or is too slow.
+    """Send parts until they end, time is up, or the client leaves or is slow.
 
     streams: holds, while this runs, the future whose cancellation ends the answer properly; of no
     use to one that is not whole before its end.
@@ -239,6 +246,9 @@ async def _take(parts: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Until the client has closed the connection; whatever it sends besides is dropped."""
+    """Return when the client has closed the connection.
+
+    Whatever it sends besides is dropped.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Commands and audit entries by way of Kafka: the admin service's line to the balancer.
+"""Commands and audit entries by Kafka: the admin service's line to the balancer.
 
 Decides how many may wait at once, and what a caller is told when Kafka doesn't take a command; the
 sending and the following of outcomes are `command_client`'s.
@@ -33,7 +33,7 @@ _END_S = 2.0
 
 
 class KafkaPort:
-    """Sends commands and waits for their outcomes; records the audit in the background.
+    """Sender of commands that awaits outcomes; it records the audit in the background.
 
     address: Kafka. tables: folder of the tables. waiting_max: commands that may wait at a time.
     """
@@ -90,7 +90,10 @@ class KafkaPort:
             self._client.forget(ticket)
 
     def end_waits(self) -> None:
-        """Answer those who wait with what is known by now; from any thread. Commands go on."""
+        """Answer waiting callers with what is known by now.
+
+        From any thread. Commands go on.
+        """
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end_waits)
 

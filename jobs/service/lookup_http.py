@@ -1,9 +1,9 @@
 """The lookup service's HTTP interface: Pulsar's lookup paths, health, metrics.
 
-Decides what is asked, who may ask, and how long a lookup waits for an owner; what is said, is
-`lookup_replies`' and `lbcore.route`'s. A bare ASGI application, because a framework costs as much
-again as everything else a lookup does; other paths can be given to another ASGI application.
-Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase.
+Parses requests, checks the caller's right, and lets a lookup wait for an owner. `lookup_replies`
+and `lbcore.route` make the answers. It is a plain ASGI application, because a framework doubles the
+CPU of a lookup; other paths go to another ASGI application. Source: Pulsar 4.0.8,
+lookup.v2.TopicLookup and TopicLookupBase.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class LookupApp:
     shared: the metrics of all workers, when there are several.
 
     wait_ms: how long a lookup waits for its bundle to get an owner. waiting_max: lookups that may
-    wait at a time; more are told at once to come again.
+    wait at a time; others get 503 with Retry-After at once.
     """
 
     def __init__(
@@ -133,7 +133,10 @@ class LookupApp:
             loop.call_soon_threadsafe(self._changed.notify_all)
 
     def end_waits(self) -> None:
-        """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""
+        """End all waits: clients come again, elsewhere.
+
+        From any thread.
+        """
         self._is_ending = self.is_stopping = True
         self.notice_change()
 
@@ -173,7 +176,7 @@ class LookupApp:
         else:
             reply = not_found()
         reply = of_method(reply, scope["method"])
-        if reply.result != FOUND:  # which has its stamps, and is to be fast
+        if reply.result != FOUND:  # an answer with an owner has its stamps already
             reply = stamped(reply, self.follower.view)
         await _send(send, reply)
 
@@ -204,9 +207,10 @@ class LookupApp:
     async def _wait(
         self, request: LookupRequest, reply: LookupReply, gone: "asyncio.Future[None]"
     ) -> LookupReply:
-        """The reply once the bundle has an owner; the last one when time is up or nobody listens.
+        """Return the reply once the bundle has an owner.
 
-        Whatever has become of the bundle meanwhile, freed or split, its owner is asked for.
+        The last one when time is up or nobody listens. An owner is requested for the bundle as it
+        is then, also if it was freed or split meanwhile.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s

@@ -1,4 +1,4 @@
-"""The metrics of the lookup service: their declarations, the counts, and all workers' in one.
+"""Metrics of the lookup service: declarations, counts, and all workers' in one.
 
 Counting costs a fraction of a microsecond a request: plain integers of one event loop, which become
 metrics only when they are read. Each worker writes its metrics into a folder once a second; the
@@ -211,7 +211,10 @@ class LookupMetrics(Collector):
 
 
 def _owner_lookups(cluster: str, states: Mapping[tuple[str, bool], int]) -> Metric:
-    """In Pulsar's form. states: state of the bundle, whether an owner was named → lookups."""
+    """Return lookups by owner in Pulsar's form.
+
+    states: state of the bundle, whether an owner was named → lookups.
+    """
     doc = _DOCS[OWNER_LOOKUPS.removesuffix("_total")]
     labels = ("cluster", "broker", "metric", "result", "state")
     family = CounterMetricFamily(OWNER_LOOKUPS, doc, labels=labels)
@@ -247,7 +250,10 @@ _OLD_S = 5.0
 
 
 class SharedMetrics:
-    """The metrics of the workers of one service. own: this worker's, in Prometheus's format."""
+    """Metrics of one service's workers.
+
+    own: this worker's, in Prometheus's format.
+    """
 
     def __init__(self, folder: Path, worker: int, own: Callable[[], bytes]) -> None:
         self._folder = folder

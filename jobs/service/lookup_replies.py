@@ -87,7 +87,10 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
 
 
 def bundle_reply(view: View, answer: Answer) -> LookupReply:
-    """The range of the topic's bundle, unquoted as Pulsar writes it, whether it has an owner."""
+    """Return the range of the topic's bundle, unquoted as in Pulsar.
+
+    Whether it has an owner or not.
+    """
     headers = stamps(view, answer)
     if answer.route is None:
         body = reason("Namespace not found")
@@ -138,7 +141,7 @@ def broker_stamp(route: BundleRoute) -> Header:
 
 
 def ages(view: View) -> tuple[Header, ...]:
-    """The version of the table that is answered from, and how old that is in both ways."""
+    """Return the table's version of the answer, and its age in both ways."""
     return (
         (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
         (AGE, b"%d" % view.age_ms(boot_ms())),

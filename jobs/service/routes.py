@@ -1,4 +1,4 @@
-"""Routes: the handler of a method and path, who may ask for it, and its page in OpenAPI.
+"""Routes: handler of a method and path, required role, and OpenAPI page.
 
 Literal parts of a path win over named ones, part by part, wherever both lead to a route.
 """
@@ -36,7 +36,7 @@ class QueryParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A request of the example world and the answer to it; None: numbers and times that vary.
+    """Request of the example world and its answer; None: values that vary.
 
     path: with its query. body: None = none.
     """

@@ -1,4 +1,4 @@
-"""The small tables as rows in memory, kept current in the background, without a JVM.
+"""The small tables as rows in memory, kept current in the background.
 
 Decides when a table is read again: when its log has a new version, or does not lead on to it
 (`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
@@ -95,7 +95,7 @@ _STORE_POLL_MS = 1_000  # a request a table
 
 
 class TableViews:
-    """The rows of one cluster in the small tables, the newest load, and the changed settings.
+    """One cluster's rows in the small tables, newest load, and changed settings.
 
     One thread refreshes; any thread reads: each view is swapped whole. listening: pages that are
     told of each batch, each as an object of its own.
@@ -136,7 +136,10 @@ class TableViews:
 
     @property
     def newest_load(self) -> Mapping[str, Row]:
-        """Each broker's newest row of load_history, of the ten minutes before the newest one."""
+        """Return each broker's newest row of load_history, of ten minutes.
+
+        Those before the newest one.
+        """
         return self._load
 
     @property
@@ -259,7 +262,10 @@ class TableViews:
         check_newest(tail.path)
 
     def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
-        """The rows, each that can't be read as it was before, or left out: it costs no other."""
+        """Return the readable rows.
+
+        One that can't be read is as it was before, or left out: it costs no other.
+        """
         faults = {at: fault for at, row in enumerate(found) if (fault := _fault(table, row))}
         known = {_key(table, row): row for row in self._rows.get(table.name, ())} if faults else {}
         before = {at: known.get(_key(table, found[at])) for at in faults}
@@ -325,7 +331,10 @@ def _key(table: Table, row: Row) -> tuple[str, ...]:
 
 
 def _in_force(found: Rows) -> Rows:
-    """The policies that are set, and one of each kind that was (whether there ever were any)."""
+    """Return the policies that are set, and one of each kind that was.
+
+    The latter says whether there ever were any.
+    """
     taken_back = {row["kind"]: row for row in found if not row["is_set"]}
     return (*(row for row in found if row["is_set"]), *taken_back.values())
 

@@ -1,1 +1,1 @@
-"""SQL over the tables: views with documented columns, and ready queries; engines only run it."""
+"""SQL over the tables: views with documented columns, and ready queries."""

@@ -84,7 +84,7 @@ class SqlEngine:
         return found.rename_columns(list(_unique(found.column_names)))
 
     def _planned(self, text: str) -> Any:
-        """Return the engine's plan of a statement; raises MisuseError where it can't make one."""
+        """Return the engine's plan of a statement. Raises MisuseError without one."""
         rows = self._run(_EXPLAIN + text).to_pylist()
         plan = next((row["plan"] for row in rows if row["plan_type"] == "logical_plan"), None)
         if plan is None:  # the last row says why the optimizer gave up

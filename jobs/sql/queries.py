@@ -1,4 +1,4 @@
-"""Ready queries of `ballast sql` and their views, which DataFusion and Spark answer alike.
+"""Ready queries of `ballast sql` and their views, for DataFusion and Spark.
 
 Decides what operators are offered; each query says how its answer is read.
 """
@@ -312,10 +312,11 @@ def one_table(live: str) -> str:
 
 
 def whole_table(archive: Archive, live: str, archived: str) -> str:
-    """A SELECT of a table and its archive as one. live, archived: what the engine calls them.
+    """Return a SELECT of a table with its archive.
 
-    A row that has moved is in both until the job lets it go, and is given once. The table is named
-    once, so that an engine can't read it at two moments.
+    live, archived: what the engine calls them. A row that has moved is in both until the job lets
+    it go, and is given once. The table is named once, so that an engine can't read it at two
+    moments.
     """
     columns = ", ".join(column.name for column in archive.table.columns)
     same = " AND ".join(f"l.{name} = a.{name}" for name in archive.key)
@@ -348,9 +349,10 @@ VIEWS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A ready query. question: what it answers; reading: what is normal, and what to do if not.
+    """A ready query.
 
-    The rows come in an order that depends on nothing but the tables.
+    question: what it answers; reading: what is normal, and what to do if not. The rows come in an
+    order that depends on nothing but the tables.
     """
 
     name: str

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """A verb: the module that carries it out, and the line that `ballast --help` shows."""
+    """A verb: its module, and its line in `ballast --help`."""
 
     module: str
     summary: str

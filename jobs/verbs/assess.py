@@ -1,4 +1,4 @@
-"""Look at a Pulsar cluster for some minutes and say how it is balanced, and what would be better.
+"""Look at a Pulsar cluster for some minutes and report what would be better.
 
 Reads only: nothing is written to the cluster, and nothing else needs to run. A page (--html) is
 written as soon as there is something to see, and again at the end; Ctrl-C ends early, with what is
@@ -41,7 +41,10 @@ _BUNDLES_MAX = 20_000
 
 
 def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """A row a strategy, what was recorded first; or none, and why. O(strategies × recording)."""
+    """Return a row a strategy, the recorded one first; or none, and why.
+
+    O(strategies × recording).
+    """
     if len({row["minute_ms"] for row in rows}) < _INTERVALS_MIN:
         return [], "too little was recorded to try strategies on: look for some minutes longer"
     if sum(len(row["bundles"]) for row in rows[-len({row["broker"] for row in rows}) :]) > (

@@ -1,4 +1,4 @@
-"""Everything on this machine for a real Pulsar cluster: Kafka, the job, the bridge, the service.
+"""Run Kafka, the job, the bridge and the service here for a real Pulsar cluster.
 
 Observes only: it says what it would do and where to look. --act takes the balancing over, after
 asking; `ballast detach` gives it back. A second start with the same folder goes on where the first

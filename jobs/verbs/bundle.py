@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def narrow_topics(answers: Answers, broker: str, limit: int) -> list[Row]:
-    """Topics whose partitions are on too few brokers, as the bridge told last, by name.
+    """Return topics with partitions on too few brokers, by name.
 
-    Raises CommandError where no bridge tells.
+    As the bridge reported last. Raises CommandError where no bridge tells.
     """
     mirror = answers.status().mirror
     if mirror is None or mirror.heard_ago_ms == NEVER_MS:

@@ -88,7 +88,7 @@ def names_of(what: str) -> list[str]:
 
 
 def _complete_names(parser: argparse.ArgumentParser) -> None:
-    """Have the shell ask for names where an argument takes them, in the verbs' parsers, too."""
+    """Add completion of names to the verbs' parsers, too."""
     for action in parser._actions:  # noqa: SLF001 argparse has no other list
         what = _NAMED_BY.get(action.dest.removeprefix("argument_"))
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 nor another name
@@ -109,7 +109,10 @@ def _man_page(whole: Parser) -> str:
 
 
 def _whole_parser() -> Parser:
-    """All verbs in one parser; `ballast` itself imports only the verb that was asked for."""
+    """Return all verbs in one parser.
+
+    `ballast` itself imports only the verb that was asked for.
+    """
     whole = Parser(prog="ballast")
     verbs = whole.add_subparsers(metavar="VERB")
     for name, verb in sorted(VERBS.items()):

@@ -1,4 +1,4 @@
-"""Say why a bundle, a broker, the cluster or a decision is as it is: sentences, then numbers.
+"""Explain a bundle, a broker, the cluster or a decision: sentences, then numbers.
 
 From the tables, or a service that reads them (--url): it answers while the job and Kafka are away,
 and about an earlier time.

@@ -1,4 +1,4 @@
-"""Crash a simulated broker of a running `ballast run-local`, at once and without a word.
+"""Crash a simulated broker of a running `ballast run-local` at once.
 
 Watch its bundles find new owners; `--start` brings it back as a new incarnation.
 """

@@ -1,6 +1,6 @@
-"""Say which broker serves a topic, from the tables or a service (--url): no Kafka, no Spark.
+"""Say which broker serves a topic, from the tables or a service (--url).
 
-Fails when a topic has no owner or its namespace doesn't exist.
+It needs no Kafka and no Spark. Fails when a topic has no owner or its namespace doesn't exist.
 """
 
 import argparse

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the records or the differences; raises CommandError for names that nobody has."""
+    """Write the records or differences. Raises CommandError for unknown names."""
     answers = answers_of(connection_options(args))
     if args.diff:
         return _say_differences(args, answers)
@@ -163,7 +163,10 @@ def _change_value(change: OwnershipChange) -> dict[str, Any]:
 
 
 def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]:
-    """A line a change; where more than `most` came to or left a namespace, one line for these."""
+    """Yield a line a change.
+
+    Where more than `most` came to or left a namespace, one line for these.
+    """
     counts = Counter(_kind(change) for change in changes)
     for sign, namespace in sorted(counts):
         count = counts[sign, namespace]

@@ -1,4 +1,4 @@
-"""Run scenarios in virtual time, on the production balancer, and say whether they hold.
+"""Run scenarios in virtual time on the production balancer, and judge them.
 
 A scenario's file says what the cluster is, what it carries and goes through, and what must come of
 it (docs/simulator.md has the grammar; conf/scenarios has examples). Fails when an expectation is
@@ -149,7 +149,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
-    """Yield what is run of a scenario; a rewrite renews the table that the file has, too."""
+    """Yield what is run of a scenario.
+
+    A rewrite renews the table that the file has, too.
+    """
     make = partial(_Task, one=one, scenario=with_seed(one.scenario, args.seed), settings=args.set)
     if not args.compare:
         yield from (make(strategy=name) for name in args.strategy.split(","))

@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it; failed when it is stalled: --json has `phase` and `alarms` for programs."""
+    """Write the status; fail when it is stalled.
+
+    --json has `phase` and `alarms` for programs.
+    """
     where = connection_options(args)
     if args.watch:
         return _watch(args, where)
@@ -118,7 +121,7 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
 
 
 def _cycle(decided: str) -> str:
-    """Return the decisions of a cycle; of one that moved nothing the reason as a sentence."""
+    """Return a cycle's decisions; of one without moves the reason."""
     skipped = re.fullmatch(r"1 skip \((\w+)\)", decided)
     return f"nothing moved, because {skip_message(skipped[1])}" if skipped else decided
 

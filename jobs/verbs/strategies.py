@@ -1,4 +1,4 @@
-"""List the strategies: each one's rule, when to use it, and its settings with their defaults."""
+"""List the strategies: rule, use, and settings with defaults of each."""
 
 import argparse
 import textwrap

@@ -1,4 +1,4 @@
-"""Make the topics of the wire, or check those that are there; say what each process may do.
+"""Create or check the topics of the wire, and show what each process may do.
 
 ensure   makes missing topics, and reports each difference of the others from what they must be
          (--repair sets the configuration keys that differ; partitions are never changed)
@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ensure the topics, failing when one differs or could not be made; or print the ACLs."""
+    """Ensure the topics, failing when one differs; or print the ACLs.
+
+    It fails also when one could not be made.
+    """
     config = load_settings(args.conf, args.set)
     if args.action == "acls":
         return _show_acls(args, config)

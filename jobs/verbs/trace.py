@@ -1,4 +1,4 @@
-"""Real load: make a recording of a table of series, or give away what a cluster has recorded.
+"""Make a recording of a table of series, or export what a cluster has recorded.
 
 import: CSV (also .gz) or Parquet, entity x time x resources, long or wide, becomes a recording that
 `simulate` and `backtest` replay; entities are folded into bundles by the hash of their
@@ -151,10 +151,10 @@ def write_scenario(
 
 
 def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str, Any]]:
-    """Rows of `load_history` without a name: clusters, brokers, tenants, namespaces are hashes.
+    """Return rows of `load_history` with hashes as names.
 
-    key: whoever has it can tell whether a name is in it; the same key gives the same hashes. Hash
-    ranges, times and loads stay.
+    Clusters, brokers, tenants, namespaces. key: whoever has it can tell whether a name is in it;
+    the same key gives the same hashes. Hash ranges, times and loads stay.
     """
 
     def hidden(kind: str, name: str) -> str:

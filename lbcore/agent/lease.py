@@ -27,7 +27,7 @@ class ReportConfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndConfirmed:
-    """Event: every record that was committed to ownership before asked_ms was given before this."""
+    """Event: records committed to ownership before asked_ms were given before this."""
 
     asked_ms: int
 

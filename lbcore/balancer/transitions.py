@@ -1,8 +1,8 @@
 """Transitions of ownership: repairs, splits, acknowledgements and reconciliation.
 
-Repairs find new owners for what the dead had, and end what is stuck. Replies take in what brokers
-answer to records: `ownership.acknowledge` says what an answer changes. Reconciliation compares what
-brokers report with the records. Part of `balancer`; the protocol is Pulsar 4.0.8's.
+Repairs give bundles of dead brokers new owners, and end stuck transitions. Brokers' answers (acks)
+advance records, as `ownership.acknowledge` defines. Reconciliation compares brokers' reports with
+the records. Part of `balancer`; the protocol is Pulsar 4.0.8's.
 """
 
 from bisect import bisect_right
@@ -54,7 +54,7 @@ from lbcore.signals.averages import BundleAverages, inherited_averages, with_row
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 
 _REPAIRED_MAX = 32_768
-"""Bundles that a batch repairs: some eight seconds of two slow cores, of 500,000 in all."""
+"""Most bundles that a batch repairs; with 500,000 bundles they take 8 s on two slow cores."""
 _DESTINATIONS_NAMED = 10
 """Brokers that a decision names beside how many bundles each gets."""
 _OF_THE_DEAD = frozenset(
@@ -71,8 +71,8 @@ _CAUSES = {
 def repair_ownership(work: BatchContext) -> None:
     """Repair broken or stuck records. O(bundles).
 
-    Not while the job reads an old log. Not where another authority does it: its bridge asks again,
-    and takes over what it finds.
+    Not while the job reads an old log, nor under another authority: its bridge reads again, and
+    takes over what it finds.
     """
     if work.is_catching_up or is_external(work):
         return
@@ -100,10 +100,10 @@ def repair_ownership(work: BatchContext) -> None:
 def _turn(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> Sequence[tuple[int, Intent]]:
-    """Those that are repaired in this batch: of too many as many as it may.
+    """Return the repairs of this batch, at most `_REPAIRED_MAX`.
 
-    They begin where the last batch ended, and go around: bundles that no broker can have stay
-    broken, and must not keep the others waiting.
+    They begin where the last batch ended, and wrap around: bundles that no broker can take stay
+    broken, and must not delay the others.
     """
     if len(intents) <= _REPAIRED_MAX:
         if work.times.repaired_up_to:
@@ -209,7 +209,7 @@ def _destinations(
 def _may_ask_again(work: BatchContext, row: int, intent: Intent) -> bool:
     """True if the broker that lost the bundle is asked again, for want of another.
 
-    A broker that has just failed to open it is not asked until the wait for it is over.
+    A broker that has just failed to open it is asked again only after the timeout.
     """
     is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
     has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
@@ -217,7 +217,7 @@ def _may_ask_again(work: BatchContext, row: int, intent: Intent) -> bool:
 
 
 def _lost_by(work: BatchContext, row: int) -> str:
-    """The broker that must not get the bundle again: the one that was to open it."""
+    """Return the broker that failed to open the bundle, and must not get it again."""
     ledger = work.ledger
     is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
     return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]
@@ -332,8 +332,8 @@ def _inherit_load(
 def _place(work: BatchContext, before: OwnershipRecord) -> None:
     """Transfer children to their chosen brokers, if these can take them.
 
-    Where balancing stands still, or the namespace is paused, only those do whose split a command
-    asked for. A command is told which children stayed where they were to leave.
+    While balancing stands still or the namespace is paused, only the children of a commanded split
+    move. The command's result names the children that stayed.
     """
     is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
     if is_gone or before.bundle in work.rules.pins:
@@ -485,8 +485,8 @@ Rows = NDArray[np.int64]
 def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Resend records that contradict a broker's newest report of this batch.
 
-    Only reports count that are newer than the record by the time in which an agent repeats an
-    answer, so that it has been read and obeyed; nothing while the log is old. O(bundles) in a
+    A report counts if it is newer than the record by `agent.ack_repeat_ms`: by then the broker has
+    read and obeyed the record. Nothing is sent while the job reads an old log. O(bundles) in a
     batch with reports.
     """
     newest: dict[str, BundleReport] = {}
@@ -521,9 +521,9 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 def _disagreeing(
     work: BatchContext, reports: Sequence[tuple[int, BundleReport]]
 ) -> tuple[Rows, Rows, dict[str, int]]:
-    """Rows that are reported and not held, rows that are owned and not reported.
+    """Return the rows reported but not owned, the rows owned but not reported.
 
-    And bundles that are reported and have no record → time of the report, ms.
+    And bundles that are reported without a record → time of the report, ms.
     """
     ledger = work.ledger
     holders = ledger.holders()
@@ -552,11 +552,10 @@ def _disagreeing(
 
 
 def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
-    """Tombstones for what is open somewhere and is no bundle of ours.
+    """Send tombstones for bundles that are open at a broker and have no record.
 
-    unknown: name → time of the report. Not where its namespace has just changed: an agent that
-    splits a bundle reports the children before they have records, and for a while after the split
-    was given up.
+    unknown: name → time of the report. Not for a namespace that has just changed: an agent reports
+    children before they have records, and for a while after a split that was cancelled.
     """
     changed_ms: dict[str, int] = {}
     children = {child for names in work.ledger.children.values() for child in names}
@@ -573,8 +572,8 @@ def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
 def _changing(work: BatchContext) -> list[int]:
     """Return rows not judged: changed in this batch, or children of a split in flight.
 
-    An agent serves the children of a split before their records come; a Deleted record that an
-    earlier life of such a child left behind must not close it.
+    An agent serves the children of a split before their records come. An old Deleted record of the
+    same name must not close such a child.
     """
     ledger = work.ledger
     names = {after.bundle for _, after in work.transitions}

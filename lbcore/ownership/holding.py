@@ -1,14 +1,14 @@
 """One bundle in an agent: its newest record's goal, and the service's progress.
 
-Decides which callback runs next and what is said to the balancer. At most one callback a bundle
-runs at a time; a record that comes meanwhile changes the goal, and the next callback follows from
-it. `agent` keeps one Holding for each bundle that it has, had, or shall have to do with. What each
-state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
+Decides which callback runs next and which ack the balancer gets. At most one callback a bundle runs
+at a time. A record that arrives meanwhile changes the goal, and so the next callback. `agent` keeps
+one Holding for each bundle that concerns it. The states' meaning for brokers is Pulsar 4.0.8's
+ServiceUnitStateChannelImpl.
 
-The callbacks' contract, all of a hash range and a fencing token, each repeatable:
-open: the range is served as one bundle under this token, whatever of it was open before; when it
-fails, nothing of the range is open. close: nothing of the range is served; when it fails, what was
-served still is. split: the range is served as the named children; when it fails, as before.
+Contract of the callbacks, each for a hash range and a fencing token, and repeatable:
+open: success: the range is served as one bundle under this token; failure: nothing of it is open.
+close: success: nothing of the range is served; failure: as before.
+split: success: the range is served as the named children; failure: as before.
 """
 
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ class Call:
 class CallDone:
     """Outcome of a call; failure: the reason for its failure, "" = succeeded.
 
-    It may come after a CallOverdue of the same call; it then tells what is true since.
+    After a CallOverdue of the same call, it says how the call ended after all.
     """
 
     callback: Callback
@@ -72,11 +72,11 @@ class Holding:
 
     version_id: of the newest record; 0 for a child of a split whose record is not read yet.
     is_owned: that record is Owned. token: the version it is open under; NO_TOKEN = not open.
-    split_into: the children that it is served as, if it is. is_settled: the goal is reached or has
-    failed. stuck: the call that was given up and has not returned: until it does, nobody knows what
-    of the range is served, so nothing of it may be used and no other callback of it runs. outcome:
-    what is to be said of this version, and again until a newer record comes; said: how many times
-    it was. since_ms: when it was said last, or when the wait for it began.
+    split_into: the children that it is served as, if any. is_settled: the goal is reached or has
+    failed. stuck: an overdue call that has not returned: until it does, nothing of the range may be
+    used, and no other callback of it runs. outcome: the ack for this version, repeated until a
+    newer record comes; said: how often it was sent. since_ms: time of the last ack, or of the
+    wait's begin.
     """
 
     bundle: str
@@ -164,7 +164,7 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
 def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int) -> Holding:
     """The holding under a newer record; None = the bundle was of no concern so far.
 
-    A parent that was split here goes without a call when its record is Deleted by that very split
+    A parent that was split here needs no close callback when that split deletes its record
     (unforced, from here): its children have records of their own.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)

@@ -1,18 +1,38 @@
-"""The vectorised shedders answer as the slow models do, on random clusters over several cycles."""
+"""The shedders on random clusters answer as slow models do, cycle after cycle."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lbcore.config.filters import FilterConfig
+from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.strategies import PLACEMENT
+from lbcore.config.transfer import TransferConfig
+from lbcore.plain import from_plain, to_plain
+from lbcore.plan.filter.index import FilterInput, index_candidates
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
+from lbcore.plan.filter.policies import IsolationPolicy, Policies
+from lbcore.plan.filter.unload import unload_verdicts
+from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.place.place import place_bundles
+from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.shed.overload import shed_overload
 from lbcore.plan.shed.threshold import shed_threshold
+from lbcore.plan.shed.transfer import find_transfers
+from lbcore.plan.shed.transfer_types import TopBundle, TransferState, TransferView
 from lbcore.plan.shed.uniform import shed_uniform
+from lbcore.plan.snapshot import Snapshot
+from tests.support.models.filter_model import Cluster
+from tests.support.models.placement_model import Memory as Memory_placement
+from tests.support.models.placement_model import Placer, remembered
 from tests.support.models.shed_models import (
     Memory,
     PlainBroker,
@@ -23,6 +43,7 @@ from tests.support.models.shed_models import (
     threshold,
     uniform,
 )
+from tests.support.models.transfer_model import Record, Shedder, Store
 from tests.support.values.clusters import broker_table, bundle_table, shed_view, snapshot
 
 MANY = settings(max_examples=1_000, deadline=None)
@@ -207,3 +228,391 @@ def test_multi_hit_never_sheds_what_the_strategy_alone_would_not(
             answer = shedder(view, state, gated)
             assert set(taken_by(view, answer)) <= set(allowed)
             state = answer.state
+
+
+NOW_MS = 10_000_000
+BROKERS = ["a", "b", "c", "d", "e"]
+BUNDLES = [f"t/n{at}/{at}" for at in range(12)]
+SOME_BUNDLES = st.sets(st.sampled_from(BUNDLES), max_size=3)
+SOME_BROKERS = st.sets(st.sampled_from(BROKERS), min_size=3)
+LOADS = st.one_of(st.sampled_from([0.0, 0.01, 0.3, 0.5, 0.9, 1.2]), st.floats(0, 1.5))
+VOLUMES = st.one_of(st.sampled_from([0.0, 1e5, 2e5, 1e6, 3e6]), st.floats(0, 5e6))
+CONFIGS_OF_TRANSFER = st.builds(
+    TransferConfig,
+    target_std=st.sampled_from([0.0, 0.05, 0.25, 2.0]),
+    hit_count_threshold=st.integers(0, 2),
+    max_pairs_per_cycle=st.integers(0, 4),
+    is_destination_planned=st.sampled_from([True, True, False]),
+    overloaded_threshold_percent=st.sampled_from([30.0, 85.0]),
+    load_data_ttl_ms=st.just(1_000),
+    shedding_delay_ms=st.just(500),
+    shed_bundles_with_policies=st.booleans(),
+    count_swapped_back=st.booleans(),
+    check_swapped_back=st.sampled_from([False]),
+)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A store behind the shedder's questions."""
+
+    store: Store
+
+    def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
+        """The broker's report."""
+        report = self.store.reports.get(broker)
+        if report is None:
+            return None
+        return [TopBundle(bundle=bundle, throughput=volume) for bundle, volume in report]
+
+    def is_owner(self, bundle: str, broker: str) -> bool:
+        """Unless the store disowns it."""
+        return bundle not in self.store.disowned and bool(broker)
+
+    def is_excluded(self, bundle: str) -> bool:
+        """Listed."""
+        return bundle in self.store.excluded
+
+    def is_recently_unloaded(self, bundle: str) -> bool:
+        """Listed."""
+        return bundle in self.store.recent
+
+    def has_policy(self, bundle: str) -> bool:
+        """Listed."""
+        return bundle in self.store.with_policy
+
+    def candidates(self, bundle: str) -> Container[str] | None:
+        """Admitted and registered; None = a filter fails."""
+        registered = self.store.registered or set()
+        admitted = self.store.admitted.get(bundle, registered)
+        return None if admitted is None else admitted & registered
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> Store:
+    """Anything at all, or a cluster whose records say what its bundles add up to."""
+    names = draw(st.lists(st.sampled_from(BROKERS), unique=True))
+    if draw(st.booleans()):
+        return draw(steady_stores())
+    records = {
+        name: Record(
+            load=draw(LOADS),
+            throughput=draw(VOLUMES),
+            throughput_ema=draw(VOLUMES),
+            updated_at_ms=NOW_MS - draw(st.sampled_from([0, 0, 0, 0, 400, 1_000, 1_001])),
+        )
+        for name in names
+    }
+    return Store(
+        records=records,
+        reports=draw(reports_of(names, VOLUMES)),
+        registered=draw(
+            st.one_of(st.just(set(names)), st.just(set(names)), st.none(), SOME_BROKERS)
+        ),
+        disowned=draw(SOME_BUNDLES),
+        excluded=draw(SOME_BUNDLES),
+        recent=draw(SOME_BUNDLES),
+        with_policy=draw(SOME_BUNDLES),
+        admitted=draw(
+            st.dictionaries(
+                st.sampled_from(BUNDLES), st.one_of(st.none(), SOME_BROKERS), max_size=3
+            )
+        ),
+    )
+
+
+@st.composite
+def steady_stores(draw: st.DrawFn) -> Store:
+    """Load is traffic, traffic is bundles: such clusters swap."""
+    names = draw(st.lists(st.sampled_from(BROKERS), unique=True, min_size=2))
+    reports = draw(reports_of(names[:1], st.integers(5, 12).map(float)))
+    reports |= draw(reports_of(names[1:], st.integers(0, 3).map(float)))
+    records = {}
+    for name in names:
+        volume = sum(one for _, one in reports.get(name, [])) + draw(st.sampled_from([0, 0, 0, 5]))
+        record = Record(
+            load=volume / draw(st.sampled_from([32, 32, 32, 64])),
+            throughput=float(volume),
+            throughput_ema=float(volume),
+            updated_at_ms=NOW_MS,
+        )
+        records[name] = record
+    few = st.sets(st.sampled_from(BUNDLES), max_size=1)
+    return Store(
+        records=records,
+        reports=reports,
+        registered=set(names),
+        disowned=draw(few),
+        recent=draw(few),
+        with_policy=draw(few),
+    )
+
+
+@st.composite
+def reports_of(
+    draw: st.DrawFn, names: list[str], volumes: st.SearchStrategy[float]
+) -> dict[str, list[tuple[str, float]]]:
+    """Top lists, lightest first; now and then a broker has none."""
+    shuffled = draw(st.permutations(BUNDLES))
+    reports: dict[str, list[tuple[str, float]]] = {}
+    for at, name in enumerate(names):
+        if draw(st.integers(0, 9)):
+            bundles = shuffled[at * 3 : at * 3 + draw(st.sampled_from([0, 1, 2, 3, 4, 5, 6, 6]))]
+            reports[name] = [(bundle, draw(volumes)) for bundle in bundles]
+            reports[name].sort(key=lambda one: one[1])
+    return reports
+
+
+def view_of_transfer(store: Store) -> TransferView:
+    """The store as arrays."""
+    records = list(store.records.values())
+    return TransferView(
+        names=tuple(store.records),
+        load=np.array([one.load for one in records], dtype=np.float64),
+        throughput=np.array([one.throughput for one in records], dtype=np.float64),
+        throughput_ema=np.array([one.throughput_ema for one in records], dtype=np.float64),
+        updated_at_ms=np.array([one.updated_at_ms for one in records], dtype=np.int64),
+        registered=None if store.registered is None else frozenset(store.registered),
+        lookup=Lookup(store),
+    )
+
+
+def is_same(left: float, right: float) -> bool:
+    """Equal, or both not a number."""
+    return left == right or (math.isnan(left) and math.isnan(right))
+
+
+@given(
+    st.lists(stores(), min_size=1, max_size=3),
+    CONFIGS_OF_TRANSFER,
+    st.dictionaries(st.sampled_from(BROKERS), st.sampled_from([NOW_MS - 300, NOW_MS - 5_000])),
+)
+@settings(max_examples=1_500, deadline=None)
+def test_transfers_of_random_clusters_equal_the_slow_model(
+    cycles: list[Store], config: TransferConfig, unloaded: dict[str, int]
+) -> None:
+    model = Shedder(config=config, unloaded=dict(unloaded))
+    state = TransferState(unloaded_brokers=unloaded)
+    for store in cycles:
+        outcome, state = find_transfers(view_of_transfer(store), state, config, NOW_MS)
+        decisions, deviation = model.cycle(store, NOW_MS)
+        found = [
+            (one.source, one.bundle, one.destination, one.reason.value) for one in outcome.decisions
+        ]
+        assert found == decisions
+        assert is_same(outcome.final_std, deviation)
+        assert is_same(state.load_avg, model.average)
+        assert is_same(state.load_std, model.deviation)
+        assert (state.hits, dict(state.counter)) == (model.hits, model.counter)
+        assert dict(state.unloaded_brokers) == model.unloaded
+        state = from_plain(TransferState, to_plain(state))
+
+
+@given(stores(), CONFIGS_OF_TRANSFER)
+@settings(max_examples=200, deadline=None)
+def test_transfers_of_any_cluster_leave_each_source_a_reported_bundle(
+    store: Store, config: TransferConfig
+) -> None:
+    outcome, _ = find_transfers(view_of_transfer(store), TransferState(hits=9), config, NOW_MS)
+    for pair in outcome.pairs:
+        gone = [one for one in outcome.decisions if one.source == pair.source]
+        reported = {bundle for bundle, _ in store.reports[pair.source]}
+        assert len(reported - {one.bundle for one in gone}) >= 1
+
+
+SPACES = ["t/a", "t/b", "t/c", "pulsar/system"]
+HOSTS = ["a.*", "b.*", ".*1", "b2", "none"]
+RATES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 50.0, 100.0, 700.0])
+PATTERNS = st.lists(st.sampled_from(HOSTS), min_size=1, max_size=2).map(tuple)
+VERSIONS = st.sampled_from(["1.0.0", "2.0.0", "2.0.0", "2.0.0", "2.0.0", "10.0.0", "x"])
+POLICIES = st.builds(
+    IsolationPolicy,
+    name=st.sampled_from(["p", "q", "r"]),
+    namespaces=st.sampled_from([("t/a",), ("t/[bc]",), (".*",)]),
+    primary=PATTERNS,
+    secondary=st.one_of(st.just(()), PATTERNS),
+    min_limit=st.integers(0, 3),
+    usage_threshold_percent=st.sampled_from([100, 80, 30]),
+)
+GROUPS = st.dictionaries(st.sampled_from(SPACES), st.sampled_from(["g", "G", "h", " "]))
+FILTERS = st.builds(
+    FilterConfig,
+    pipeline=st.sampled_from(["modular", "extensible"]),
+    load_manager_class=st.sampled_from(["", "", "", "L"]),
+    max_topics_per_broker=st.sampled_from([5, 8, 50_000]),
+    distribute_evenly=st.booleans(),
+    prefer_later_versions=st.sampled_from([False, False, True]),
+    failure_domains=st.booleans(),
+    primary_usage_limits=st.booleans(),
+)
+PLACEMENTS = st.builds(
+    PlacementConfig,
+    strategy=st.sampled_from(sorted({*PLACEMENT} - {"ballast"})),  # no slow model
+    usage_difference_percent=st.sampled_from([-40.0, 0.0, 5.0, 10.0]),
+    count_planned=st.booleans(),
+    heaviest_first=st.booleans(),
+    planned_rate_floor_msg_per_s=st.sampled_from([0.0, 100.0]),
+    smooth_once_per_plan=st.booleans(),
+)
+
+
+def _some(draw: st.DrawFn, values: st.SearchStrategy[Any], count: int) -> list[Any]:
+    return draw(st.lists(values, min_size=count, max_size=count))
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    names = draw(
+        st.lists(
+            st.sampled_from(["a1:80", "a2:80", "b1:80", "b2", "c1", "c2:8"]),
+            unique=True,
+            min_size=draw(st.sampled_from([0, 2, 3, 4])),
+        )
+    )
+    count, bundles = len(names), draw(st.one_of(st.integers(0, 14), st.integers(8, 14)))
+    flags = st.booleans()
+    traffic = np.array([[rate, 0.0, rate * 10, 0.0] for rate in _some(draw, RATES, count)])
+    brokers = broker_table(
+        sorted(names),
+        traffic=traffic.reshape(count, 4),
+        bundle_count=np.array(_some(draw, st.integers(0, 2), count), dtype=np.int64),
+        topic_count=np.array(_some(draw, st.integers(0, 8), count), dtype=np.int64),
+        weighted_max_ema=np.array(_some(draw, st.sampled_from([0.1, 0.5, 0.9]), count)),
+        updated_at_ms=np.array(_some(draw, st.sampled_from([0, 5, 5, 5]), count), dtype=np.int64),
+        is_fresh=np.array(_some(draw, flags, count), dtype=np.bool_),
+        is_draining=np.array(
+            _some(draw, st.sampled_from([False, False, False, True]), count), dtype=np.bool_
+        ),
+        versions=tuple(_some(draw, VERSIONS, count)),
+        load_manager_classes=tuple(_some(draw, st.sampled_from(["L", "L", ""]), count)),
+        failure_domains=tuple(_some(draw, st.sampled_from(["", "d", "e", "default"]), count)),
+        capacity=np.array(_some(draw, st.sampled_from([1.0, 2.0]), count)),
+    )
+    spaces = _some(draw, st.sampled_from(SPACES), bundles)
+    long = np.array([[one, one / 2, 0, 0] for one in _some(draw, RATES, bundles)]).reshape(-1, 4)
+    rates = zip(_some(draw, RATES, bundles), _some(draw, RATES, bundles), strict=True)
+    short = np.array([[rate, 0, one, one] for rate, one in rates]).reshape(-1, 4)
+    known = np.array(_some(draw, flags, bundles), dtype=np.bool_)
+    owner = np.array(_some(draw, st.integers(-1, count - 1), bundles), dtype=np.int64)
+    is_new = np.array(_some(draw, flags, bundles), dtype=np.bool_)
+    table = bundle_table(
+        [f"{space}/{at:02d}" for at, space in enumerate(spaces)],
+        owner=owner,
+        long=long,
+        short=short,
+        topics=np.array(_some(draw, st.integers(0, 4), bundles), dtype=np.int64),
+        versions=np.array(_some(draw, st.integers(1, 3), bundles), dtype=np.int64),
+        is_load_known=draw(st.sampled_from([None, known])),
+        is_awaited=draw(st.sampled_from([None, is_new & ~known & (owner >= 0)])),
+    )
+    return snapshot(brokers, table)
+
+
+@st.composite
+def filter_inputs(draw: st.DrawFn, cluster: Snapshot) -> FilterInput:
+    count, bundles = len(cluster.brokers.names), len(cluster.bundles.names)
+    policies = draw(st.one_of(st.just([]), st.lists(POLICIES, max_size=2)))
+    rarely = st.sampled_from([False] * 7 + [True])
+    mostly = st.sampled_from([True] * 7 + [False])
+    return FilterInput(
+        policies=Policies(isolation=tuple(policies), anti_affinity=draw(GROUPS)),
+        usage=np.array(_some(draw, st.sampled_from([0.1, 0.3, 0.85, 0.9]), count)),
+        is_flapping=np.array(_some(draw, rarely, count), dtype=np.bool_),
+        is_suspected=np.array(_some(draw, rarely, count), dtype=np.bool_),
+        supports_persistent=np.array(_some(draw, mostly, count), dtype=np.bool_),
+        supports_non_persistent=np.array(_some(draw, mostly, count), dtype=np.bool_),
+        is_non_persistent=np.array(_some(draw, rarely, bundles), dtype=np.bool_),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[PlaceRequest, FilterInput, PlaceSettings]:
+    cluster = draw(clusters())
+    inputs = draw(filter_inputs(cluster))
+    place_settings = PlaceSettings(
+        placement=draw(PLACEMENTS),
+        filters=draw(FILTERS),
+        history_weight=draw(st.sampled_from([0.0, 0.5, 0.9])),
+        excluded_namespaces=frozenset(draw(st.sets(st.sampled_from(SPACES), max_size=1))),
+    )
+    index = index_candidates(cluster, inputs, place_settings.filters)
+    rows = draw(st.permutations(range(len(cluster.bundles.names))))
+    rows = rows[: draw(st.sampled_from([len(rows), len(rows) // 2]))]
+    made = place_request(cluster, np.array(rows, dtype=np.int64), index, inputs.usage)
+    brokers = st.one_of(st.just(-1), st.integers(-1, len(cluster.brokers.names) - 1))
+    columns = {
+        name: np.array(_some(draw, brokers, len(rows)), dtype=np.int64)
+        for name in ("excluded", "pins", "planned")
+    }
+    return (
+        replace(made, **columns, traced=draw(st.sampled_from([0, 1, 1_000]))),
+        inputs,
+        place_settings,
+    )
+
+
+@given(requests(), st.integers(0, 5))
+@settings(max_examples=1_000, deadline=None)
+def test_placement_of_random_bundles_equals_the_slow_model(
+    asked: tuple[PlaceRequest, FilterInput, PlaceSettings], seed: int
+) -> None:
+    request, inputs, place_settings = asked
+    state, memory = PlacementState(), Memory_placement()
+    for _ in range(2):
+        placement = place_bundles(request, state, place_settings, seed)
+        model = Placer(
+            request=request,
+            cluster=Cluster(request.snapshot, inputs, place_settings),
+            memory=memory,
+            seed=seed,
+        )
+        assert placement.brokers.tolist() == model.run()
+        assert to_plain(placement.state) == remembered(memory)
+        state = from_plain(PlacementState, to_plain(placement.state))
+
+
+@given(requests())
+@settings(max_examples=300, deadline=None)
+def test_verdicts_of_random_bundles_are_ok_exactly_for_the_candidates(
+    asked: tuple[PlaceRequest, FilterInput, PlaceSettings],
+) -> None:
+    request, _, place_settings = asked
+    snap = request.snapshot
+    pipeline = FilterPipeline.of(snap, request.index, place_settings.filters, request.bundles)
+    for bundle, excluded, pin in zip(
+        request.bundles.tolist(), request.excluded.tolist(), request.pins.tolist(), strict=True
+    ):
+        verdicts = empty_verdicts(snap)
+        question = FilterQuestion(bundle=bundle, excluded=excluded, pin=pin)
+        narrowed = pipeline.candidates(question, verdicts)
+        assert np.flatnonzero(verdicts == FilterVerdict.OK).tolist() == narrowed.left.tolist()
+
+
+@given(requests())
+@settings(max_examples=300, deadline=None)
+def test_unload_of_random_bundles_is_refused_as_the_slow_model_says(
+    asked: tuple[PlaceRequest, FilterInput, PlaceSettings],
+) -> None:
+    request, inputs, place_settings = asked
+    bundles = request.snapshot.bundles
+    rows = request.bundles[bundles.owner[request.bundles] >= 0]
+    model = Cluster(request.snapshot, inputs, place_settings)
+    expected = [_slow_refusal(model, row, int(bundles.owner[row])) for row in rows.tolist()]
+    assert unload_verdicts(request.snapshot, request.index, rows).tolist() == expected
+
+
+def _slow_refusal(model: Cluster, row: int, owner: int) -> FilterVerdict:
+    """shouldNamespacePoliciesUnload, then shouldAntiAffinityNamespaceUnload."""
+    current = model.snapshot.brokers.names[owner]
+    candidates = model.admitted(row)
+    if not [name for name in candidates if name != current]:
+        return FilterVerdict.NO_OTHER_BROKER
+    counts = model.group_counts(row)
+    if not counts:
+        return FilterVerdict.OK
+    least = min(counts[name] for name in candidates)
+    own = counts[current] if current in candidates else 0
+    if least == 0 or own > least:
+        return FilterVerdict.OK
+    is_even = all(counts[name] == least for name in candidates)
+    return FilterVerdict.ANTI_AFFINITY if is_even else FilterVerdict.OK

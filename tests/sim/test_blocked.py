@@ -1,20 +1,29 @@
-"""A broker that stays hot and gives nothing: explain, status and metrics say why, with numbers."""
+"""Brokers and bundles that can not move: reasons, missing candidates, broker groups."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.operating.status_rows import read_status_rows
+from lbcore.agent.reporting import LoadRead
+from lbcore.balancer.state.rules import PlanProposal, PlanStatus
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster
+from lbcore.explain.recent_findings import policy_alarms
 from lbcore.explain.status import ClusterStatus, StatusRows, make_status
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import PlanState
 from tests.support.worlds.checked_world import decided, foreseen, owners, running, skewed
-from tests.support.worlds.explained_world import rows_of
-from tests.support.worlds.world import CLUSTER, World
+from tests.support.worlds.explained_world import rows_of, write_tables
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.world import CLUSTER, World, is_settled, states
 
 HOT = "broker-3:8080"
 
@@ -154,3 +163,363 @@ def test_drain_is_foreseen_as_it_then_happens_with_pins_and_hot_receivers() -> N
     limit = world.config.placement.overloaded_threshold_percent / 100.0
     assert set(found.hot) == {one.broker for one in found.after.brokers if one.usage > limit}
     assert len(found.hot) == 3
+
+
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+FAILOVER = {
+    "policy_type": "min_available",
+    "parameters": {"min_limit": "1", "usage_threshold": "100"},
+}
+EXTENSIBLE = {"filters.pipeline": "extensible"}
+
+
+def running_no_candidate() -> World:
+    world = World(Config(), 3, seed=9)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=4)
+    world.run(20_000)
+    assert is_settled(world)
+    return world
+
+
+def alarms(world: World) -> tuple[str, ...]:
+    """What `ballast status` says of the tables as the world has them."""
+    rows = StatusRows(
+        writer_ms=world.now_ms,
+        bundles=list(world.current.values()),
+        brokers=[],
+        decisions=world.decisions,
+        blocked=world.decisions,
+        policies=[],
+        pins=[],
+        load=[],
+        rejected=[],
+    )
+    return make_status(CLUSTER, rows, Config(), world.now_ms).alarms
+
+
+@pytest.mark.parametrize("name", [MODULAR, "no.such.Class"])
+def test_a_load_manager_class_that_no_broker_advertises_is_named(name: str) -> None:
+    setting = "filters.load_manager_class"
+    world = running_no_candidate()
+    assert alarms(world) == ()
+    world.command("set_config", values={**EXTENSIBLE, setting: name})
+    world.run(2_000)
+    world.command("unload_namespace", namespace="t/n")
+    world.run(30_000)
+    assert states(world) == {"Free": 4}
+    report: Any = world.reports[-1]
+    assert report["alarms"] == [f"no_candidate:{setting}"]
+    assert report["without_candidate"] == {setting: 4}
+    assert any(setting in alarm for alarm in alarms(world))
+    world.command("reset_config", keys=[setting])
+    world.run(20_000)
+    assert is_settled(world)
+    assert not [alarm for alarm in world.reports[-1]["alarms"] if "no_candidate" in alarm]
+
+
+POLICY = {"namespaces": ["t/n"], "secondary": [], "min_limit": 1}
+
+
+def test_bundles_of_a_policy_without_brokers_name_policy_and_namespace(tmp_path: Path) -> None:
+    world = running_no_candidate()
+    world.command("set_isolation_policy", policy="p", primary=["nobody.*"], **POLICY)
+    world.run(2_000)
+    world.command("unload_namespace", namespace="t/n")
+    world.run(20_000)
+    assert world.reports[-1]["without_candidate"] == {"isolation policies": 4}
+    told = "policy p admits no broker for bundles of t/n"
+    assert any(told in alarm for alarm in alarms(world))
+    write_tables(world, tmp_path)
+    rows = read_status_rows(TableReader(tmp_path, CLUSTER), world.now_ms)
+    assert any(told in alarm for alarm in make_status(CLUSTER, rows, Config(), world.now_ms).alarms)
+
+
+def test_bundles_without_a_policy_beside_those_of_one_have_an_alarm_of_their_own() -> None:
+    world = running_no_candidate()
+    world.command("set_isolation_policy", policy="p", primary=["nobody.*"], **POLICY)
+    world.command("set_isolation_policy", policy="q", namespaces=["t/q"], primary=[".*"])
+    world.command("create_namespace", namespace="t/free", bundles=2)
+    world.run(2_000)
+    world.command("unload_namespace", namespace="t/n")
+    world.command("unload_namespace", namespace="t/free")
+    world.run(20_000)
+    assert world.reports[-1]["without_candidate"] == {"isolation policies": 6}
+    found = "\n".join(alarms(world))
+    assert "policy p admits no broker for bundles of t/n" in found
+    assert "reserve every broker, so none may take bundles of t/free" in found
+
+
+@pytest.mark.parametrize(
+    "primary", ["broker-1:8080", "broker-1", "broker-1.*", "[a-z0-9-]+-1:80[0-9]+"]
+)
+def test_policy_that_names_brokers_with_their_port_is_served(primary: str) -> None:
+    world = running_no_candidate()
+    world.command("set_isolation_policy", policy="p", primary=[primary], **POLICY)
+    world.command("unload_namespace", namespace="t/n")
+    world.run(20_000)
+    assert {row["destination"] for row in world.current.values()} == {"broker-1:8080"}
+
+
+def test_pattern_that_cannot_be_matched_is_refused_and_a_kept_one_is_an_alarm() -> None:
+    world = running_no_candidate()
+    refused = world.command("set_isolation_policy", policy="p", primary=["(?=b).*"], **POLICY)
+    slow = ["([a-z0-9-]+[.]?)+:8443"]
+    taken = world.command("set_isolation_policy", policy="q", primary=slow, namespaces=["t/q"])
+    world.run(5_000)
+    results = {row["command_id"]: row for row in world.other_rows["commands"]}
+    assert results[refused]["status"] == "refused"
+    assert "linear time" in results[refused]["reason"]
+    assert results[taken]["status"] == "done"
+    kept = {**POLICY, "primary": ["(?=b).*"], "auto_failover_policy": FAILOVER}
+    row = {"kind": "isolation", "name": "p", "value": json.dumps(kept), "is_set": True}
+    assert any("it matches nobody until" in alarm for alarm in policy_alarms([row]))
+    assert list(policy_alarms([{**row, "is_set": False}])) == []
+
+
+MINUTES_MS = 120_000
+
+
+class Misreporting(World):
+    """A world in which broker-0 says that clients ask for less than it serves."""
+
+    def load(self, broker: Broker) -> LoadRead:
+        found = super().load(broker)
+        is_wrong = broker.name.startswith("broker-0")
+        return replace(found, offered_msg_rate=0.5 * found.traffic[0]) if is_wrong else found
+
+
+def running_bad_groups(world: World) -> World:
+    """Four brokers at rest, the first and the third with half as much load again."""
+    world.run(2_000)
+    for name in ("t/n", "t/stores"):
+        world.command("create_namespace", namespace=name, bundles=12)
+    world.run(40_000)
+    return world
+
+
+def heat(world: World) -> None:
+    world.rates = {
+        bundle: 600.0 if owner < "broker-1" else 200.0 for bundle, owner in owners(world).items()
+    }
+
+
+def alarms_bad_groups(world: World) -> tuple[str, ...]:
+    rows = rows_of(world)
+    found = StatusRows(
+        writer_ms=world.now_ms,
+        bundles=list(rows.records),
+        brokers=[*rows.brokers],
+        decisions=[*rows.decisions],
+        blocked=[*rows.decisions],
+        policies=[*rows.policies],
+        pins=[],
+        load=[*rows.load],
+        rejected=world.other_rows["rejected_reports"],
+    )
+    return make_status(CLUSTER, found, world.config, world.now_ms).alarms
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        (
+            [("t/stores", "nobody.*")],
+            "isolation policy p0 admits no broker for bundles of",
+        ),
+        ([("t/stores", ".*")], "isolation policies reserve every broker, so none may take bundles"),
+    ],
+    ids=["no broker", "all brokers"],
+)
+def test_policy_that_leaves_bundles_no_broker_is_named_and_they_stay(
+    policies: Sequence[tuple[str, str]], message: str
+) -> None:
+    world = running_bad_groups(World(Config(), 4, seed=4))
+    before = owners(world)
+    for at, (namespaces, brokers) in enumerate(policies):
+        world.command(
+            "set_isolation_policy", policy=f"p{at}", namespaces=[namespaces], primary=[brokers]
+        )
+    world.run(2_000)
+    heat(world)
+    world.run(MINUTES_MS)
+    left = "t/stores" if policies[0][1] != ".*" else "t/n"
+    assert {name: owner for name, owner in owners(world).items() if name.startswith(left)} == {
+        name: owner for name, owner in before.items() if name.startswith(left)
+    }
+    assert [text for text in alarms_bad_groups(world) if message in text]
+
+
+def test_group_whose_brokers_all_drain_and_die_waits_and_says_so() -> None:
+    world = running_bad_groups(World(Config(), 4, seed=4))
+    own = ["broker-[23].*"]
+    world.command("set_isolation_policy", policy="p", namespaces=["t/stores"], primary=own)
+    world.run(2_000)
+    for namespace in ("t/stores", "t/n"):
+        world.command("unload_namespace", namespace=namespace)
+    world.run(MINUTES_MS)
+    assert world.state is not None
+    assert sorted(set(world.state.plan.groups.values())) == ["broker-0:8080", "broker-2:8080"]
+    for name in ("broker-2:8080", "broker-3:8080"):
+        world.command("drain_broker", broker=name)
+    world.run(20_000)
+    assert "broker-2:8080" not in world.state.plan.groups
+    for name in ("broker-2:8080", "broker-3:8080"):
+        world.kill(name)
+    world.run(MINUTES_MS)
+    assert {name[:8] for name, owner in owners(world).items() if owner > "broker-2"} == {"t/stores"}
+    assert not decided(world, "failover")
+    assert [
+        text for text in alarms_bad_groups(world) if "isolation policy p admits no broker" in text
+    ]
+    assert world.state.plan.groups == {}
+    for name in ("broker-2:8080", "broker-3:8080"):
+        world.command("cancel_drain", broker=name)
+        world.start(name)
+    world.run(MINUTES_MS)
+    assert not [text for text in alarms_bad_groups(world) if "admits no broker" in text]
+    assert sum(bool(served) for served in world.served().values()) == len(owners(world))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("msgRateOffered", -1.0, "negative"),
+        ("msgRateOffered", float("nan"), "not_finite"),
+        ("labels", {"capacity": 0}, "out_of_range"),
+    ],
+)
+def test_report_that_can_not_be_is_rejected_by_name_and_moves_nothing(
+    field: str, value: object, reason: str
+) -> None:
+    world = running_bad_groups(World(Config(), 4, seed=4))
+    place, raw = next(
+        (place, raw)
+        for place, found in sorted(world.log.items())
+        for raw in found
+        if place[0] == "broker-load" and b"msgRateIn" in (raw.value or b"")
+    )
+    plain: dict[str, Any] = json.loads(raw.value or b"")
+    for count in range(30):
+        text = json.dumps({**plain, "seq": plain["seq"] + 1_000 + count, field: value})
+        world.put(place, raw.key, text.encode(), world.now_ms)
+        world.run(4_000)
+    assert decided(world, "transfer") == []
+    assert [text for text in alarms_bad_groups(world) if f"30 messages rejected ({reason})" in text]
+
+
+def test_offered_load_below_the_served_rate_counts_as_not_reported() -> None:
+    worlds = [running_bad_groups(kind(Config(), 4, seed=4)) for kind in (World, Misreporting)]
+    for world in worlds:
+        heat(world)
+        world.run(MINUTES_MS)
+    honest, wrong = (
+        [(row["bundle"], row["source"], row["destination"]) for row in decided(world, "transfer")]
+        for world in worlds
+    )
+    assert wrong == honest != []
+
+
+RESERVED = ("broker-4", "broker-5")
+QUIET = ("splitting.enabled=false", "shedding.grace_period_ms=1000", "shedding.cool_down_ms=0")
+
+
+def grouped(*settings: str) -> World:
+    """Six brokers at rest, of which a policy reserves the last two."""
+    world = World(parse_assignments(Config(), [*QUIET, *settings]), 6)
+    world.run(2_000)
+    world.command(
+        "set_isolation_policy", policy="stores", namespaces=["t/stores"], primary=["broker-[45].*"]
+    )
+    for name, bundles in (("t/n", 32), ("t/stores", 8)):
+        world.command("create_namespace", namespace=name, bundles=bundles)
+    world.run(60_000)
+    return world
+
+
+def is_reserved(broker: str) -> bool:
+    return broker.startswith(RESERVED)
+
+
+def load(world: World, shared: float, reserved: float) -> None:
+    """Give each broker of a group the same message rate, msg/s."""
+    held: dict[str, int] = {}
+    for owner in owners(world).values():
+        held[owner] = held.get(owner, 0) + 1
+    world.rates = {
+        bundle: (reserved if is_reserved(owner) else shared) / held[owner]
+        for bundle, owner in owners(world).items()
+    }
+    world.run(180_000, step_ms=5_000)
+
+
+def proposals(world: World) -> Mapping[str, PlanProposal]:
+    assert world.state is not None
+    return world.state.rules.proposals
+
+
+@pytest.mark.parametrize("reserved", [0.0, 100.0], ids=["without load", "nearly idle"])
+def test_dry_run_of_even_groups_has_no_imbalance(reserved: float) -> None:
+    world = grouped()
+    load(world, 4_000.0, reserved)
+    found = foreseen(world)
+    rates = [one.msg_rate for one in found.before.brokers]
+    assert max(rates) > 1.4 * sum(rates) / len(rates)
+    for moment in (found.before, found.after):
+        assert moment.imbalance == pytest.approx(1.0, abs=0.05)
+        assert moment.floor_adjusted == pytest.approx(1.0, abs=0.05)
+        groups = {one.group for one in moment.brokers}
+        assert groups == {"broker-0:8080", "broker-4:8080"}
+    assert not [one for one in found.decisions if one["kind"] in ("transfer", "split")]
+
+
+def test_broker_that_is_added_joins_the_group_that_may_use_it() -> None:
+    world = grouped()
+    load(world, 4_000.0, 100.0)
+    found = foreseen(world, add_brokers=1)
+    (added,) = (one for one in found.after.brokers if one.broker.startswith("new-broker"))
+    assert added.group == "broker-0:8080"
+    assert found.after.imbalance is not None
+    assert found.after.imbalance <= 1.3
+
+
+def waiting(world: World, hot: Sequence[str]) -> PlanProposal | None:
+    """The plan that waits once the load of these bundles has grown."""
+    for bundle in hot:
+        world.rates[bundle] *= 4.0
+    for _ in range(180):
+        world.run(2_000)
+        for one in proposals(world).values():
+            if one.station is PlanStatus.WAITS:
+                return one
+    return None
+
+
+def bundles_of(world: World, broker: str) -> list[str]:
+    return [name for name, owner in owners(world).items() if owner.startswith(broker)]
+
+
+def test_plan_that_waits_shows_the_mean_of_the_brokers_group() -> None:
+    world = grouped("cluster.approval=ask")
+    load(world, 3_000.0, 300.0)
+    found = waiting(world, bundles_of(world, "broker-0")[:4])
+    assert found is not None
+    names = {step.source for step in found.steps} | {step.destination for step in found.steps}
+    assert not any(is_reserved(name) for name in names)
+    foreseen_means = [one.usage for one in foreseen(world).before.brokers]
+    assert found.before["mean"] > 1.2 * sum(foreseen_means) / len(foreseen_means)
+    assert found.before["mean"] == pytest.approx(found.after["mean"], abs=0.01)
+    assert found.after["max"] < found.before["max"]
+
+
+@pytest.mark.parametrize(("percent", "waits"), [(5, True), (99, False)])
+def test_share_of_messages_that_asks_is_that_of_the_group(percent: int, *, waits: bool) -> None:
+    """The reserved group carries a tenth of all messages: a bundle of it is below 5 % of all."""
+    world = grouped(
+        "cluster.approval=ask_above",
+        "cluster.approval_bundles=100",
+        f"cluster.approval_percent={percent}",
+    )
+    load(world, 6_000.0, 1_200.0)
+    bundles = bundles_of(world, RESERVED[0])
+    assert (waiting(world, bundles[:2]) is not None) is waits

@@ -1,9 +1,7 @@
-"""A wrong clock decides nothing: each of them, by more and by less, for a while and for good.
-
-Kafka's partitions are led by three brokers, each with a clock of its own.
-"""
+"""Wrong clocks, leases beside them, and fencing by a lease."""
 
 import json
+import random
 import time
 from copy import deepcopy
 from functools import cache
@@ -13,10 +11,13 @@ import pytest
 
 from lbcore.balancer.intake.clock import KEPT_MS, LATE_MS
 from lbcore.config.tree import Config
+from lbcore.ownership.records import State
 from lbcore.wire.messages import Command
 from tests.support.values.seeds import few
-from tests.support.worlds.checked_world import decided, outcome
-from tests.support.worlds.world import CLUSTER, World, is_settled
+from tests.support.worlds.checked_world import LEASED, LeasedWorld, decided, outcome
+from tests.support.worlds.stories import begun, heal, healing_ms, unsettled
+from tests.support.worlds.story_actions import ACTIONS
+from tests.support.worlds.world import CLUSTER, World, gapless, is_settled
 
 CONFIG = Config()
 CLOCKS = ("driver", "kafka", "kafka 0", "kafka 1", "kafka 2")
@@ -30,7 +31,6 @@ WRONG = few(
     2 * len(CLOCKS),
 )
 """Each clock by each amount; in the short run each clock by two, each amount on two clocks."""
-
 FOR_GOOD_MS = 120_000
 BUNDLES = 8
 NAMES = {
@@ -225,3 +225,268 @@ def test_command_of_a_producer_whose_clock_is_wrong_is_carried_out_and_the_clock
     world.run(KEPT_MS + CONFIG.signals.report_max_interval_ms + 10_000)
     assert world.reports[-1]["alarms"] == []
     _check_decisions(world, began_ms)
+
+
+class LeasedClockWorld(ClockWorld, LeasedWorld):
+    """A world under leases whose clocks can be turned. unused: moments without all permits."""
+
+    unused = 0
+
+    def look(self) -> None:
+        """Count the moments at which a bundle could not be used."""
+        super().look()
+        self.unused += len(self.used()) < BUNDLES
+
+
+@pytest.mark.parametrize("lasts_ms", [2_000, 60_000])
+@pytest.mark.parametrize(("clock", "ahead_ms"), WRONG)
+def test_permits_are_kept_beside_a_wrong_clock(clock: str, ahead_ms: int, lasts_ms: int) -> None:
+    world = deepcopy(_at_rest_lease_clocks())
+    world.turn(clock, ahead_ms)
+    world.run(lasts_ms)
+    world.turn(clock, 0)
+    world.run(30_000)
+    assert world.unused == 0
+    assert is_settled(world)
+
+
+@cache
+def _at_rest_lease_clocks() -> LeasedClockWorld:
+    world = LeasedClockWorld(LEASED, 3, seed=3)
+    settle(world, BUNDLES, 60_000)
+    assert len(world.used()) == BUNDLES
+    world.unused = 0
+    return world
+
+
+HOLDER = "broker-0:8080"
+LOST_MS = 20_000
+"""A holder that nobody hears has lost its permits by then, by any clock that is not too slow."""
+
+
+class OwnClockWorld(LeasedClockWorld):
+    """The first broker goes by a clock of its own that is this much ahead from its start."""
+
+    holder_ahead_ms = 0
+
+    def start(self, name: str) -> None:
+        """Start a broker, on a machine whose clock may be wrong."""
+        super().start(name)
+        self.brokers[name].ahead_ms = self.holder_ahead_ms if name == HOLDER else 0
+
+
+def cut_off(ahead_ms: int = 0, *, slow: float = 0.0, jump_ms: int = 0) -> OwnClockWorld:
+    """A holder that serves by its own clock and is then heard by nobody for a minute.
+
+    slow: part of each second that its clock loses from then on; jump_ms: how far it jumps.
+    """
+    world = OwnClockWorld(LEASED, 3, seed=3)
+    world.holder_ahead_ms = ahead_ms
+    world.start(HOLDER)
+    settle(world, BUNDLES, 60_000)
+    holder = world.brokers[HOLDER]
+    assert any(HOLDER in of for of in world.used().values())
+    world.cut_off(HOLDER, is_cut_off=True)
+    holder.ahead_ms += jump_ms
+    begun_ms = world.now_ms
+    while world.now_ms < begun_ms + 60_000:
+        world.run(100, step_ms=100)
+        holder.ahead_ms -= round(100 * slow)
+        if world.now_ms > begun_ms + LOST_MS:
+            assert not any(HOLDER in of for of in world.used().values())
+    assert len(world.used()) == BUNDLES
+    return world
+
+
+@pytest.mark.parametrize("ahead_ms", [0, *AHEAD_MS])
+def test_holder_with_a_wrong_clock_stops_in_time_when_it_is_heard_no_more(ahead_ms: int) -> None:
+    cut_off(ahead_ms)
+
+
+@pytest.mark.parametrize("slow", [0.1, 0.3])
+def test_holder_whose_clock_is_slow_stops_in_time(slow: float) -> None:
+    cut_off(slow=slow)
+
+
+@pytest.mark.parametrize("jump_ms", [40_000, 3_600_000])
+def test_holder_whose_clock_jumps_ahead_stops_at_once(jump_ms: int) -> None:
+    world = cut_off(jump_ms=jump_ms)
+    assert not any(HOLDER in of for of in world.used().values())
+
+
+@pytest.mark.parametrize("wrong", [{"slow": 0.7}, {"jump_ms": -40_000}])
+def test_clock_that_goes_back_or_loses_most_of_its_time_is_beyond_what_a_lease_can_bear(
+    wrong: dict[str, float],
+) -> None:
+    with pytest.raises(AssertionError):
+        cut_off(**wrong)
+
+
+LEASE_MS = LEASED.agent.agent_lease_ms
+TIMEOUT_MS = LEASED.ownership.broker_timeout_ms
+BROKER = "broker-0:8080"
+STEPS = 6
+
+
+def leased(brokers: int = 3, seed: int = 1) -> LeasedWorld:
+    world = LeasedWorld(LEASED, brokers, seed=seed)
+    begun(world, 6)
+    return world
+
+
+def all_used(world: LeasedWorld) -> bool:
+    """Whether each live bundle is used by its owner."""
+    used = world.used()
+    live = [row for row in world.newest() if row["state"] != State.DELETED.value]
+    return all(list(used.get(str(row["bundle"]), {})) == [row["destination"]] for row in live)
+
+
+def users(world: LeasedWorld) -> set[str]:
+    return {name for names in world.used().values() for name in names}
+
+
+def owned_by(world: World, name: str) -> set[object]:
+    return {row["bundle"] for row in world.newest() if row["destination"] == name}
+
+
+def tell_leased(seed: int, steps: int) -> LeasedWorld:
+    """A whole story; raises AssertionError with its seed when something is wrong at its end."""
+    chooser = random.Random(seed)
+    world = LeasedWorld(LEASED, chooser.randint(2, 4), seed=seed)
+    begun(world, chooser.randint(1, 4))
+    for _ in range(steps):
+        ACTIONS[chooser.choice(sorted(ACTIONS))](world, chooser)
+        world.run(chooser.choice((500, 1_000, 4_000, 9_000, 20_000)))
+    heal(world)
+    world.run(healing_ms(world.config) + 2 * LEASE_MS)
+    assert gapless(world), seed
+    assert not unsettled(world), (seed, unsettled(world))
+    assert all_used(world), seed
+    return world
+
+
+def test_broker_cut_off_stops_before_its_bundles_are_given_away() -> None:
+    world = leased()
+    mine = owned_by(world, BROKER)
+    assert mine
+    world.cut_off(BROKER, is_cut_off=True)
+    world.run(LEASE_MS - LEASED.agent.heartbeat_interval_ms - 1_000)
+    assert BROKER in users(world)
+    world.run(TIMEOUT_MS - LEASE_MS)
+    assert BROKER not in users(world)
+    assert owned_by(world, BROKER) == mine
+    world.run(10_000)
+    assert owned_by(world, BROKER) == set()
+    assert all_used(world)
+
+
+def test_broker_cut_off_serves_nothing_of_others_after_its_return() -> None:
+    world = leased()
+    world.cut_off(BROKER, is_cut_off=True)
+    world.run(60_000)
+    world.cut_off(BROKER, is_cut_off=False)
+    world.run(500)
+    assert BROKER not in users(world)
+    world.run(60_000)
+    assert all_used(world)
+
+
+def test_broker_frozen_past_its_lease_does_not_use_what_it_had() -> None:
+    world = leased()
+    world.pause(BROKER, is_paused=True)
+    world.run(60_000)
+    assert owned_by(world, BROKER) == set()
+    world.pause(BROKER, is_paused=False)
+    assert BROKER not in users(world)
+    world.run(30_000)
+    assert all_used(world)
+
+
+def test_broker_back_before_its_timeout_keeps_its_bundles_and_resumes_them() -> None:
+    world = leased()
+    mine = owned_by(world, BROKER)
+    world.cut_off(BROKER, is_cut_off=True)
+    world.run(TIMEOUT_MS - 3_000)
+    assert BROKER not in users(world)
+    world.cut_off(BROKER, is_cut_off=False)
+    world.run(LEASE_MS + 5_000)
+    assert owned_by(world, BROKER) == mine
+    assert all_used(world)
+
+
+def test_outage_of_kafka_beyond_the_lease_stops_everybody_and_all_resume() -> None:
+    world = leased()
+    before = {name: owned_by(world, name) for name in world.brokers}
+    world.job.is_away = world.job.are_ticks_away = True
+    for name in world.brokers:
+        world.cut_off(name, is_cut_off=True)
+    world.run(LEASE_MS + 1_000)
+    assert users(world) == set()
+    world.run(110_000)
+    world.job.is_away = world.job.are_ticks_away = False
+    for name in world.brokers:
+        world.cut_off(name, is_cut_off=False)
+    world.run(2 * LEASE_MS)
+    assert {name: owned_by(world, name) for name in world.brokers} == before
+    assert all_used(world)
+
+
+def test_record_of_a_late_batch_is_read_before_a_broker_that_returned_serves_again() -> None:
+    """The batch judges a broker by a log that ends just before its return."""
+    world = leased()
+    mine = owned_by(world, BROKER)
+    world.cut_off(BROKER, is_cut_off=True)
+    world.run(10_000)
+    world.read_until_ms = world.now_ms
+    world.run(TIMEOUT_MS - 9_000)
+    gone_until_ms = world.now_ms
+    world.cut_off(BROKER, is_cut_off=False)
+    world.run(1_000)
+    world.late_readers = {BROKER}
+    world.read_until_ms = gone_until_ms - 1
+    world.run(1_000)
+    world.read_until_ms = None
+    world.run(7_000)
+    assert owned_by(world, BROKER).isdisjoint(mine)
+    world.late_readers = set()
+    world.run(2 * LEASE_MS)
+    assert all_used(world)
+
+
+def test_bundle_opened_too_late_is_never_used_by_who_opened_it() -> None:
+    world = leased(brokers=2)
+    (other,) = world.brokers.keys() - {BROKER}
+    world.slow_ms = {BROKER: world.config.ownership.in_flight_timeout_ms + 2_000}
+    bundle = min(map(str, owned_by(world, other)))
+    world.command("unload_bundle", bundle=bundle, destination=BROKER)
+    world.run(10_000)
+    world.late_readers = {BROKER}
+    world.run(LEASE_MS + 2_000)
+    assert list(world.used()[bundle]) == [other]
+    world.late_readers, world.slow_ms = set(), {}
+    world.run(40_000)
+    assert all_used(world)
+
+
+def test_bundle_that_is_anothers_by_now_is_not_used_while_closing_it_takes_long() -> None:
+    world = leased()
+    world.cut_off(BROKER, is_cut_off=True)
+    world.run(60_000)
+    world.slow_ms = {BROKER: 40_000}
+    world.cut_off(BROKER, is_cut_off=False)
+    world.run(30_000)
+    assert any(BROKER in names and len(names) > 1 for names in world.served().values())
+    world.run(40_000)
+    assert all_used(world)
+
+
+@pytest.mark.parametrize("seed", few(range(24), 8))
+def test_cluster_with_leases_after_random_faults_never_uses_a_bundle_twice(seed: int) -> None:
+    tell_leased(seed, STEPS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hundred", range(10))
+def test_cluster_with_leases_after_many_long_stories_comes_to_rest(hundred: int) -> None:
+    for seed in range(20_000 + hundred * 100, 20_100 + hundred * 100):
+        tell_leased(seed, STEPS * 3)

@@ -1,13 +1,18 @@
-"""Commands in a whole cluster in virtual time: what they do, and the outcomes they end with."""
+"""Commands in a whole cluster in virtual time: effects, outcomes, reused ids, rebuilds."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from lbcore.balancer.tasks.waiting import identity_of, is_same, status_of
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
 from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
-from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.checked_world import CheckedWorld, promised
+from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared
 from tests.support.worlds.world import CLUSTER, World, is_settled, states
 
 FIRST = "t/n/0x00000000_0x40000000"
@@ -398,3 +403,145 @@ def test_deletion_ends_with_the_namespace_also_when_the_job_is_rebuilt_in_betwee
         world.run(500)
     assert states(world) == {"Deleted": 4}
     assert rows(world, command_id)[-1]["result"]["bundles"] == 4
+
+
+ID = "one-id"
+FIRST_OF_REUSED_IDS: dict[str, Any] = {
+    "kind": "create_namespace",
+    "arguments": {"namespace": "t/n", "bundles": 4},
+    "principal": "ada",
+}
+OTHERS = {
+    "another kind": {"kind": "delete_namespace", "arguments": {"namespace": "t/n"}},
+    "other arguments": {"arguments": {"namespace": "t/other", "bundles": 4}},
+    "another principal": {"principal": "eve"},
+}
+AGAIN: dict[str, Callable[[CheckedWorld], object]] = {
+    "at once": lambda _: None,
+    "after a restart": lambda world: world.restart_job(),
+    "after a rebuild": lambda world: world.rebuild_job(),
+}
+
+
+def world_with_one() -> CheckedWorld:
+    world = CheckedWorld(Config(), 3, seed=5)
+    world.run(3_000)
+    send_reused_ids(world)
+    world.run(5_000)
+    return world
+
+
+def send_reused_ids(world: World, command_id: str = ID, **changed: Any) -> None:
+    world.append(
+        Command(cluster=CLUSTER, command_id=command_id, **{**FIRST_OF_REUSED_IDS, **changed})
+    )
+
+
+def counted(world: World, name: str) -> int:
+    rows = [dict(row) for row in world.other_rows["commands"] if row["command_id"] == name]
+    return len(rows)
+
+
+@pytest.mark.parametrize("when", AGAIN)
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_command_under_a_used_id_does_nothing(what: str, when: str) -> None:
+    world = world_with_one()
+    AGAIN[when](world)
+    before = world.newest()
+    assert world.state is not None
+    namespaces, remembered = world.state.namespaces, world.state.commands
+    send_reused_ids(world, **OTHERS[what])
+    world.run(5_000)
+    assert world.newest() == before
+    assert world.state.namespaces == namespaces
+    assert world.state.commands == remembered
+    assert counted(world, ID) == 1
+
+
+@pytest.mark.parametrize("when", AGAIN)
+def test_what_is_remembered_of_a_command_is_the_same_after_everything(when: str) -> None:
+    world = world_with_one()
+    AGAIN[when](world)
+    send_reused_ids(world)
+    world.run(2_000)
+    assert world.state is not None
+    held = world.state.commands[ID]
+    assert status_of(held) == "done"
+    assert is_same(held, Command(cluster=CLUSTER, command_id=ID, **FIRST_OF_REUSED_IDS))
+    for changed in OTHERS.values():
+        asked = Command(cluster=CLUSTER, command_id=ID, **{**FIRST_OF_REUSED_IDS, **changed})
+        assert not is_same(held, asked)
+
+
+def test_command_that_waits_keeps_its_id_for_itself() -> None:
+    world = world_with_one()
+    bundle = str(world.newest()[0]["bundle"])
+    for broker in world.brokers:
+        world.pause(broker, is_paused=True)
+    moving = {"kind": "unload_bundle", "arguments": {"bundle": bundle}}
+    send_reused_ids(world, "moving", **moving)
+    world.run(1_000)
+    assert world.state is not None
+    waiting = world.state.waiting["moving"]
+    send_reused_ids(world, "moving", kind="pause", arguments={})
+    send_reused_ids(world, "moving", **moving, principal="eve")
+    world.run(1_000)
+    assert world.state.waiting["moving"] == waiting
+
+
+def test_two_commands_in_one_batch_under_one_id_are_the_first_alone() -> None:
+    world = world_with_one()
+    bundle = str(world.newest()[0]["bundle"])
+    send_reused_ids(world, "both", kind="assign_bundle", arguments={"bundle": bundle})
+    send_reused_ids(
+        world, "both", kind="create_namespace", arguments={"namespace": "t/b", "bundles": 1}
+    )
+    send_reused_ids(world, "both", kind="assign_bundle", arguments={"bundle": bundle})
+    world.run(5_000)
+    assert world.state is not None
+    assert "t/b" not in world.state.namespaces
+    kinds = {row["kind"] for row in world.other_rows["commands"] if row["command_id"] == "both"}
+    assert kinds == {"assign_bundle"}
+
+
+def test_identity_does_not_depend_on_the_order_of_arguments() -> None:
+    one = identity_of("k", {"a": 1, "b": [1, {"x": 1, "y": 2}]}, "p")
+    assert one == identity_of("k", {"b": [1, {"y": 2, "x": 1}], "a": 1}, "p")
+    others = [("k2", {"a": 1}, "p"), ("k", {"a": 2}, "p"), ("k", {"a": 1}, "q"), ("k", {}, "p")]
+    assert len({identity_of(*other) for other in others}) == len(others)
+    assert identity_of("k", {"a": "\ud800"}, "p")
+
+
+_CARRIED_OUT_MS = 30_000
+
+
+def answers(world: RecordedWorld, command_id: str) -> list[tuple[object, object, object]]:
+    """What the tables were told of a command, one after another."""
+    found = [row for row in world.other_rows["commands"] if row["command_id"] == command_id]
+    return [(row["status"], row["reason"], row["result"]) for row in found]
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_command_that_was_carried_out_is_not_done_again(kind: str) -> None:
+    world = prepared(CASES[kind])
+    command_id = world.command(kind, **CASES[kind].arguments)
+    world.run(_CARRIED_OUT_MS)
+    assert is_carried_out(world, command_id)
+    told = answers(world, command_id)
+    assert told[-1][0] == "done"
+    world.rebuild_job()
+    assert world.state is not None
+    before, events = promised(world.state), len(world.events)
+    again = Command(
+        cluster=CLUSTER, command_id=command_id, kind=kind, arguments=CASES[kind].arguments
+    )
+    world.append(again)
+    batches = len(world.batches)
+    world.run(500)
+    assert len(world.batches) > batches, "the first batch after the rebuild"
+    assert answers(world, command_id) == told
+    assert len(world.events) == events
+    after = promised(world.state)
+    for name in ("records", "rules", "settings", "created", "commands", "waiting"):
+        assert after[name] == before[name], name
+    assert status_of(world.state.commands[command_id]) == "done"

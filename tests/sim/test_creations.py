@@ -1,4 +1,4 @@
-"""Namespaces of more bundles than one batch makes: in slices, beside everything else."""
+"""Namespaces that are created, placed in slices and deleted."""
 
 import json
 from collections.abc import Mapping
@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.decisions.placement import make_snapshot, usable_brokers
+from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.tasks.creations import CREATING
 from lbcore.config.tree import Config
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
+from lbcore.plan.snapshot import Bools, Ints
 from lbcore.validation.dynamic import with_dynamic
+from tests.sim.test_commands import rows, told
+from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
 from tests.support.values.seeds import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
 from tests.support.worlds.world import World, gapless, states
@@ -27,15 +32,15 @@ class WatchedWorld(CheckedWorld):
 
     def look(self) -> None:
         super().look()
-        live: dict[str, list[str]] = {}
+        live_creations: dict[str, list[str]] = {}
         for row in self.newest():
             if row["state"] != State.DELETED.value:
-                live.setdefault(str(row["namespace"]), []).append(str(row["bundle"]))
-        for name, bundles in live.items():
+                live_creations.setdefault(str(row["namespace"]), []).append(str(row["bundle"]))
+        for name, bundles in live_creations.items():
             assert of_bundles(name, bundles) == []
 
 
-def running(**settings: object) -> World:
+def running_creations(**settings: object) -> World:
     config = with_constants(with_dynamic(Config(), settings), {"limits.bundles_made_max": SLICE})
     world = WatchedWorld(config, 3, seed=4)
     serve(world)
@@ -53,13 +58,13 @@ def serve(world: World) -> None:
     world.run(5_000)
 
 
-def live(world: World, name: str) -> list[str]:
+def live_creations(world: World, name: str) -> list[str]:
     assert world.state is not None
     ledger = world.state.ledger
     return [ledger.names[row] for row in ledger.live_rows(name)]
 
 
-def rows(world: World, command_id: str) -> list[Mapping[str, Any]]:
+def rows_creations(world: World, command_id: str) -> list[Mapping[str, Any]]:
     return [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
 
 
@@ -69,16 +74,16 @@ def expected(name: str, boundaries: tuple[int, ...] = ()) -> list[str]:
 
 
 def test_large_namespace_is_made_in_slices_with_progress_to_its_end() -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     world.run(40_000)
-    told = rows(world, made)
+    told = rows_creations(world, made)
     assert [row["status"] for row in told[:-1]] == ["accepted"] * (len(told) - 1)
     assert len(told) >= BUNDLES // SLICE
     progress = [json.loads(row["result"])["made"] for row in told]
     assert progress == sorted(progress)
     assert (told[-1]["status"], progress[-1]) == ("done", BUNDLES)
-    assert live(world, "t/big") == expected("t/big")
+    assert live_creations(world, "t/big") == expected("t/big")
     assert states(world)["Owned"] == BUNDLES + 1
     assert gapless(world)
     created: dict[object, int] = {}
@@ -91,43 +96,43 @@ def test_large_namespace_is_made_in_slices_with_progress_to_its_end() -> None:
 
 
 def test_bundles_at_given_boundaries_are_made_in_slices_too() -> None:
-    world = running()
+    world = running_creations()
     cuts = (0, *(number * number * 1_000 for number in range(1, 40)), 0xFFFFFFFF)
     made = world.command("create_namespace", namespace="t/big", boundaries=list(cuts))
     world.run(20_000)
     assert outcome(world, made)["status"] == "done"
-    assert live(world, "t/big") == expected("t/big", cuts)
+    assert live_creations(world, "t/big") == expected("t/big", cuts)
 
 
 def test_small_namespace_is_made_at_once_beside_large_ones() -> None:
-    world = running()
+    world = running_creations()
     for number in range(4):
         world.command("create_namespace", namespace=f"t/big{number}", bundles=BUNDLES)
     world.run(2_000)
     small = world.command("create_namespace", namespace="u/small", bundles=4)
     world.run(2_000)
     assert outcome(world, small)["status"] == "done"
-    assert len(live(world, "t/big0")) < BUNDLES
+    assert len(live_creations(world, "t/big0")) < BUNDLES
     world.run(60_000)
     for number in range(4):
-        assert live(world, f"t/big{number}") == expected(f"t/big{number}")
+        assert live_creations(world, f"t/big{number}") == expected(f"t/big{number}")
 
 
 @pytest.mark.parametrize("way_back", ["restart_job", "rebuild_job"])
 def test_half_made_namespace_goes_on_after_the_job_came_back(way_back: str) -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     for _ in range(2):
         world.run(2_000)
         getattr(world, way_back)()
-    assert 1 < len(live(world, "t/big")) < BUNDLES
+    assert 1 < len(live_creations(world, "t/big")) < BUNDLES
     world.run(40_000)
     assert outcome(world, made)["status"] == "done"
-    assert live(world, "t/big") == expected("t/big")
+    assert live_creations(world, "t/big") == expected("t/big")
 
 
 def test_half_made_namespace_is_deleted_and_made_again() -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     world.run(3_000)
     gone = world.command("delete_namespace", namespace="t/big")
@@ -135,16 +140,16 @@ def test_half_made_namespace_is_deleted_and_made_again() -> None:
     assert outcome(world, made)["status"] == "failed"
     assert "deleted" in outcome(world, made)["reason"]
     assert outcome(world, gone)["status"] == "done"
-    assert live(world, "t/big") == []
+    assert live_creations(world, "t/big") == []
     again = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     world.run(40_000)
     assert outcome(world, again)["status"] == "done"
-    assert live(world, "t/big") == expected("t/big")
+    assert live_creations(world, "t/big") == expected("t/big")
     assert gapless(world)
 
 
 def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     world.run(60_000)
     assert outcome(world, made)["status"] == "done"
@@ -155,7 +160,7 @@ def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
     world.run(60_000)
     assert outcome(world, gone)["status"] == "done"
     assert json.loads(outcome(world, gone)["result"])["bundles"] == BUNDLES
-    assert live(world, "t/big") == []
+    assert live_creations(world, "t/big") == []
     assert gapless(world)
     asked: dict[tuple[object, object], int] = {}
     for event in world.events[seen:]:
@@ -169,10 +174,10 @@ def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
 
 
 def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     world.run(2_000)
-    rest = live(world, "t/big")[-1]
+    rest = live_creations(world, "t/big")[-1]
     asked = [
         world.command("assign_bundle", bundle=rest),
         world.command("pin_bundle", bundle=rest, broker="broker-0:8080"),
@@ -191,7 +196,7 @@ def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
 
 
 def test_creation_goes_on_past_the_time_in_which_its_sender_waits() -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     assert world.state is not None
     world.run(2_000)
@@ -201,16 +206,16 @@ def test_creation_goes_on_past_the_time_in_which_its_sender_waits() -> None:
 
 
 def test_splits_while_a_namespace_is_made_do_not_disturb_it() -> None:
-    world = running()
+    world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
     world.run(4_000)
-    first = live(world, "t/big")[0]
+    first = live_creations(world, "t/big")[0]
     split = world.command("split_bundle", bundle=first, force=True)
     world.run(40_000)
     assert outcome(world, split)["status"] == "done"
     assert outcome(world, made)["status"] == "done"
-    assert set(expected("t/big")[1:]) <= set(live(world, "t/big"))
-    assert len(live(world, "t/big")) == BUNDLES + 1
+    assert set(expected("t/big")[1:]) <= set(live_creations(world, "t/big"))
+    assert len(live_creations(world, "t/big")) == BUNDLES + 1
 
 
 class SlowWorld(World):
@@ -251,7 +256,7 @@ def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> N
         halvings = 6  # of what was seen once, and a batch in which its acknowledgements come
         assert max(world.took_ms) > 2_000
         assert max(world.took_ms[halvings:]) < 2_000
-    assert live(world, "t/big") == []
+    assert live_creations(world, "t/big") == []
     assert gapless(world)
 
 
@@ -303,10 +308,121 @@ def test_very_many_namespaces_at_once_are_not_made_bundle_by_bundle() -> None:
 
 
 def test_job_that_was_away_makes_as_much_again_at_once() -> None:
-    world = running()
+    world = running_creations()
     world.job.is_away = True
     world.run(600_000)
     world.job.is_away = False
     world.run(2_000)
     assert world.state is not None
     assert world.state.times.share == SLICE
+
+
+def seen(world: World, *, later_ms: int = 0, unreported: bool = False) -> tuple[Bools, Bools, Ints]:
+    """Which bundles are awaited, whose load is known, and who has them or will."""
+    assert world.state is not None
+    work = BatchContext.on(world.state, world.config, "v", world.now_ms)
+    if unreported:
+        work.now_ms = int(work.ledger.at_ms.max()) + later_ms
+        work.ledger.short_count = work.ledger.short_count * 0
+    bundles = make_snapshot(work, usable_brokers(work))[0].bundles
+    assert bundles.is_awaited is not None
+    assert bundles.is_load_known is not None
+    return bundles.is_awaited, bundles.is_load_known, bundles.owner
+
+
+def test_bundle_is_awaited_from_its_placement_to_its_first_report_or_for_a_minute() -> None:
+    world = World(Config(), 3)
+    world.run(20_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    most = 0
+    for _ in range(40):
+        world.run(500)
+        is_awaited, is_known, owner = seen(world)
+        assert not (is_awaited & is_known).any()
+        assert ((is_awaited | is_known) == (owner >= 0)).all()
+        most = max(most, int(is_awaited.sum()))
+    assert most == states(world)["Owned"] == 12
+    assert seen(world)[1].all()
+    assert seen(world, later_ms=60_000, unreported=True)[0].any()
+    assert not seen(world, later_ms=60_001, unreported=True)[0].any()
+
+
+def delete(world: World) -> str:
+    """Ask for it; the last status."""
+    command_id = world.command("delete_namespace", namespace=NAMESPACE, only_empty=True)
+    world.run(15_000)
+    if told(world, command_id)[-1] == "refused":
+        assert "not empty" in rows(world, command_id)[-1]["reason"]
+    return told(world, command_id)[-1]
+
+
+@pytest.mark.parametrize("topics", [TOPICS, TOPICS[:1]])
+def test_namespace_whose_topics_brokers_report_is_not_deleted(topics: tuple[str, ...]) -> None:
+    world = running(topics=topics)
+    assert delete(world) == "refused"
+    world.restart_job()
+    assert delete(world) == "refused"
+
+
+def test_namespace_is_deleted_all_the_same_when_nobody_asked_whether_it_is_empty() -> None:
+    world = running()
+    command_id = world.command("delete_namespace", namespace=NAMESPACE)
+    world.run(15_000)
+    assert told(world, command_id)[-1] == "done"
+
+
+def test_topics_that_were_created_here_keep_a_namespace_and_system_topics_do_not() -> None:
+    world = World(running(topics=()).config, 2, seed=3)
+    world.topics_else = 0
+    world.run(3_000)
+    world.command("create_namespace", namespace=NAMESPACE, bundles=2)
+    world.command(
+        "create_record", record_type="topic", name=f"persistent://{NAMESPACE}/__change_events"
+    )
+    world.command(
+        "create_record", record_type="topic", name=f"persistent://{NAMESPACE}/orders", value=3
+    )
+    world.run(15_000)
+    assert delete(world) == "refused"
+    world.command("delete_record", record_type="topic", name=f"persistent://{NAMESPACE}/orders")
+    assert delete(world) == "done"
+
+
+SYSTEM = (
+    f"persistent://{NAMESPACE}/__change_events",
+    f"persistent://{NAMESPACE}/__transaction_buffer_snapshot-partition-3",
+)
+
+
+def test_system_topics_that_brokers_report_keep_no_namespace_and_others_beside_them_do() -> None:
+    world = running(topics=SYSTEM)
+    world.topics_else = 0
+    world.run(70_000)
+    world.topics = {**world.topics, TOPICS[0]: 10.0}
+    world.run(70_000)
+    assert delete(world) == "refused"
+    del world.topics[TOPICS[0]]
+    world.run(70_000)
+    assert delete(world) == "done"
+
+
+def test_bundle_whose_last_topic_is_gone_keeps_no_namespace() -> None:
+    world = running(topics=TOPICS[:1])
+    world.topics_else = 0
+    world.run(70_000)
+    assert delete(world) == "refused"
+    world.topics = {}
+    world.run(70_000)
+    assert delete(world) == "done"
+
+
+def test_after_a_rebuild_nothing_is_deleted_that_nobody_has_told_to_be_empty() -> None:
+    world = running()
+    world.rebuild_job()
+    command_id = world.command("delete_namespace", namespace=NAMESPACE, only_empty=True)
+    world.run(500)
+    assert told(world, command_id) == ["refused"]
+    assert "has not reported" in rows(world, command_id)[-1]["reason"]
+    world.run(120_000)
+    assert delete(world) == "refused"
+    assert live(world)

@@ -1,19 +1,20 @@
-"""A dry run from the tables is what the job then does, in random worlds, under each strategy.
+"""Dry runs equal what the job then does, and the decision log and load history tell it."""
 
-Each world has lived through random loads, moves by hand, pins, drains, policies and crashes when it
-is asked. What a dry run may get wrong is what its own output names (`Known`): by how many reports a
-hit comes earlier or later, graces that end in between, and load that was reported since. Where load
-is as the tables say, which bundles move, from where and where to, it may not; where averages have
-gone on, not from whom.
-"""
-
+import json
+import math
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import pytest
 
+from jobs.adapters.spark.batch_sink import ORDER
+from lbcore.balancer.decisions.candidate_rows import BROKERS_NAMED, LOSERS_NAMED
+from lbcore.balancer.state.effects import Effect, columns_of, pack_effect, unpack_columns
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -27,11 +28,13 @@ from lbcore.plan.shed.strategy import Shedding
 from lbcore.wire.messages import Command
 from tests.support.worlds.checked_world import (
     MINUTE_MS,
+    decided,
     foreseen,
     long_hot,
     outcome,
     owners,
     running,
+    skewed,
     tables_of,
 )
 from tests.support.worlds.world import CLUSTER, World
@@ -335,3 +338,225 @@ def test_command_does_what_its_dry_run_said(seed: int) -> None:
         assert {name: text.rstrip() for name, text in first.items()} == dry, where
         assert outcome(world, command_id)
         world.run(dice.choice((2_000, 20_000)))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Nearly all load on one of four brokers, until bundles have moved."""
+    found = running(4, 24)
+    skewed(found)
+    found.run(150_000)
+    return found
+
+
+def candidates(world: World, **wanted: object) -> list[dict[str, object]]:
+    rows = [dict(row) for row in world.other_rows["decision_candidates"]]
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def test_skip_of_a_cycle_says_in_numbers_how_near_it_was(world: World) -> None:
+    inputs = json.loads(str(decided(world, "skip", "HitCount")[0]["inputs"]))
+    (nearest,) = inputs["nearest"]
+    assert inputs["counts"]["eligible.ok"] == 24
+    assert nearest["number"] > nearest["levels"][0]["threshold"]
+    assert 0 < nearest["levels"][0]["hits"] < nearest["levels"][0]["needed"]
+
+
+def test_broker_that_waits_for_hits_is_a_row_a_cycle(world: World) -> None:
+    first = decided(world, "transfer")[0]
+    waiting = [
+        row
+        for row in candidates(world, subject=first["source"], verdict="too_few_hits")
+        if row["at_ms"] < first["at_ms"]
+    ]
+    skips = [row for row in decided(world, "skip", "HitCount") if row["at_ms"] < first["at_ms"]]
+    assert [row["at_ms"] for row in waiting] == [row["at_ms"] for row in skips]
+    assert waiting[0]["broker"] == first["destination"]
+    assert json.loads(str(waiting[0]["detail"]))["levels"][1]["threshold"] == 40
+
+
+def test_losers_of_a_move_are_named_and_the_rest_counted(world: World) -> None:
+    first = decided(world, "transfer")[0]
+    moved = [row for row in decided(world, "transfer") if row["at_ms"] == first["at_ms"]]
+    rows = candidates(world, phase="shed", verdict="over_budget", at_ms=first["at_ms"])
+    named = [row for row in rows if row["subject"]]
+    count = sum(int(str(row["count"])) for row in rows)
+    assert len(named) <= LOSERS_NAMED
+    assert not {row["subject"] for row in named} & {row["bundle"] for row in moved}
+    assert len(moved) + count == 6  # the bundles of the hot broker
+
+
+@pytest.mark.parametrize("table", ["decision_candidates", "decision_effects"])
+def test_rows_come_through_the_operators_as_they_were(world: World, table: str) -> None:
+    rows = [dict(row) for row in world.other_rows[table]]
+    columns = unpack_columns(table, pack_effect(Effect(kind=table, rows=rows)))
+    assert rows
+    for column in columns_of(table):
+        wanted = [row[column.name] for row in rows]
+        assert list(map(repr, map(_plain, columns[column.name]))) == list(map(repr, wanted))
+    assert table in ORDER
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def test_cluster_at_rest_writes_no_candidates() -> None:
+    world = running(4, 24)
+    before = len(candidates(world))
+    world.run(60_000)
+    assert len(candidates(world)) == before
+    assert len(decided(world, "skip")) >= 6
+
+
+def test_move_has_its_effect_written_once_and_it_helped(world: World) -> None:
+    effects = world.other_rows["decision_effects"]
+    first = decided(world, "transfer")[0]
+    mine = [row for row in effects if row["decision_id"] == first["decision_id"]]
+    assert [row["outcome"] for row in mine] == ["helped"]
+    (effect,) = mine
+    assert (effect["source"], effect["destination"]) == (first["source"], first["destination"])
+    assert effect["decided_ms"] == first["at_ms"] < effect["moved_ms"] <= effect["at_ms"]
+    assert max(effect["source_after"], effect["destination_after"]) < effect["source_before"]
+    ids = Counter(row["decision_id"] for row in effects)
+    assert set(ids.values()) == {1}
+
+
+def test_move_whose_destination_dies_is_written_as_not_seen_or_elsewhere() -> None:
+    world = running(4, 24)
+    skewed(world)
+    while not decided(world, "transfer"):
+        world.run(500)
+    moves = decided(world, "transfer")
+    world.kill(str(moves[0]["destination"]))
+    world.run(330_000)
+    mine = [
+        row
+        for row in world.other_rows["decision_effects"]
+        if row["decision_id"] in {move["decision_id"] for move in moves}
+    ]
+    assert sorted(row["bundle"] for row in mine) == sorted(str(m["bundle"]) for m in moves)
+    assert {row["outcome"] for row in mine} <= {"moved_elsewhere", "unobserved"}
+    assert all(math.isnan(row["source_after"]) for row in mine)
+    assert world.state is not None
+    assert not world.state.pending_effects.keys() & {str(move["bundle"]) for move in moves}
+
+
+def test_job_that_comes_back_from_its_checkpoint_still_sees_the_effect() -> None:
+    world = running(4, 24)
+    skewed(world)
+    while not decided(world, "transfer"):
+        world.run(500)
+    world.restart_job()
+    world.run(60_000)
+    assert {row["outcome"] for row in world.other_rows["decision_effects"]} == {"helped"}
+
+
+def test_pinned_bundle_that_returns_is_no_effect_of_balancing() -> None:
+    world = running(4, 24)
+    bundle, broker = min(owners(world).items())
+    other = next(name for name in sorted(world.brokers) if name != broker)
+    world.command("pin_bundle", bundle=bundle, broker=other)
+    world.run(60_000)
+    assert owners(world)[bundle] == other
+    assert not world.other_rows["decision_effects"]
+    assert len(candidates(world, phase="shed")) <= BROKERS_NAMED
+
+
+MINUTES = 5
+
+
+class Watched(World):
+    """A world that keeps each batch's cycle number and rows of load history."""
+
+    def __init__(self, config: Config) -> None:
+        self.batches: list[tuple[int, int]] = []
+        super().__init__(config, 3)
+
+    def take_effects(self, effects: Sequence[Effect]) -> None:
+        cycle = next(effect.rows[0]["cycle"] for effect in effects if effect.kind == "report")
+        rows = sum(len(effect.rows) for effect in effects if effect.kind == "load_history")
+        self.batches.append((cycle, rows))
+        super().take_effects(effects)
+
+
+def divided(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """A world whose twelve bundles are too many for one batch."""
+    monkeypatch.setattr("lbcore.balancer.report._WHOLE_MAX", 11)
+    world = Watched(Config())
+    world.run(5_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    return world
+
+
+def after_minutes(trigger_ms: int) -> Watched:
+    pipeline = Config().pipeline
+    world = Watched(replace(Config(), pipeline=replace(pipeline, trigger_ms=trigger_ms)))
+    world.run(MINUTES * pipeline.load_history_interval_ms)
+    return world
+
+
+@pytest.mark.parametrize("trigger_ms", [1_000, Config().pipeline.decision_interval_ms])
+def test_history_has_one_row_a_broker_and_minute(trigger_ms: int) -> None:
+    rows = after_minutes(trigger_ms).other_rows["load_history"]
+    by_minute = Counter(row["minute_ms"] for row in rows)
+    assert MINUTES <= len(by_minute) <= MINUTES + 1
+    assert set(by_minute.values()) <= {3}
+    assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
+
+
+def test_history_of_many_bundles_is_written_in_several_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = divided(monkeypatch)
+    world.run(65_000 - world.now_ms % 60_000)
+    world.batches.clear()
+    world.other_rows["load_history"].clear()
+    world.run(2 * Config().pipeline.load_history_interval_ms)
+    rows = world.other_rows["load_history"]
+    assert [written for _, written in world.batches if written] == [1] * 6
+    order = [(row["minute_ms"], row["broker"]) for row in rows]
+    assert order == sorted(set(order))
+    assert all(len(row["bundles"]) > 0 for row in rows)
+
+
+def test_restarted_job_goes_on_with_a_minute_where_it_stood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = divided(monkeypatch)
+    world.run(15_000)
+    world.other_rows["load_history"].clear()
+    for _ in range(120):
+        world.run(1_000)
+        world.restart_job()
+    rows = world.other_rows["load_history"]
+    by_minute = Counter(row["minute_ms"] for row in rows)
+    assert set(by_minute.values()) == {3}
+    assert len(by_minute) == 2
+
+
+@pytest.mark.parametrize("away_ms", [100_000, 3_600_000])
+def test_job_that_was_away_writes_no_minute_that_is_long_over(
+    away_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = divided(monkeypatch)
+    world.run(15_000)
+    while not (world.state and world.state.times.history_after):
+        world.run(1_000)
+    world.job.is_away = True
+    world.run(away_ms)
+    world.job.is_away = False
+    world.run(120_000)
+    rows = world.other_rows["load_history"]
+    assert all(row["at_ms"] < row["minute_ms"] + 2 * 60_000 for row in rows)
+    assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
+    newest = Counter(row["minute_ms"] for row in rows if row["at_ms"] > world.now_ms - 120_000)
+    assert set(sorted(newest.items())[1:-1]) <= {(minute, 3) for minute in newest}
+
+
+def test_history_is_not_written_in_a_batch_with_a_cycle() -> None:
+    batches = after_minutes(1_000).batches[1:]  # the first finds the minute half gone
+    cycles = [cycle for cycle, _ in batches]
+    begun = [after != before for before, after in zip([1, *cycles], cycles, strict=False)]
+    assert sum(begun) > MINUTES
+    assert not any(rows for (_, rows), is_begun in zip(batches, begun, strict=True) if is_begun)

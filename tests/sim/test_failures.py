@@ -1,7 +1,4 @@
-"""Each way in which brokers, the job and Kafka fail: what becomes of the bundles, and when.
-
-Each batch checks itself, see `checked_world`. Names are those of the design's cases.
-"""
+"""Failures of brokers, the job and Kafka, old logs, and state that expires."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,9 +7,22 @@ from typing import Any
 import pytest
 
 from lbcore.balancer import transitions as repairs
+from lbcore.balancer.tasks.deletions import FLOOR
+from lbcore.balancer.tasks.waiting import WAIT_MAX_MS
 from lbcore.config.tree import Config
-from tests.support.worlds.checked_world import LaggingWorld, most_unserved, outcome, owners
-from tests.support.worlds.world import is_settled
+from lbcore.scorer.tracks import TRACK_KEPT_MS
+from lbcore.validation.dynamic import with_dynamic
+from tests.sim.test_commands import told
+from tests.support.values.seeds import with_constants
+from tests.support.worlds.checked_world import (
+    CheckedWorld,
+    LaggingWorld,
+    most_unserved,
+    outcome,
+    owners,
+)
+from tests.support.worlds.stories import begun, unsettled
+from tests.support.worlds.world import World, is_settled
 
 CONFIG = Config()
 TIMEOUT_MS = CONFIG.ownership.broker_timeout_ms
@@ -243,3 +253,237 @@ def test_owner_that_never_opens_is_replaced(world: LaggingWorld) -> None:
     world.slow_ms = {}
     world.run(4 * IN_FLIGHT_MS)
     assert list(world.served()[bundle]) == [row["destination"]]
+
+
+AWAY = "broker-0:8080"
+
+
+def with_a_backlog(hang_ms: int, away_ms: int | None) -> LaggingWorld:
+    """One batch hangs while ticks go on; meanwhile a broker is cut off, for ever with None."""
+    world = LaggingWorld(CONFIG, 3, seed=2)
+    begun(world, 8)
+    world.read_until_ms = world.now_ms
+    world.run(5_000)
+    world.cut_off(AWAY, is_cut_off=True)
+    world.run(away_ms or hang_ms - 5_000)
+    if away_ms is not None:
+        world.cut_off(AWAY, is_cut_off=False)
+        world.run(hang_ms - 5_000 - away_ms)
+    return world
+
+
+def catch_up(world: LaggingWorld, speed_ms: int) -> None:
+    """Read the backlog, so much of the log in each batch."""
+    while world.read_until_ms is not None and world.read_until_ms < world.now_ms:
+        world.read_until_ms += speed_ms
+        world.run(CONFIG.pipeline.trigger_ms)
+    world.read_until_ms = None
+
+
+@pytest.mark.parametrize("speed_ms", [4_000, 10_000, 40_000])
+def test_backlog_at_full_speed_kills_nobody_who_is_back(speed_ms: int) -> None:
+    world = with_a_backlog(hang_ms=120_000, away_ms=40_000)
+    before = len(world.events)
+    catch_up(world, speed_ms)
+    world.run(10_000)
+    assert len(world.events) == before
+    assert not unsettled(world)
+
+
+def test_broker_that_died_in_a_backlog_is_replaced_once_it_is_read() -> None:
+    world = with_a_backlog(hang_ms=120_000, away_ms=None)
+    world.kill(AWAY)
+    before = len(world.events)
+    catch_up(world, 10_000)
+    world.run(10_000)
+    moved = {row["source_before"] or row["destination_before"] for row in world.events[before:]}
+    assert AWAY in moved
+    assert not unsettled(world)
+
+
+@pytest.mark.parametrize("skew_ms", [-60_000, 60_000])
+def test_clocks_apart_do_not_keep_a_dead_broker_alive(skew_ms: int) -> None:
+    world = LaggingWorld(CONFIG, 3, seed=2)
+    begun(world, 8)
+    world.driver_ahead_ms = skew_ms
+    world.run(30_000)
+    world.kill(AWAY)
+    world.run(30_000)
+    assert not unsettled(world)
+    assert AWAY not in {row["destination"] for row in world.newest()}
+
+
+NAMESPACE = "t/n"
+KEPT_MS = 600_000
+CONFIG_OF_FORGETTING = with_constants(
+    with_dynamic(
+        Config(),
+        {
+            "ownership.tombstone_delay_ms": 30_000,
+            "shedding.is_balancing": False,
+            "splitting.enabled": False,
+        },
+    ),
+    {"ownership.forget_broker_after_ms": KEPT_MS},
+)
+
+
+def running(brokers: int = 3) -> CheckedWorld:
+    world = CheckedWorld(CONFIG_OF_FORGETTING, brokers, seed=4)
+    world.run(3_000)
+    world.command("create_namespace", namespace=NAMESPACE, bundles=4)
+    world.run(20_000)
+    return world
+
+
+def leap(world: World, duration_ms: int) -> None:
+    """All machines sleep for so long."""
+    world.now_ms += duration_ms
+    world.next_batch_ms = world.now_ms
+
+
+def highest(world: World) -> int:
+    return max(int(str(row["version_id"])) for row in world.newest())
+
+
+@pytest.mark.parametrize("comes_back", ["restart_job", "rebuild_job", ""])
+def test_versions_go_on_above_those_of_a_forgotten_namespace(comes_back: str) -> None:
+    world = running()
+    for _ in range(3):
+        world.command("unload_namespace", namespace=NAMESPACE)
+        world.run(10_000)
+    world.command("delete_namespace", namespace=NAMESPACE)
+    world.run(50_000)
+    assert world.state is not None
+    assert not world.state.namespaces
+    before = highest(world)
+    assert world.state.times.version_floor == before > 4
+    if comes_back:
+        getattr(world, comes_back)()
+        assert world.state.times.version_floor == before
+        assert not world.state.namespaces
+    for name in (NAMESPACE, "t/another"):
+        world.command("create_namespace", namespace=name, bundles=4)
+    world.run(20_000)
+    assert is_settled(world)
+    first = {str(row["bundle"]): int(str(row["version_id"])) for row in reversed(world.events)}
+    live = [name for name, row in world.current.items() if row["state"] == "Owned"]
+    made = [first[name] for name in live if name.startswith("t/another/")]
+    assert made == [before + 1] * 4
+    assert min(int(str(world.current[name]["version_id"])) for name in live) > before
+
+
+def test_floor_never_sinks_and_is_written_once_a_rise() -> None:
+    world = running()
+    for name in ("t/a", "t/b"):
+        world.command("create_namespace", namespace=name, bundles=1)
+    world.run(15_000)
+    floors = []
+    for name in ("t/n", "t/a", "t/b"):
+        world.command("delete_namespace", namespace=name)
+        world.run(50_000)
+        assert world.state is not None
+        floors.append(world.state.times.version_floor)
+    assert floors == sorted(floors)
+    rows = [row for row in world.other_rows["namespaces"] if row["namespace"] == FLOOR]
+    assert [row["highest_version"] for row in rows] == sorted(set(floors))
+    assert {row["is_deleted"] for row in rows} == {True}
+
+
+def test_rules_of_a_deleted_namespace_go_with_it() -> None:
+    world = running()
+    world.command("pause", namespace=NAMESPACE)
+    world.command("set_anti_affinity_group", namespace=NAMESPACE, group="g")
+    world.command("exclude_namespace", namespace=NAMESPACE)
+    world.command("pin_bundle", bundle="t/n/0x00000000_0x40000000", broker="broker-1:8080")
+    world.run(3_000)
+    assert world.state is not None
+    assert len(world.state.rules.facts()) == 4
+    world.command("delete_namespace", namespace=NAMESPACE)
+    world.run(15_000)
+    assert not world.state.rules.facts()
+    assert not world.job.rebuilt().rules.facts()
+
+
+@pytest.mark.parametrize("comes_back", ["restart_job", "rebuild_job", ""])
+def test_broker_that_is_silent_for_long_is_struck_off_with_its_drain(comes_back: str) -> None:
+    world = running()
+    gone = "broker-0:8080"
+    drain = world.command("drain_broker", broker=gone)
+    world.run(500)
+    world.kill(gone)
+    world.run(60_000)
+    if comes_back:
+        getattr(world, comes_back)()
+    world.run(20_000)
+    assert world.state is not None
+    assert world.state.brokers[gone].is_silent
+    leap(world, KEPT_MS)
+    world.run(10_000)
+    assert gone not in world.state.brokers
+    assert gone not in world.state.liveness.seen
+    assert not world.state.rules.drains
+    assert told(world, drain)[-1] in ("done", "failed")
+    assert world.other_rows["brokers"][-1]["state"] == "forgotten"
+    assert gone not in world.job.rebuilt().brokers
+    world.start(gone)
+    world.run(10_000)
+    assert not world.state.brokers[gone].is_silent
+
+
+def test_clock_of_the_driver_alone_strikes_nobody_off() -> None:
+    world = running()
+    world.kill("broker-0:8080")
+    world.run(40_000)
+    world.driver_ahead_ms = 10 * KEPT_MS
+    world.run(5_000)
+    world.driver_ahead_ms = 0
+    assert world.state is not None
+    assert world.state.brokers["broker-0:8080"].is_silent
+
+
+def test_scorers_forget_brokers_that_say_nothing_for_an_hour() -> None:
+    world = running(6)
+    world.kill("broker-0:8080")
+    world.run(40_000)
+    for world.driver_ahead_ms, world.log_ahead_ms in (
+        (2 * TRACK_KEPT_MS, 0),
+        (0, 2 * TRACK_KEPT_MS),
+    ):
+        world.run(3_000)  # one clock alone forgets nobody
+    world.driver_ahead_ms = world.log_ahead_ms = 0
+    assert len(tracks(world)) == 6
+    leap(world, TRACK_KEPT_MS)
+    world.run(10_000)
+    assert tracks(world) == world.brokers.keys() - {"broker-0:8080"}
+
+
+def tracks(world: World) -> set[str]:
+    return {name for scored in world.job.scored.values() for name in scored}  # type: ignore[attr-defined]
+
+
+def test_command_without_a_timeout_does_not_hold_its_place_for_ever() -> None:
+    world = running(2)
+    world.brokers["broker-0:8080"].is_hanging = True
+    world.brokers["broker-1:8080"].is_hanging = True
+    world.command("pause")
+    drain = world.command("drain_broker", broker="broker-0:8080")
+    world.run(30_000)
+    assert told(world, drain) == ["accepted"]
+    leap(world, WAIT_MAX_MS)
+    world.run(10_000)
+    assert told(world, drain)[-1] == "timed_out"
+    assert world.state is not None
+    assert not world.state.waiting
+
+
+def test_agent_forgets_the_topics_of_bundles_that_it_serves_no_more() -> None:
+    world = running()
+    world.topics = {f"persistent://t/n/topic-{number}": 10.0 for number in range(40)}
+    for _ in range(3):
+        world.run(30_000)
+        world.command("unload_namespace", namespace=NAMESPACE)
+    world.run(60_000)
+    for broker in world.brokers.values():
+        assert broker.agent is not None
+        assert set(broker.agent.state.reporting.topics) <= set(broker.served())

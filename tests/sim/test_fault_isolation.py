@@ -1,12 +1,8 @@
-"""Whatever raises while one item is worked on is put aside, and the batch goes on without it.
-
-Faults are planted in every handler and every phase, as the code lists them: a new one is covered by
-itself.
-"""
+"""Isolation of faults: items that raise, rows that can not be read, rejected messages."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,22 +10,35 @@ from typing import Any, NoReturn
 import pytest
 
 import lbcore
+from lbcore.balancer import rebuild
 from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, BatchPhase, ItemPhase, Phase
+from lbcore.balancer.phases import (
+    INNER_PHASES,
+    PHASES,
+    REBUILD,
+    Batch,
+    BatchPhase,
+    ItemPhase,
+    Phase,
+)
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import FAILED, Outcome
+from lbcore.balancer.state.book import DONE, FAILED, Outcome
 from lbcore.balancer.tasks.waiting import status_of
+from lbcore.config.pipeline import Pipeline
+from lbcore.config.tree import Config
 from lbcore.fault_isolation import ALARM
 from lbcore.ownership.changes import Change, Transition
 from lbcore.ownership.records import State
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Command
+from tests.support.worlds.checked_world import records_of
 from tests.support.worlds.safe_world import (
     AUDIT,
     FIRST,
     NEIGHBOUR,
     PlantedError,
+    SafeWorld,
     everything,
     raising,
     report,
@@ -40,7 +49,7 @@ from tests.support.worlds.safe_world import (
     without,
     written,
 )
-from tests.support.worlds.world import is_settled, states
+from tests.support.worlds.world import World, is_settled, states
 from tests.unit.wire.test_commands import FULL, NS
 
 
@@ -344,3 +353,167 @@ def test_every_guarded_part_is_counted_under_a_name_that_the_metric_knows() -> N
     sources = Path(str(lbcore.__file__)).parent.rglob("*.py")
     found = {name for path in sources for name in called.findall(path.read_text())}
     assert found == set(INNER_PHASES)
+
+
+SPOILT: Mapping[str, tuple[str, str, str]] = {
+    "a state that nobody knows": ("bundle_ownership", "state", "Frozen"),
+    "a cause that nobody knows": ("bundle_ownership", "cause", "whim"),
+    "children that are no JSON": ("bundle_ownership", "children", "{"),
+    "a broker": ("brokers", "starts", "["),
+    "a namespace": ("namespaces", "properties", "{"),
+    "a tenant": ("records", "value", "["),
+    "a policy": ("policies", "value", "{"),
+    "settings": ("config_versions", "settings", "{"),
+    "a command": ("commands", "arguments", "{"),
+}
+
+
+def lived() -> SafeWorld:
+    """A world with a row and a neighbour in each of these tables."""
+    world = running()
+    world.command("create_namespace", **NEIGHBOUR)
+    for tenant in ("acme", "other"):
+        world.command(
+            "create_record", record_type="tenant", name=tenant, value={"admin_roles": ["a"]}
+        )
+    for namespace in (NS, "acme/neighbour"):
+        world.command("exclude_namespace", namespace=namespace)
+    for hits in (4, 5):
+        world.command("set_config", values={"shedding.avg_high_hits": hits})
+    world.run(20_000)
+    assert is_settled(world)
+    return world
+
+
+def spoil(world: SafeWorld, table: str, column: str, value: str) -> None:
+    """Give one row a value that no writer of this version writes."""
+    if table == "bundle_ownership":
+        world.current[FIRST] = {**world.current[FIRST], column: value}
+    else:
+        world.other_rows[table][-1] = {**world.other_rows[table][-1], column: value}
+
+
+def rebuilt_batches(world: SafeWorld) -> list[Mapping[str, Any]]:
+    """The reports of what came after a rebuild."""
+    before = len(world.reports)
+    world.rebuild_job()
+    world.run(120_000)
+    return world.reports[before:]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_a_row_that_cannot_be_read_is_put_aside_and_all_else_comes_back(spoilt: str) -> None:
+    world = lived()
+    whole = world.job.rebuilt()
+    table, column, value = SPOILT[spoilt]
+    spoil(world, table, column, value)
+    state = world.job.rebuilt()
+    (fault,) = state.unread
+    assert (fault["phase"], fault["count"]) == (REBUILD, 1)
+    assert fault["item"].startswith(f"{table} ")
+    assert records_of(state).keys() == records_of(whole).keys()
+    others = records_of(whole).keys() - {FIRST}
+    assert all(records_of(state)[name] == records_of(whole)[name] for name in others)
+    assert records_of(state)[FIRST].version_id == records_of(whole)[FIRST].version_id
+    assert state.brokers.keys() == whole.brokers.keys()
+    assert state.namespaces.keys() == whole.namespaces.keys()
+    assert state.commands.keys() == whole.commands.keys()
+    assert set(map(status_of, state.commands.values())) == {DONE}
+    lost = dict.fromkeys(("records", "policies", "config_versions"), 1).get(table, 0)
+    found = (len(state.records.by_type["tenant"]), len(state.rules.excluded), state.settings)
+    expected = (len(whole.records.by_type["tenant"]), len(whole.rules.excluded), whole.settings)
+    assert [one == other for one, other in zip(found, expected, strict=True)].count(False) == lost
+    if table == "config_versions":
+        assert state.settings == {"shedding.avg_high_hits": 4}, "those of the change before"
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_the_first_batch_after_the_rebuild_tells_of_it_and_the_cluster_settles(spoilt: str) -> None:
+    world = lived()
+    spoil(world, *SPOILT[spoilt])
+    first, *later = rebuilt_batches(world)
+    assert first["counts"][f"fault:{REBUILD}"] == 1
+    assert ALARM in first["alarms"]
+    assert [fault["phase"] for fault in first[FAULTS]] == [REBUILD]
+    assert not any(FAULTS in report for report in later)
+    assert is_settled(world)
+    assert set(states(world)) == {"Owned"}
+    assert all(len(tokens) == 1 for tokens in world.served().values())
+
+
+def test_a_record_that_is_read_nowhere_heals_with_its_next_transition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = lived()
+    read = rebuild.record_from_row
+
+    def broken(row: Mapping[str, Any], writer_epoch: int = 0) -> Any:
+        if row["bundle"] == FIRST:
+            raise PlantedError
+        return read(row, writer_epoch)
+
+    spoil(world, "bundle_ownership", "state", "Frozen")
+    before = world.served()
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild, "record_from_row", broken)
+        (fault,) = world.job.rebuilt().unread
+        assert (fault["type"], fault["item"]) == ("PlantedError", f"bundle_ownership {FIRST}")
+        rebuilt_batches(world)
+    assert world.served().keys() == before.keys()
+    assert not world.job.rebuilt().unread
+    world.command("unload_bundle", bundle=FIRST)
+    world.run(20_000)
+    assert is_settled(world)
+
+
+PER_DAY = 1_048_576
+CONFIG = Config(pipeline=Pipeline(rejected_bytes_per_day=PER_DAY))
+HOUR_MS = 3_600_000
+
+
+def send(world: World, count: int, size: int) -> None:
+    """Garbage from a sender that may write broker-load."""
+    for _ in range(count):
+        world.put(("broker-load", 0), b"local/evil", b"x" * size, world.now_ms)
+
+
+def kept(world: World) -> list[dict[str, object]]:
+    return [
+        dict(row) for row in world.other_rows["rejected_reports"] if row["reason"] != "not_kept"
+    ]
+
+
+def missing(world: World) -> int:
+    rows = [row for row in world.other_rows["rejected_reports"] if row["reason"] == "not_kept"]
+    return sum(int(str(row["detail"]).split(" ", 1)[0]) for row in rows)
+
+
+def size(world: World) -> int:
+    return sum(len(row["raw"]) for row in kept(world))  # type: ignore[arg-type]
+
+
+def test_rejected_messages_are_kept_up_to_a_budget_and_counted_beyond() -> None:
+    world = World(CONFIG, brokers=2)
+    world.run(5_000)
+    send(world, 1_500, 1_000)
+    world.run(5_000)
+    assert 0 < size(world) <= PER_DAY // 24
+    assert len(kept(world)) + missing(world) == 1_500
+    first = size(world)
+    send(world, 500, 1_000)
+    world.run(5_000)
+    assert size(world) <= first + PER_DAY // 24 // 100
+    assert len(kept(world)) + missing(world) == 2_000
+
+
+def test_budget_comes_back_with_time() -> None:
+    world = World(CONFIG, brokers=2)
+    world.run(5_000)
+    send(world, 100, 1_000)
+    world.run(5_000)
+    before = len(kept(world))
+    world.now_ms += HOUR_MS
+    send(world, 100, 1_000)
+    world.run(5_000)
+    assert len(kept(world)) >= 2 * before - 1
+    assert len(kept(world)) + missing(world) == 200

@@ -1,25 +1,42 @@
-"""What holds balancing back where it would do harm, in a cluster in virtual time."""
+"""Protections that hold balancing back, quiet hours, hourly limits and the grid of cycles."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from lbcore.balancer.decisions import cycle
+from lbcore.balancer.decisions.placement import next_on_grid_ms, turn_of
 from lbcore.balancer.intake.brokers import suspected, suspicion_ms
 from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.effects import Effect
+from lbcore.config.load import parse_assignments, parse_config
 from lbcore.config.tree import Config
+from lbcore.explain.cluster import explain_cluster
 from lbcore.machine import Step
+from lbcore.model.names import namespace_of_bundle, tenant_of
+from lbcore.model.times import HOUR_MS as HOURLY_LIMIT_HOUR_MS
+from lbcore.model.times import instant
 from lbcore.scorer.group_update import GroupUpdate
 from tests.support.worlds.checked_world import (
+    COLD,
+    HOT,
     HOUR_MS,
+    MINUTE_MS,
     CheckedWorld,
     decided,
+    foreseen,
+    hot_world,
+    outcome,
     owners,
     running,
     skewed,
 )
-from tests.support.worlds.world import World, is_settled
+from tests.support.worlds.explained_world import rows_of
+from tests.support.worlds.world import World, gapless, is_settled
 
 
 def test_brake_engages_when_three_of_nine_vanish_and_failover_goes_on_after_a_while() -> None:
@@ -316,3 +333,283 @@ def test_nothing_is_given_to_the_silent_whatever_falls_silent(seed: int) -> None
                 world.freeze([name], is_paused=False)
     world.run(90_000)
     assert is_settled(world)
+
+
+UNTIL_MS = 1_700_001_600_000  # Tuesday 2023-11-14 22:40, sixteen minutes after the load is hot
+QUIET = "cluster.quiet_hours=mon-fri 22:00-22:40"
+
+
+def moved(world: World) -> list[int]:
+    """When balancing has moved something."""
+    kinds = ("transfer", "unload")
+    return sorted({int(str(d["at_ms"])) for d in world.decisions if d["kind"] in kinds})
+
+
+def test_nothing_is_balanced_in_quiet_hours_and_all_of_it_afterwards() -> None:
+    otherwise = hot_world()
+    otherwise.run(300_000)
+    assert moved(otherwise), "without quiet hours it would be"
+    world = hot_world(QUIET)
+    world.run(UNTIL_MS - world.now_ms - 1_000, step_ms=3_000)
+    assert moved(world) == []
+    told = decided(world, "skip", "QuietHours")
+    assert {json.loads(str(row["inputs"]))["until_ms"] for row in told} == {UNTIL_MS}
+    world.run(300_000)
+    assert moved(world)[0] >= UNTIL_MS
+    assert gapless(world)
+
+
+def test_explain_says_until_when_it_is_quiet() -> None:
+    world = hot_world(QUIET)
+    world.run(30_000)
+    found = explain_cluster(rows_of(world))
+    assert f"quiet hours until {instant(UNTIL_MS)}: no cycle sheds or splits" in found.blocks
+    assert "these are quiet hours" in " ".join(found.lines())
+
+
+def test_failover_drains_pins_and_approved_plans_go_on() -> None:
+    world = hot_world(QUIET)
+    pinned = next(bundle for bundle, owner in owners(world).items() if owner == HOT)
+    drained = next(bundle for bundle, owner in owners(world).items() if owner == COLD)
+    commands = [world.command("pin_bundle", bundle=pinned, broker="broker-2:8080")]
+    commands += [world.command("propose_plan", moves={drained: HOT}, why="its own disk")]
+    world.run(20_000)
+    (plan,) = world.state.rules.proposals if world.state else ()
+    commands += [world.command("approve_plan", plan=plan)]
+    world.run(60_000)
+    assert owners(world)[pinned] == "broker-2:8080"
+    assert owners(world)[drained] == HOT
+    commands += [world.command("drain_broker", broker=COLD)]
+    world.run(90_000)
+    assert COLD not in owners(world).values()
+    assert {outcome(world, one)["status"] for one in commands} == {"done"}
+    world.kill("broker-2:8080")
+    world.run(90_000)
+    assert set(owners(world).values()) == {HOT}
+    assert is_settled(world)
+    assert world.now_ms < UNTIL_MS
+    assert not decided(world, "transfer", "Overloaded")
+
+
+def test_quiet_hours_outlast_a_restart_and_a_rebuild_and_are_changed_by_a_command() -> None:
+    world = hot_world(QUIET)
+    world.restart_job()
+    world.run(60_000)
+    world.rebuild_job()
+    world.run(120_000)
+    assert moved(world) == []
+    refused = world.command("set_config", values={"cluster.quiet_hours": "at night"})
+    others = world.command("set_config", values={"cluster.quiet_hours": "sat-sun 08:00-20:00"})
+    world.run(5_000)
+    assert "a window is written as 22:00-06:00" in outcome(world, refused)["reason"]
+    assert outcome(world, others)["status"] == "done"
+    world.restart_job()
+    world.run(300_000)
+    assert moved(world)
+
+
+def test_dry_run_moves_nothing_in_quiet_hours() -> None:
+    otherwise, world = hot_world(), hot_world(QUIET)
+    for one in (otherwise, world):
+        one.run(1_000)  # it is told to shed
+    assert foreseen(otherwise).decisions, "without quiet hours it does"
+    found = foreseen(world)
+    assert not found.decisions
+    assert {skip["reason"] for skip in found.skips} == {"QuietHours"}
+
+
+def moved_hourly_limit(world: World) -> list[tuple[int, str]]:
+    """When balancing moved a bundle of which tenant, oldest first."""
+    moves = (d for d in world.decisions if d["kind"] in ("transfer", "unload"))
+    return sorted(
+        (int(str(d["at_ms"])), tenant_of(namespace_of_bundle(str(d["bundle"])))) for d in moves
+    )
+
+
+def most_in_an_hour(moves: list[tuple[int, str]]) -> int:
+    """The most moves of any hour."""
+    times = [at_ms for at_ms, _ in moves]
+    return max(
+        sum(at_ms - HOURLY_LIMIT_HOUR_MS < other <= at_ms for other in times) for at_ms in times
+    )
+
+
+def keep_hot(world: World) -> None:
+    """One broker carries most, again and again: balancing would never be done."""
+    for _ in range(8):
+        most = Counter(owners(world).values()).most_common(1)[0][0]
+        for bundle, owner in owners(world).items():
+            world.rates[bundle] = 800.0 if owner == most else 50.0
+        world.run(10 * MINUTE_MS, step_ms=10_000)
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_no_hour_has_more_moves_than_it_may(*, is_rebuilt: bool) -> None:
+    otherwise = hot_world()
+    otherwise.run(20 * MINUTE_MS, step_ms=5_000)
+    assert len(moved_hourly_limit(otherwise)) > 3, "without the limit there would be"
+    world = hot_world("shedding.max_moves_per_hour=3")
+    world.run(10 * MINUTE_MS, step_ms=5_000)
+    assert len(moved_hourly_limit(world)) == 3
+    if is_rebuilt:
+        world.rebuild_job()
+    keep_hot(world)
+    assert most_in_an_hour(moved_hourly_limit(world)) == 3
+    assert len(moved_hourly_limit(world)) > 3, "it goes on when the hour is over"
+    assert gapless(world)
+
+
+def test_each_tenant_has_an_hour_of_its_own() -> None:
+    world = hot_world("shedding.max_moves_per_hour_of_tenant=2")
+    world.command("create_namespace", namespace="beta/b", bundles=24)
+    world.run(5 * MINUTE_MS, step_ms=5_000)
+    keep_hot(world)
+    by_tenant = {
+        tenant: [one for one in moved_hourly_limit(world) if one[1] == tenant]
+        for tenant in ("acme", "beta")
+    }
+    assert {tenant: most_in_an_hour(moves) for tenant, moves in by_tenant.items()} == {
+        "acme": 2,
+        "beta": 2,
+    }
+
+
+def test_drains_and_failover_are_not_held_back() -> None:
+    world = hot_world("shedding.max_moves_per_hour=0")
+    first, second, _ = sorted(set(owners(world).values()))
+    world.command("drain_broker", broker=first)
+    world.run(5 * MINUTE_MS)
+    assert first not in owners(world).values()
+    world.kill(second)
+    world.run(5 * MINUTE_MS)
+    assert second not in owners(world).values()
+    assert moved_hourly_limit(world) == []
+
+
+def test_explain_names_the_limit() -> None:
+    world = hot_world("shedding.max_moves_per_hour=3")
+    world.run(10 * MINUTE_MS, step_ms=5_000)
+    told = decided(world, "skip", "Limit")[-1]
+    assert json.loads(str(told["inputs"]))["counts"]["limit.hour_limit"]
+    assert "(shedding.max_moves_per_hour)" in " ".join(explain_cluster(rows_of(world)).lines())
+
+
+def test_dry_run_knows_what_the_hour_has_left() -> None:
+    world = hot_world("shedding.max_moves_per_hour=3")
+    world.run(1_000)  # it is told to shed
+    assert len(foreseen(world).decisions) + len(moved_hourly_limit(world)) == 3
+    world.run(10 * MINUTE_MS, step_ms=5_000)
+    found = foreseen(world)
+    assert not found.decisions
+    assert {skip["reason"] for skip in found.skips} == {"Limit"}
+
+
+def test_a_cycle_sheds_and_splits_only_when_the_interval_of_each_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = {
+        "decision_interval_ms": 10_000,
+        "shed_interval_ms": 30_000,
+        "split_interval_ms": 50_000,
+    }
+    world = World(parse_config({"pipeline": pipeline}), 3, seed=2)
+    scopes: list[tuple[int, bool, bool]] = []
+    plan = cycle.plan  # type: ignore[attr-defined]
+
+    def seen(snapshot: Any, state: Any, config: Any, now_ms: int, scope: Any) -> Any:
+        scopes.append((now_ms, scope.sheds, scope.splits))
+        return plan(snapshot, state, config, now_ms, scope)
+
+    monkeypatch.setattr(cycle, "plan", seen)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=4)
+    world.run(310_000)
+    sheds = [at for at, is_shedding, _ in scopes if is_shedding]
+    splits = [at for at, _, is_splitting in scopes if is_splitting]
+    # the first ones come at once, the others on the grid
+    assert {b - a for a, b in pairwise(sheds[1:])} == {30_000}
+    assert {b - a for a, b in pairwise(splits[1:])} == {50_000}
+    assert len(scopes) >= 30
+    assert any(not is_shedding and not is_splitting for _, is_shedding, is_splitting in scopes)
+
+
+MINUTE_MS_OF_TURNS = 60_000
+LATE = parse_assignments(
+    Config(),
+    [
+        "pipeline.trigger_ms=1300",  # of which no interval is a multiple
+        "pipeline.shed_interval_ms=30000",
+        "pipeline.split_interval_ms=60000",
+    ],
+)
+
+
+@pytest.mark.parametrize(("kind", "interval_ms"), [("", 10_000), ("sheds", 30_000)])
+def test_cycles_that_come_late_are_no_fewer(
+    monkeypatch: pytest.MonkeyPatch, kind: str, interval_ms: int
+) -> None:
+    times: list[int] = []
+    plan = cycle.plan  # type: ignore[attr-defined]
+
+    def seen(snapshot: Any, state: Any, config: Any, now_ms: int, scope: Any) -> Any:
+        if not kind or getattr(scope, kind):
+            times.append(now_ms)
+        return plan(snapshot, state, config, now_ms, scope)
+
+    monkeypatch.setattr(cycle, "plan", seen)
+    World(LATE, brokers=2).run(20 * interval_ms, step_ms=100)
+    grid = [time // interval_ms for time in times[1:]]  # the first came at once
+    assert len(grid) >= 17
+    assert {after - before for before, after in pairwise(grid)} == {1}
+    assert max(time % interval_ms for time in times[1:]) > 1_000, "none was late"
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "due_ms"),
+    [(20_000, 30_000), (20_900, 30_000), (24_999, 30_000), (25_000, 40_000), (29_999, 40_000)],
+)
+def test_next_is_half_an_interval_away_at_least(last_ms: int, due_ms: int) -> None:
+    assert next_on_grid_ms(last_ms, 10_000) == due_ms
+    assert next_on_grid_ms(last_ms + 3_000, 10_000, 3_000) == due_ms + 3_000
+
+
+def test_clusters_of_one_job_plan_in_turn() -> None:
+    config = parse_assignments(
+        Config(), ["pipeline.clusters=a,b,c,d,e", "pipeline.decision_interval_ms=10000"]
+    )
+    assert [turn_of(name, config) for name in "abcde"] == [0, 2_000, 4_000, 6_000, 8_000]
+    assert turn_of("else", config) == 0
+
+
+RARE = parse_assignments(
+    Config(),
+    [
+        "shedding.strategy=ballast",
+        "placement.strategy=ballast",
+        "pipeline.shed_interval_ms=60000",
+        "signals.report_max_interval_ms=10000",
+        "shedding.grace_period_ms=0",
+        "shedding.cool_down_ms=0",
+        "splitting.enabled=false",
+    ],
+)
+
+
+@pytest.mark.parametrize("later_ms", range(0, MINUTE_MS_OF_TURNS, 7_000))
+def test_hot_broker_does_not_wait_for_a_rare_round(later_ms: int) -> None:
+    world = World(RARE, brokers=3)
+    world.command("create_namespace", namespace="acme/a", bundles=24)
+    world.run(5 * MINUTE_MS_OF_TURNS + later_ms)
+    before = len(moves(world))
+    hot = "broker-0:8080"
+    world.rates = {name: 900.0 for name, by in world.served().items() if hot in by}
+    jump_ms = world.now_ms
+    world.run(4 * MINUTE_MS_OF_TURNS)
+    rounds = sorted(set(moves(world)[before:]))
+    assert rounds[0] - jump_ms <= 42_000
+    assert all(after - last >= 30_000 for last, after in pairwise(rounds))
+
+
+def moves(world: World) -> list[int]:
+    """When each was decided."""
+    return [int(str(row["at_ms"])) for row in world.decisions if row["kind"] == "transfer"]

@@ -1,5 +1,20 @@
-"""What operators set and what becomes of it, in a cluster in virtual time."""
+"""Rules and settings that operators set while the cluster runs, and strategies of their own."""
 
+import json
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.config.custom_strategy import CustomStrategy
+from lbcore.config.load import digest, parse_assignments, parse_config
+from lbcore.config.tree import Config
+from lbcore.model.tables import SETTINGS_IN_FORCE
+from lbcore.plan.proposal import Proposal, ProposedMove
+from lbcore.plan.snapshot import Snapshot
+from lbcore.validation.dynamic import with_dynamic
 from tests.support.worlds.checked_world import (
     HOUR_MS,
     decided,
@@ -9,7 +24,7 @@ from tests.support.worlds.checked_world import (
     running,
     skewed,
 )
-from tests.support.worlds.world import is_settled
+from tests.support.worlds.world import CLUSTER, World, is_settled
 
 
 def test_bundle_pinned_moves_there_and_back_when_its_broker_is_back() -> None:
@@ -165,3 +180,292 @@ def test_rules_and_settings_rebuilt_from_the_tables_are_those_of_the_state() -> 
     numbers = [row["number"] for row in world.other_rows["config_versions"]]
     assert numbers == [1, 2, 3]
     assert is_settled(world)
+
+
+def running_settings_changed() -> World:
+    world = World(Config(), 3, seed=4)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    world.run(25_000)
+    return world
+
+
+def strategies(world: World, since: int) -> set[object]:
+    return {d["strategy"] for d in world.decisions[since:] if d["kind"] == "skip"}
+
+
+def outcome_settings_changed(world: World, command_id: str) -> tuple[object, object]:
+    (row,) = [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
+    return row["status"], row["reason"]
+
+
+def test_strategy_changed_by_a_command_decides_the_next_cycle() -> None:
+    world = running_settings_changed()
+    before = len(world.decisions)
+    changes = {
+        "shedding.strategy": "threshold",
+        "placement.strategy": "least_long_term_message_rate",
+    }
+    command_id = world.command("set_config", values=changes)
+    world.run(21_000)
+    assert outcome_settings_changed(world, command_id) == ("done", "")
+    assert strategies(world, before) == {"threshold"}
+    versions = [d["config_version"] for d in world.decisions]
+    assert versions[-1] != versions[0]
+
+
+def test_settings_changed_survive_a_restart_and_can_be_taken_back() -> None:
+    world = running_settings_changed()
+    world.command("set_config", values={"loadBalancerAvgShedderLowThreshold": 5})
+    world.run(11_000)
+    changed = world.decisions[-1]["config_version"]
+    world.restart_job()
+    world.run(11_000)
+    assert world.decisions[-1]["config_version"] == changed
+    world.command("reset_config", keys=[])
+    world.run(11_000)
+    assert world.decisions[-1]["config_version"] == world.decisions[0]["config_version"]
+
+
+def test_ballast_for_only_one_of_shedding_and_placement_is_refused() -> None:
+    world = running_settings_changed()
+    command_id = world.command("set_config", values={"shedding.strategy": "threshold"})
+    world.run(3_000)
+    status, reason = outcome_settings_changed(world, command_id)
+    assert status == "refused"
+    assert "ballast" in str(reason)
+
+
+def test_setting_that_needs_a_restart_is_refused_with_what_to_do() -> None:
+    world = running_settings_changed()
+    command_id = world.command("set_config", values={"pipeline.trigger_ms": 500})
+    world.run(3_000)
+    status, reason = outcome_settings_changed(world, command_id)
+    assert status == "refused"
+    assert "overlay" in str(reason)
+
+
+def test_state_packed_keeps_the_settings() -> None:
+    world = running_settings_changed()
+    world.command("set_config", values={"shedding.max_unload_fraction": 0.3})
+    world.run(3_000)
+    balancer = ClusterBalancer(cluster="local", config=Config())
+    assert world.state is not None
+    assert balancer.unpack(balancer.pack(world.state)).settings == world.state.settings != {}
+
+
+def restarted_with(world: World, config: Config, **settings: Any) -> None:
+    """The job starts again under other files; settings: changed by a version that knew more."""
+    assert world.state is not None
+    world.job.balancer = ClusterBalancer(cluster="local", config=config)
+    changed = {name.replace("__", "."): value for name, value in settings.items()}
+    world.job.state = replace(world.state, settings={**world.state.settings, **changed})
+    world.restart_job()
+
+
+def set_aside(world: World) -> dict[str, str]:
+    rules: Any = world.reports[-1]["rules"]
+    return dict(rules["set_aside"])
+
+
+def test_a_setting_that_only_a_newer_version_knows_is_set_aside_until_it_is_reset() -> None:
+    world = running_settings_changed()
+    world.command("set_config", values={"shedding.avg_low_hits": 3})
+    world.run(2_000)
+    restarted_with(world, Config(), shedding__of_tomorrow=7)
+    world.run(11_000)
+    assert list(set_aside(world)) == ["shedding.of_tomorrow"]
+    in_force = digest(with_dynamic(Config(), {"shedding.avg_low_hits": 3}))
+    assert world.decisions[-1]["config_version"] == in_force
+    (row,) = [row for row in world.other_rows["policies"] if row["kind"] == "set_aside"]
+    assert (row["name"], row["is_set"]) == ("shedding.of_tomorrow", True)
+    other = world.command("set_config", values={"shedding.avg_high_hits": 4})
+    world.run(2_000)
+    assert outcome_settings_changed(world, other) == ("done", "")
+    assert list(set_aside(world)) == ["shedding.of_tomorrow"]
+    reset = world.command("reset_config", keys=["shedding.of_tomorrow"])
+    world.run(2_000)
+    assert outcome_settings_changed(world, reset) == ("done", "")
+    assert set_aside(world) == {}
+    assert world.state is not None
+    assert world.state.settings == {"shedding.avg_low_hits": 3, "shedding.avg_high_hits": 4}
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True], ids=["restarted", "rebuilt"])
+def test_a_setting_that_does_not_suit_new_files_is_set_aside_and_comes_back_with_them(
+    *, is_rebuilt: bool
+) -> None:
+    files = parse_config(
+        {
+            "shedding": {"strategy": "threshold"},
+            "placement": {"strategy": "least_long_term_message_rate"},
+        }
+    )
+    world = World(files, 3, seed=4)
+    world.run(3_000)
+    world.command("set_config", values={"shedding.strategy": "overload"})
+    world.run(2_000)
+    restarted_with(world, Config())
+    if is_rebuilt:
+        world.rebuild_job()
+    world.run(11_000)
+    assert "placement" in set_aside(world)["shedding.strategy"]
+    assert world.decisions[-1]["config_version"] == digest(Config())
+    restarted_with(world, files)
+    world.run(11_000)
+    assert set_aside(world) == {}
+    changed = with_dynamic(files, {"shedding.strategy": "overload"})
+    assert world.decisions[-1]["config_version"] == digest(changed)
+
+
+SETTING = "shedding.max_unload_fraction"
+
+
+def running_told_settings() -> World:
+    world = World(parse_assignments(Config(), ["shedding.avg_low_hits=9"]), 3, seed=4)
+    world.run(5_000)
+    return world
+
+
+def tellings(world: World) -> list[tuple[str, str]]:
+    """Value of SETTING and who set it, each time that all was told."""
+    rows = world.other_rows[SETTINGS_IN_FORCE.name]
+    return [(str(row["value"]), str(row["origin"])) for row in rows if row["setting"] == SETTING]
+
+
+def start_with(world: World, *assignments: str) -> None:
+    """The job's next start, configured otherwise."""
+    world.config = parse_assignments(Config(), assignments)
+    world.job.balancer = ClusterBalancer(cluster=CLUSTER, config=world.config)
+    world.restart_job()
+
+
+def test_first_batch_tells_every_setting_once() -> None:
+    world = running_told_settings()
+    rows = world.other_rows[SETTINGS_IN_FORCE.name]
+    assert len({row["setting"] for row in rows}) == len(rows) > 100
+    assert {row["at_ms"] for row in rows} == {world.reports[0]["now_ms"]}
+    assert tellings(world) == [("0.5", "default")]
+
+
+def test_start_with_the_same_settings_tells_nothing_and_with_others_all() -> None:
+    world = running_told_settings()
+    world.restart_job()
+    world.run(5_000)
+    world.rebuild_job()
+    world.run(5_000)
+    assert len(tellings(world)) == 1
+    start_with(world, f"{SETTING}=0.4")
+    world.run(5_000)
+    assert tellings(world)[1:] == [("0.4", "--set")]
+
+
+def test_command_and_its_end_are_told_with_the_batch_that_obeys() -> None:
+    world = running_told_settings()
+    world.command("set_config", values={SETTING: 0.3})
+    world.run(5_000)
+    world.restart_job()
+    world.run(5_000)
+    world.rebuild_job()
+    world.run(5_000)
+    assert tellings(world)[1:] == [("0.3", "command")]
+    told_ms = world.other_rows[SETTINGS_IN_FORCE.name][-1]["at_ms"]
+    assert told_ms == world.other_rows["config_versions"][-1]["at_ms"]
+    world.command("reset_config", keys=[])
+    world.run(5_000)
+    assert tellings(world)[2:] == [("0.5", "default")]
+
+
+def test_what_is_set_aside_is_told_as_it_is_without() -> None:
+    world = running_told_settings()
+    world.command("set_config", values={SETTING: 0.3})
+    world.run(5_000)
+    assert world.state is not None
+    old = {**world.state.settings, SETTING: 7.0}  # of a version that took it
+    world.job.state = replace(world.state, settings=old)
+    world.run(5_000)
+    assert tellings(world)[2:] == [("0.5", "default")]
+
+
+SET = {"shedding.strategy": "mine", "placement.strategy": "least_long_term_message_rate"}
+
+
+def rotate(snapshot: Snapshot, state: dict[str, Any], _config: Any, _now_ms: int) -> Any:
+    """Every cycle the first bundle that may move goes to the next broker."""
+    names, owner = snapshot.brokers.names, snapshot.bundles.owner
+    rows = [row for row, may in enumerate(snapshot.bundles.can_move.tolist()) if may]
+    if not rows:
+        return Proposal(), state
+    to = names[(int(owner[rows[0]]) + 1) % len(names)]
+    move = ProposedMove(bundle=snapshot.bundles.names[rows[0]], destination=to)
+    return Proposal(moves=(move,)), {"moved": state.get("moved", 0) + 1}
+
+
+def fail(*_: Any) -> Any:
+    raise RuntimeError("no idea")
+
+
+def running_custom_strategy(decide: Any, problem: str = "") -> World:
+    own = CustomStrategy(
+        name="mine", origin="p:f", digest="c0de" * 16, decide=decide, problem=problem
+    )
+    world = World(Config(own={"mine": own}), 3, seed=4)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=12)
+    world.run(25_000)
+    world.command("set_config", values=SET)
+    return world
+
+
+def of_mine(world: World) -> list[dict[str, Any]]:
+    return [dict(row) for row in world.decisions if row["strategy"] == "mine"]
+
+
+def test_own_strategy_moves_bundles_and_its_state_survives_a_restart() -> None:
+    world = running_custom_strategy(rotate)
+    world.run(31_000)
+    before = len(of_mine(world))
+    world.restart_job()
+    world.run(31_000)
+    moves = [row for row in of_mine(world) if row["kind"] == "transfer"]
+    assert len(of_mine(world)) > before
+    assert {json.loads(row["inputs"])["code"] for row in moves} == {"p:f@c0dec0dec0de"}
+    assert {row["reason"] for row in moves} == {"Proposed"}
+
+
+def test_own_strategy_that_raises_is_an_alarm_and_the_job_goes_on() -> None:
+    world = running_custom_strategy(fail)
+    world.run(21_000)
+    (reason,) = {row["reason"] for row in of_mine(world)}
+    skipped = json.loads(of_mine(world)[-1]["inputs"])["skipped"]
+    assert reason == "StrategyFailed"
+    assert "raised RuntimeError in fail, line" in skipped["strategy"]
+    assert any("strategy" in report["alarms"] for report in world.reports)  # type: ignore[operator]
+    world.command("create_namespace", namespace="t/m", bundles=4)
+    world.run(25_000)
+    placed = [row for row in world.decisions if row["kind"] == "assign"]
+    assert len(placed) > 1
+
+
+def test_own_strategy_that_is_gone_is_a_skip_that_says_so() -> None:
+    world = running_custom_strategy(None, problem="mine is not installed any more: install it")
+    world.run(21_000)
+    assert {row["reason"] for row in of_mine(world)} == {"StrategyMissing"}
+    skipped = json.loads(of_mine(world)[-1]["inputs"])["skipped"]
+    assert skipped["strategy"] == "mine is not installed any more: install it"
+
+
+def test_own_strategy_that_was_never_loaded_is_refused_by_name() -> None:
+    world = World(Config(), 3, seed=4)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=4)
+    command_id = world.command("set_config", values=SET)
+    world.run(5_000)
+    (row,) = [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
+    assert row["status"] == "refused"
+    assert "'mine' is none: take avg" in str(row["reason"])
+
+
+def test_configuration_with_an_own_strategy_goes_to_another_process() -> None:
+    own = CustomStrategy(name="mine", origin="p:f", digest="c0de", decide=json.dumps)
+    assert pickle.loads(pickle.dumps(Config(own={"mine": own}))).own["mine"] == own  # noqa: S301 ours

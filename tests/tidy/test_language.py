@@ -15,6 +15,7 @@ _RELATIVE = {
     "Whatever", "Whoever",
 }  # fmt: skip
 _WORDS_MAX = 30
+_FIRST_LINE_MAX = 80
 _LONG_PERCENT_MAX = 2.0
 _PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -35,6 +36,8 @@ def test_docstring_begins_with_a_verb_or_a_noun(path: Path) -> None:
         name for name, doc in docs if doc and re.split(r"\W", doc, maxsplit=1)[0] in _RELATIVE
     ]
     assert clauses == [], "a docstring begins with a verb phrase or a noun phrase"
+    long = [name for name, doc in docs if len(doc.partition("\n")[0]) > _FIRST_LINE_MAX]
+    assert long == [], f"the first line of a docstring has at most {_FIRST_LINE_MAX} characters"
 
 
 def test_sentences_of_the_documents_are_short() -> None:

@@ -1,8 +1,8 @@
 """Writer of the job's tables: each batch once, while this job holds the epoch.
 
-Decides whether a commit may happen (the writer's epoch, the batch's application transaction), not
-what is in it. A table has one writer: every commit is made against the version just checked and
-fails when anything came between. Delta's application transactions.
+A commit happens only in the writer's epoch, and once a batch: Delta's application transactions hold
+both. A table has one writer: each commit is made against the version just checked, and fails if
+another commit came between.
 """
 
 import json
@@ -44,7 +44,7 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
 REST = "rest"
-"""In the metadata of a commit of events: the file of the rows that follow it in other tables."""
+"""Metadata of a commit of events: the file with the batch's rows for the other tables."""
 
 FOLDER = "_batches"  # Delta leaves alone what begins so
 _SUFFIX = ".arrow"
@@ -67,10 +67,10 @@ class BatchRowsError(CommandError):
 def write_batch_rows(
     events: TablePlace, epoch: int, last: Mapping[str, Any], tables: Mapping[str, pa.Table]
 ) -> dict[str, Any]:
-    """Write the rows; what the commit of events is to say of them.
+    """Write a batch's rows to a file before its commits; return the commit's metadata.
 
-    events: the place of ownership_events. epoch: the writer's. last: what was said before, whose
-    file is left alone.
+    events: the place of ownership_events. epoch: the writer's. last: the metadata before, whose
+    file is kept.
     """
     first, second = (f"{epoch}-{number}{_SUFFIX}" for number in (0, 1))
     name = second if last.get("file") == first else first
@@ -87,7 +87,7 @@ def write_batch_rows(
 
 
 def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa.Table]:
-    """Table → the rows that a commit speaks of; none when somebody emptied the file.
+    """Return table → the rows of a commit's file; none if somebody emptied the file.
 
     Raises BatchRowsError.
     """
@@ -163,8 +163,8 @@ def read_current(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
 def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The rows without those whose key comes again further down. O(rows).
 
-    A batch may change a thing again and again; what it leaves is the last row of it. MERGE refuses
-    two rows that match one, and inserts both where none is matched.
+    A batch may change a key several times; its last row counts. MERGE refuses two rows that match
+    one, and inserts both where none is matched.
     """
     numbered = rows.select(keys).append_column("at", pa.array(range(len(rows)), pa.int64()))
     last = numbered.group_by(list(keys)).aggregate([("at", "max")])["at_max"]
@@ -172,10 +172,10 @@ def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def with_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
-    """The table's rows after a batch's records, of which each key has one at most.
+    """Return the table's rows after a batch's records, at most one a key. O(rows).
 
-    A record takes the place of one with a lower version; one in state Init is a bundle that is
-    forgotten, and takes it away whatever its version. O(rows).
+    A record replaces one with a lower version. A record in state Init removes the bundle's row,
+    whatever its version.
     """
     is_named = pc.is_in(rows["bundle"], value_set=changes["bundle"].combine_chunks())
     named = rows.filter(is_named)
@@ -267,7 +267,7 @@ class TableBusyError(CommandError):
 
 
 class TableWriter:
-    """The tables under one root, to be written by one job once it has claimed them.
+    """The tables under one root; a job writes to them once it has claimed them.
 
     epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
     is_mended: a power cut had torn newest commits, which were moved aside.
@@ -289,8 +289,9 @@ class TableWriter:
     def claim(self, claim_id: str = "") -> int:
         """Commit the next epoch to every table: from then on older jobs are refused.
 
-        Of jobs that claim at once `ownership_events` takes one: who is late there, or finds a newer
-        epoch in any other table, raises FencedError. claim_id: what the commits say of this claim.
+        Of jobs that claim at once, the first to commit to `ownership_events` wins. The others, and
+        a job that finds a newer epoch in another table, raise FencedError. claim_id: stored in the
+        commits.
         """
         for table in self._tables.values():
             refresh(table)
@@ -315,8 +316,8 @@ class TableWriter:
     ) -> DeltaTable | None:
         """Commit a batch's rows to a table; None when the table has this batch already.
 
-        Of rows with the same key, where the table has one, the last counts. about: what the commit
-        says of the batch, as JSON under METADATA_KEY. Raises FencedError, TableBusyError.
+        Of rows with the same key the last counts. about: metadata of the batch, stored as JSON
+        under METADATA_KEY. Raises FencedError, TableBusyError.
         """
         table = self._tables[name]
         app_id = f"{name}:{self._query_id}"
@@ -358,7 +359,7 @@ class TableWriter:
         return {VERSIONS: {name: one.version() for name, one in sorted(self._tables.items())}}
 
     def write_pending_rows(self) -> None:
-        """Write what the last batch owes and a torn commit has lost; again does no harm."""
+        """Write the last batch's rows that a crash kept from the tables; repeatable."""
         last = self.last_commit()
         if last is None:
             return

@@ -184,7 +184,10 @@ def _use_utf8_names() -> None:
 
 
 def parse_major(text: str) -> int | None:
-    """The major version in what `java -version` prints: 17 for "17.0.15", 8 for "1.8.0_402"."""
+    """Return the major version of `java -version`.
+
+    17 for "17.0.15", 8 for "1.8.0_402".
+    """
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """The one streaming query: Kafka, two chained operators, the sink.
 
-Decides how Spark is set up (each setting with its reason) and how rows are keyed; nothing else.
+Sets Spark up (each setting with its reason), keys the rows, and starts the query.
 """
 
 import os
@@ -43,11 +43,11 @@ INPUT_TOPICS = (
 _LOGGING = CONF / "logging" / "spark-log4j2.properties"
 # two chained operators and a regular expression overflow the default stack
 STACK_SIZE = "-Xss16m"
-# The quick compiler alone: batches are plans more than loops, and the slow one took a core for the
-# first minutes of a job: 30 s of CPU to the first batch against 19, and 891 ms a batch against 564
+# C1 only: C2 took a core for the first minutes of a job. Without it 19 s of CPU to the first batch
+# instead of 30, and 564 ms a batch instead of 891
 _QUICK = "-XX:TieredStopAtLevel=1"
-# A heap begins with a 64th of the machine's memory, and is let grow to more than three times what
-# is in it: 240 MB where 100 are needed
+# By default the heap begins with a 64th of the machine's memory, and may grow to three times its
+# content: 240 MB instead of 100
 _SMALL_HEAP = ("-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40")
 _DRIVER_OPTIONS = (
     STACK_SIZE,
@@ -64,8 +64,8 @@ _CHECKPOINTING = _STREAMING if spark_version.startswith("4.0.") else f"{_STREAMI
 _STATE = f"{_STREAMING}.state"
 _SERVLET = "org.apache.spark.metrics.sink.PrometheusServlet"
 _ALWAYS: Mapping[str, str] = {
-    # of the balancer's query `partitioning` says more: one task an operator, in one Python worker,
-    # always still holds the state; of two, reading 100,000 bundles again costs 0.3 s a batch
+    # one task an operator keeps the state in one Python worker; with two, reading 100,000 bundles
+    # again costs 0.3 s a batch. `partitioning` sets it for the balancer's query
     PARTITIONS: "1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -85,9 +85,9 @@ _ALWAYS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "true",
     "spark.ui.port": "4040",
-    # whoever sees the page could end a batch
+    # anybody who can open the page could end a batch
     "spark.ui.killEnabled": "false",
-    # by default Spark keeps a thousand of each, for nobody to look at
+    # by default Spark keeps a thousand of each
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
@@ -95,7 +95,7 @@ _ALWAYS: Mapping[str, str] = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "100",
     "spark.metrics.conf.*.sink.prometheusServlet.class": _SERVLET,
     "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
-    # else the application's id, another after each start
+    # by default the application's id, which changes with each start
     "spark.metrics.namespace": "ballast",
     "spark.sql.streaming.metricsEnabled": "true",
 }
@@ -105,11 +105,11 @@ STATE_SCHEMA = "cluster string, name string, blob binary"
 
 
 def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) -> SparkSession:
-    """A session for the query. settings: they win.
+    """Return a session for the query. settings: override all others.
 
-    local_dir: what Spark can lose is kept in a folder there that goes with this process, or in one
-    where `spark.local.dir` says. Where spark-submit started this process, its settings win over
-    ours, and master, jars, memory and the workers' Python are its alone.
+    local_dir: parent of a folder for Spark's temporary files, removed with this process, unless
+    `spark.local.dir` names another. If spark-submit started this process, its settings override
+    ours, and it alone sets master, jars, memory and the workers' Python.
     """
     local = settings.get(_LOCAL_DIR, str(local_dir))
     settings = {name: value for name, value in settings.items() if name != _LOCAL_DIR}

@@ -1,4 +1,4 @@
-"""Ballast's public interface: an agent of a service, lookups in a process, strategies of one's own.
+"""Ballast's public interface: agents, lookups in a process, custom strategies.
 
 What is named here keeps its meaning within a major version (docs/api.md says what that promises).
 `jobs` and `lbcore` are what is behind it, and may change with each release.

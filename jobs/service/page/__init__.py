@@ -1,1 +1,1 @@
-"""The status page's own files: served as they are, without anything about the cluster in them."""
+"""The console's static files, without anything about the cluster."""

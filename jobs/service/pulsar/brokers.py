@@ -1,7 +1,8 @@
-"""Brokers under Pulsar's paths: list, leader, what they own, health, dynamic configuration.
+"""Brokers under Pulsar's paths: list, leader, bundles, health, configuration.
 
-Decides who stands for what Ballast has not: the leader is the service that is asked. Source:
-Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted text as JSON.
+The configuration is the dynamic one. Decides who stands for what Ballast has not: the leader is the
+service that is asked. Source: Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted
+text as JSON.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -199,7 +200,7 @@ _TOPICS_MAX = 20_000
 
 
 async def get_load_report(request: Request, context: AdminContext) -> Reply:
-    """The load of the broker that ?broker= names; without one, the extensible manager's answer."""
+    """Return the load of ?broker=; without one, the extensible manager's answer."""
     asked = request.first("broker")
     if not asked:
         raise no_load_report()
@@ -210,7 +211,10 @@ async def get_load_report(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_topics(request: Request, context: AdminContext) -> Reply:
-    """The known topics by namespace, bundle and domain, as far as a broker serves them."""
+    """Return the known topics by namespace, bundle and domain.
+
+    As far as a broker serves them.
+    """
     del request
     if context.views.topic_count > _TOPICS_MAX:
         reason = f"There are more than {_TOPICS_MAX} topics: list them by namespace"

@@ -45,7 +45,7 @@ async def get_cluster(request: Request, context: AdminContext) -> Reply:
 
 
 async def list_domains(request: Request, context: AdminContext) -> Reply:
-    """The failure domains that brokers are labelled with; none of a cluster that isn't there."""
+    """Return the brokers' failure domains; none for an unknown cluster."""
     is_ours = request.params["cluster"] in cluster_names(context)
     return json_reply(_domains(context) if is_ours else {})
 

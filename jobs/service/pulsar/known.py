@@ -1,4 +1,4 @@
-"""Tables in the terms of Pulsar's paths, and how a handler has something done: ask, wait, answer.
+"""Tables in the terms of Pulsar's paths, and a handler's command and answer.
 
 A refusal of the balancer becomes Pulsar's refusal, and 503 with the reason while it is away or
 still at it; never a success that has not happened.
@@ -45,7 +45,7 @@ _SERVING = frozenset({"active", "draining"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """An existing namespace: its live bundles, ascending, and how its topics are hashed."""
+    """An existing namespace: live bundles, ascending, and its hash function."""
 
     name: str
     live: tuple[BundleRoute, ...]
@@ -57,7 +57,10 @@ class Namespace:
 
 
 def namespace_name(request: Request) -> str:
-    """tenant/namespace of the path, in v1 tenant/cluster/namespace; raises PulsarError 412."""
+    """Return tenant/namespace of the path. Raises PulsarError 412.
+
+    In v1 it is tenant/cluster/namespace.
+    """
     tenant, *rest = (
         request.params[part]
         for part in ("tenant", "cluster", "namespace")
@@ -105,7 +108,10 @@ def topic_name(request: Request) -> TopicName:
 
 
 def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
-    """The topics of a namespace that were created here; what brokers report has no names here."""
+    """Return a namespace's topics created here.
+
+    What brokers report has no names here.
+    """
     return context.views.topics.get(namespace, _NO_TOPICS)
 
 
@@ -120,7 +126,7 @@ def tenant_names(context: AdminContext) -> Iterator[str]:
 
 
 def find_tenant(tenant: str, context: AdminContext) -> tuple[list[str], list[str]] | None:
-    """A tenant's admin roles and allowed clusters, None when there is none of that name."""
+    """Return a tenant's admin roles and allowed clusters; None if unknown."""
     for row in context.views.rows(RECORDS.name):
         if row["name"] == tenant and _is_tenant(row):
             value = json.loads(row["value"])
@@ -178,7 +184,7 @@ def brokers(context: AdminContext) -> dict[str, Mapping[str, Any]]:
 
 
 def find_broker(text: str, context: AdminContext) -> str | None:
-    """The name of the broker that a request means: its own, or host:port of a web URL of its."""
+    """Return the broker of a request: by name, or by host:port of a web URL."""
     active, asked = brokers(context), broker_id(text)
     if asked in active:
         return asked
@@ -260,7 +266,7 @@ async def carry_out(
 async def at_rest(
     context: AdminContext, find: Callable[[], Sequence[BundleRoute]]
 ) -> Sequence[BundleRoute]:
-    """Some bundles when none is on its way any more, or when a transition's time is over.
+    """Return some bundles once none is in flight, or when its time is over.
 
     Pulsar, too, waits for an owner before it acts on a bundle. find: looks at them again.
     """

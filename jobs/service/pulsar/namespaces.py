@@ -1,4 +1,4 @@
-"""Namespaces and their bundles under Pulsar's paths: create, list, unload, split, delete.
+"""Namespaces and bundles under Pulsar's paths: create, list, unload, delete.
 
 The order of the checks is Pulsar's; the checks and bodies are `lbcore.pulsar`'s and
 `lbcore.route`'s. Source: Pulsar 4.0.8, admin.v2.Namespaces with the extensible load manager.
@@ -157,7 +157,10 @@ async def get_group(request: Request, context: AdminContext) -> Reply:
 
 
 async def set_group(request: Request, context: AdminContext) -> Reply:
-    """Put a namespace into an anti-affinity group; the body is its name, with or without quotes."""
+    """Put a namespace into the anti-affinity group of the body.
+
+    The body is its name, with or without quotes.
+    """
     found = existing(request, context, namespace_not_found())
     group = request.body.decode("utf-8", "replace").strip().strip('"').strip()
     if not group:
@@ -241,7 +244,10 @@ def _same_broker(route: BundleRoute) -> PulsarError:
 
 
 async def split_bundle(request: Request, context: AdminContext) -> Reply:
-    """Split a bundle, or the LARGEST or HOT one, where the algorithm or the positions say."""
+    """Split a bundle, or the LARGEST or HOT one.
+
+    Where the algorithm or the positions say.
+    """
     namespace_name(request)
     algorithm = request.first("splitAlgorithmName").strip()
     positions_asked = read_positions(request.json())
@@ -279,7 +285,10 @@ async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> 
 
 
 async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:
-    """Persistent topics a bundle, by name; or the number that its broker reports when higher."""
+    """Return persistent topics a bundle, by name.
+
+    Or the number that its broker reports when higher.
+    """
     names = topics_of(found.name, context).names(Domain.PERSISTENT)
     known: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""Tenants and topics under Pulsar's paths: create, list, get, delete; partitions, statistics.
+"""Tenants and topics under Pulsar's paths: create, list, get, delete, statistics.
 
 Both are records (`record_commands`) to the balancer. Requests are refused in Pulsar's words. A
 topic that nobody has made yet is made by its first producer, so asking for one is no error.
@@ -148,7 +148,10 @@ async def list_partitioned(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_partitions(request: Request, context: AdminContext) -> Reply:
-    """The number of partitions; 0 for a topic that has none, or that its producer may make."""
+    """Return the number of partitions.
+
+    0 for a topic that has none, or that its producer may make.
+    """
     topic, known = _known(request, context)
     if not request.flag("checkAllowAutoCreation") and not known.exists(topic.full):
         raise _not_found(topic)
@@ -236,7 +239,10 @@ async def delete_topic(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_stats(request: Request, context: AdminContext) -> Reply:
-    """The statistics of a topic: who owns it; Ballast does not count messages of single topics."""
+    """Return a topic's statistics: its owner.
+
+    Ballast does not count messages of single topics.
+    """
     topic, known = _known(request, context)
     if not known.is_served(topic.full):
         raise _no_partition(topic, known) if topic.partition is not None else _not_found(topic)
@@ -262,7 +268,10 @@ async def get_schema(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_partitions(request: Request) -> int:
-    """A number, 0 for no body, or (with properties, which nobody reads) the topic's metadata."""
+    """Read a number, 0 for no body, or the topic's metadata.
+
+    The metadata's properties are not read.
+    """
     body = request.json()
     if body is None:
         return 0
@@ -273,7 +282,7 @@ def _read_partitions(request: Request) -> int:
 
 
 def _check_whole(topic: TopicName) -> None:
-    """Raises PulsarError 412 for the name of a partition where a partitioned topic is meant."""
+    """Raise PulsarError 412 for a partition in place of a partitioned topic."""
     if topic.partition is not None:
         reason = "Partitioned Topic Name should not contain '-partition-'"
         raise PulsarError(PRECONDITION_FAILED, reason)

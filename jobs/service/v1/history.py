@@ -1,4 +1,4 @@
-"""History over HTTP: load over time (view Heat) and what has happened (view Timeline).
+"""History over HTTP: load over time (view Heat) and events (view Timeline).
 
 `jobs.operating.history` and `jobs.operating.history` bound the answers.
 """

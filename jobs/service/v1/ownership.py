@@ -169,7 +169,10 @@ def _found(answer: Answer, listener: str) -> dict[str, Any]:
 
 
 def _namespace(request: Request, context: AdminContext) -> str:
-    """The namespace that is asked for, "" = all, which takes a viewer of the whole cluster."""
+    """Return the requested namespace, "" = all.
+
+    That takes a viewer of the whole cluster.
+    """
     name = request.first("namespace")
     require(request, context, Role.VIEWER, tenant_of(name))
     try:

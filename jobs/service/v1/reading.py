@@ -1,4 +1,4 @@
-"""Reads of the tables that take long, in a pool of two processes beside the service.
+"""Long reads of the tables, in a pool of two processes beside the service.
 
 At most 32 are under way at once, from the question to the last byte of the answer. Nothing that a
 process does can hold up the event loop, which has another interpreter and another heap. An answer
@@ -70,7 +70,7 @@ class ReadRefusedError(Exception):
 
 
 class Readers:
-    """The pool, made at the first question or by `stand_ready`, and made again when it breaks.
+    """The pool, made when first needed or by `stand_ready`, remade when it breaks.
 
     failures: times that a process ended while it was wanted.
     """
@@ -137,7 +137,10 @@ atexit.register(readers.close)
 
 
 def _begin() -> None:
-    """Prepare a process of the pool: it is less urgent than lookups, and ends with its parent."""
+    """Prepare a process of the pool.
+
+    It is less urgent than lookups, and ends with its parent.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(_NICE)
@@ -215,7 +218,10 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A read that is under way, or was. of_ms: what it says is at least as new, by the wall."""
+    """Current or past read.
+
+    of_ms: what it says is at least as new, by the wall.
+    """
 
     of_ms: int
     parts: "_Task"
@@ -283,7 +289,7 @@ class Kept:
 
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:
-    """Raises HttpError 403 when the caller has not this role on the tenant ("*": the cluster)."""
+    """Raise HttpError 403 without this role on the tenant ("*": the cluster)."""
     if not request.caller.may(role, context.cluster, tenant):
         where = "the cluster" if tenant == "*" else f"tenant {tenant}"
         raise HttpError(403, f"{request.caller.name} is not {role.name.lower()} of {where}")

@@ -64,7 +64,10 @@ def about_service(context: AdminContext) -> dict[str, Any]:
 
 
 async def get_settings(request: Request, context: AdminContext) -> Reply:
-    """Those that decide: in force, as the job was started with what commands have changed."""
+    """Return the deciding settings in force.
+
+    As the job was started, with what commands have changed.
+    """
     del request
     changed, started = context.views.settings, context.started
     config, _ = in_force(started, changed)
@@ -294,7 +297,7 @@ _kept = Kept(1.2)
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
-    """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
+    """Return status, balance, last decisions as sentences, age and caller."""
     since_ms = request.whole("since_ms", 0)
     read = partial(partial, _read, context.config, context.around)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}

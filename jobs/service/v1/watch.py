@@ -1,4 +1,4 @@
-"""Server-sent events: each change of ownership (/v1/watch), and that tables changed (/v1/events).
+"""Server-sent events: ownership changes (/v1/watch), table changes (/v1/events).
 
 After `reset` a watcher reads /v1/ownership again. At least every 15 s an `alive` says how old the
 view is, up to where all changes have been told, and the versions of the lists of namespaces and

@@ -59,11 +59,12 @@ from lbcore.plan.snapshot import (
 )
 from lbcore.signals.usage import weighted_usage
 
-RETOLD_MS = 60_000
+REPEAT_MS = 60_000
+"""Interval at which a lasting state is recorded again, ms."""
 _NAMED = 5
 """Most brokers of a full group that are named."""
 FULL, CLUSTER = "full", ""
-"""The alarm that the cluster is full and the kind of its rows; where `hot` remembers it."""
+"""Alarm and row kind of a full cluster; its key in `PlanState.hot`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def watch_hot(work: BatchContext, planned: Planned) -> None:
     verdicts = {
         name: verdict
         for name, verdict in stuck(planned.result).items()
-        if name in hot and work.now_ms - hot[name].told_ms >= RETOLD_MS
+        if name in hot and work.now_ms - hot[name].told_ms >= REPEAT_MS
     }
     for found in _blocked(work, planned, verdicts):
         now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
@@ -134,7 +135,7 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
         work.write_decision(work.next_decision(), FULL, OVER, inputs)
     elif missing:
         now = known or Hot(since_ms=work.now_ms)
-        if work.now_ms - now.told_ms >= RETOLD_MS:
+        if work.now_ms - now.told_ms >= REPEAT_MS:
             now = replace(now, told_ms=work.now_ms)
             work.write_decision(work.next_decision(), FULL, "Full", inputs)
         work.plan = replace(work.plan, hot={CLUSTER: now, **others})
@@ -161,7 +162,7 @@ ALARM = "strategy"
 
 _SETTLING_ROUNDS = 5
 _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
-"""A plan that only moves what operators want moved: off draining brokers, and to pins."""
+"""Scope of a plan with operators' moves only: off draining brokers, and to pins."""
 
 
 def place_free(work: BatchContext) -> None:
@@ -268,11 +269,11 @@ def _scope(work: BatchContext) -> Scope:
 
 
 def _is_early_shed_due(work: BatchContext) -> bool:
-    """True if a shedding round may run before its place on the grid.
+    """Return True if a shedding round may run before its regular time.
 
-    Used where rounds are rarer than cycles. Some broker had all its high hits in the last cycle
-    already, and nothing was moved for an interval. A round that follows a jump of load at once may
-    see only a part of it. O(brokers + bundles that have moved in the last hour).
+    Used where rounds are rarer than cycles. It needs a broker that had all its high hits in the
+    last cycle, and an interval without moves. A round right after a jump of load may see only a
+    part. O(brokers + bundles that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms
@@ -295,7 +296,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = replace(before, groups=after.groups)
     if propose(work, snapshot, result):
-        # what waits is not decided: the memory goes on without it, and with what operators want
+        # what awaits approval is not decided: plan again, with the operators' moves only
         scope = _OPERATOR_MOVES_ONLY
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after

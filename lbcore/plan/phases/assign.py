@@ -1,10 +1,10 @@
 """Phase 5: a destination for each bundle that has no owner or no destination yet.
 
-Decides where, by the placement strategy behind the filters, counting what the same plan has
-placed. In this order: bundles that the shed phase takes, those that operators move, then bundles
-without an owner and children of splits. Between cycles `planner.place` asks for these alone, with
-`needs_owner` saying which bundles and `avoid` where not: free ones, those of a broker that is dead
-or has restarted, children of a split that a command wants. Source: Pulsar 4.0.8
+The placement strategy chooses among the brokers that the filters admit, and counts what the same
+plan has placed. The order: bundles that the shed phase takes, operators' moves, then bundles
+without an owner and children of splits. Between cycles `planner.place` places the last two alone:
+`needs_owner` names the bundles (free ones, those of dead or restarted brokers, children of
+commanded splits), `avoid` the brokers not to use. Source: Pulsar 4.0.8
 ModularLoadManagerImpl.selectBroker; counting planned placements is ours.
 """
 
@@ -185,9 +185,9 @@ def assign(draft: Draft) -> Draft:
 
 
 def _place_shed(draft: Draft) -> Draft:
-    """Shed bundles get a destination that is not their source, or stay.
+    """Give shed bundles a destination other than their source, or let them stay.
 
-    Only those are asked for that the limits leave room for, and whose destination isn't settled.
+    Only within the limits, and only where the strategy has not settled the destination.
     """
     destinations = shedding_strategy(draft.config).destinations(draft.config)
     if not len(draft.sheddings.bundle) or destinations == Destinations.SETTLED:

@@ -1,12 +1,12 @@
 """Ballast's strategy: brings brokers to the ideal load by search on an objective.
 
-Decides which bundles leave which broker for which one, and which are to be divided because no move
-can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
-same score. Who is a tolerance away from the level in some fresh reports lets a search begin
-(`ballast_search`), which makes the objective (`ballast_objective`) smaller until nothing that is
-worth its price is left.
+Decides which bundles move, and where to, and which are divided because no move can place them. One
+of the strategies of the plan's shed phase; placement by `ballast` uses the same score. A broker
+that is a tolerance away from the ideal load (`level`) in several new reports starts a search
+(`ballast_search`). The search lowers the objective (`ballast_objective`) until no move is worth its
+price. A broker *is full* here when its hits are complete, and *acts* when it then gives or takes.
 
-Promises, which `tests/property/test_ballast.py` holds it to: a round makes the objective smaller,
+Guarantees, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
 by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
 tolerance is left alone; with unchanging load the moves come to an end.
 """
@@ -42,7 +42,7 @@ from lbcore.plan.snapshot import Bools, Ints, Partitions
 _PERCENT = 100.0
 _HALVES = 2.0
 _NEAR = 0.25
-"""So near to the level, in tolerances, is near enough for a broker that gives or is given to."""
+"""Distance from the level, in tolerances, at which a broker that acts is done."""
 STEPS = 1_000
 """Steps of the search in a round; no more bundles move in a cycle by default, either."""
 
@@ -110,10 +110,10 @@ def observe_ballast(view: ShedView, state: ShedState, config: IdealLoadConfig) -
 
 
 def _budget(cycle: BallastRound, config: IdealLoadConfig) -> float:
-    """Points of a broker of mean size that the round may move.
+    """Return the load that the round may move, in points of a broker of mean size.
 
-    At least what one broker is too hot by: of few brokers that is more than a part of all load, and
-    half of a relief is a second round, and a second move for what the first one left.
+    At least the excess of the hottest broker. With few brokers that is more than the churn budget,
+    and half of a relief would need a second round with more moves.
     """
     part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
     return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
@@ -177,10 +177,11 @@ def _divided(
 
 
 def _count(cycle: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
-    """Hits in a row of each broker, negative below the level: int64[n] low, and high.
+    """Return the hits in a row of each broker, negative below the level.
 
-    One side's hits don't count for the other. Within the threshold none are left, fresh or not;
-    who was full and is not done (the budget ended before) goes on until it is near the level.
+    int64[n] low, and high. Hits above don't count below. Within the threshold the count returns to
+    0, also without a new report. A broker that was full and is not done (the budget ended before)
+    continues until it is near the level.
     """
     view, away, tolerance = cycle.view, cycle.away, cycle.tolerance
     names = view.snapshot.brokers.names
@@ -219,7 +220,7 @@ class _Full:
     found: Found
 
     def selections(self) -> tuple[Selection, ...]:
-        """One a pair of brokers, in the order in which the search came upon them."""
+        """Return one selection a pair of brokers, in the order of the search."""
         bundles = self.cycle.view.snapshot.bundles
         pairs: dict[tuple[int, int, bool], int] = {}
         pair_of = np.full(len(bundles.names), -1, dtype=np.int64)
@@ -232,7 +233,7 @@ class _Full:
         )
 
     def _movable(self, giver: int) -> Ints:
-        """Its bundles that may move, int64[k], the heaviest first."""
+        """Return the giver's bundles that may move, int64[k], the heaviest first."""
         own = self.cycle.view.owned.of(giver)
         own = own[self.cycle.view.snapshot.bundles.can_move[own]]
         return own[np.argsort(-self.cycle.readings.bundle[own], kind="stable")]

@@ -1,8 +1,8 @@
 """Shedding from the most to the least loaded brokers until loads deviate little.
 
 Decides which bundles move between which brokers in one cycle, bit for bit as Pulsar. In order:
-the statistics of load, the bundles of a pair, the pairs, the snapshot as the shedder sees it, and
-the strategy of the plan's shed phase, whose hits advance on fresh reports alone. Source: Pulsar
+the statistics of load, the bundles of a pair, the pairs, the shedder's snapshot, and the strategy
+of the plan's shed phase, whose hits advance on fresh reports alone. Source: Pulsar
 4.0.8 TransferShedder, TopBundleLoadDataReporter, TopKBundles, UnloadScheduler; fresh hits are ours.
 The order of the brokers decides ties: the planner gives name order, Pulsar has its hash map's.
 """
@@ -40,10 +40,7 @@ BALANCED_SHARE = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two brokers.
-
-    throughput: in plus out of their records, bytes/s. target: bytes/s to move.
-    """
+    """Two brokers: throughput, in plus out, and target to move, bytes/s."""
 
     source: str
     destination: str
@@ -116,10 +113,7 @@ class PairMove:
         return None
 
     def _is_transferable(self, bundle: str, source: str, destination: str) -> bool:
-        """Return True if policies and the destination's filters allow it.
-
-        Also when the destination isn't named.
-        """
+        """Return True if policies and filters allow it, also without a destination."""
         if self.lookup.has_policy(bundle) and not self.config.shed_bundles_with_policies:
             return False
         candidates = self.lookup.candidates(bundle)
@@ -164,10 +158,7 @@ class PairMove:
         return None
 
     def _is_returnable(self, top: TopBundle) -> bool:
-        """Return True if Pulsar would return the bundle.
-
-        It asks neither for its owner, nor when it last moved.
-        """
+        """Return True if Pulsar would return it; owner and last move don't count."""
         if not self._is_transferable(top.bundle, self.pair.destination, self.pair.source):
             return False
         return top.throughput != 0
@@ -307,10 +298,9 @@ UNDERLOADED_SHARE_MAX = 0.5
 def find_transfers(
     view: TransferView, state: TransferState, config: TransferConfig, now_ms: int
 ) -> tuple[TransferOutcome, TransferState]:
-    """Run one cycle of TransferShedder.
+    """Run one cycle of TransferShedder: decisions or the reason, and the next state.
 
-    Its decisions or why there are none, and the next state. O(n log n) for n brokers, plus the
-    reports of the brokers that are paired.
+    O(n log n) for n brokers, plus the reports of the brokers that are paired.
     """
     if view.registered is None:
         return _ended(Label.FAILURE, Reason.UNKNOWN, state, 0.0)
@@ -368,10 +358,7 @@ class _TransferCycle:
     without_bundles: int = 0
 
     def run(self) -> None:
-        """Pair the hottest remaining broker with the coldest.
-
-        A hot one is used up whatever happens.
-        """
+        """Pair the hottest remaining broker, which is used up, with the coldest."""
         stats = self.stats
         while stats.pairs < self.config.max_pairs_per_cycle and stats.min_at < stats.max_at:
             reason = self.wanted()
@@ -396,10 +383,7 @@ class _TransferCycle:
         return Reason.NO_BUNDLES if self.without_bundles else Reason.HIT_COUNT
 
     def _is_underloaded(self) -> bool:
-        """Return True if the coldest broker is far below the average or the hottest.
-
-        The latter by throughput.
-        """
+        """Return True if the coldest is far below the average or the hottest's throughput."""
         least = self.stats.order[self.stats.min_at]
         most = self.stats.order[self.stats.max_at]
         share = min(UNDERLOADED_SHARE_MAX, max(0.0, self.config.target_std / 2.0))
@@ -531,10 +515,7 @@ def transfer_view(
 def transfer_pipeline(
     snapshot: Snapshot, index: CandidateIndex, config: FilterConfig
 ) -> FilterPipeline:
-    """Return the extensible manager's filters, whichever are configured.
-
-    Nothing is placed.
-    """
+    """Return the extensible manager's filters, whichever are configured."""
     nothing = np.zeros(0, dtype=np.int64)
     return FilterPipeline.of(snapshot, index, replace(config, pipeline=EXTENSIBLE), nothing)
 
@@ -639,10 +620,7 @@ def shed_by_transfer(
     config: TransferConfig,
     now_ms: int,
 ) -> TransferShed:
-    """Run one cycle of TransferShedder over `store`.
-
-    It shows `view`'s brokers and bundles.
-    """
+    """Run one cycle of TransferShedder over `store`, which shows `view`."""
     if not _is_reported(view):
         nothing = Shed(selections=(), state=ShedState(), reason="HitCount")
         return TransferShed(shed=nothing, state=state)
