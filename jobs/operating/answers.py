@@ -1,4 +1,4 @@
-"""Source of answers for the verbs: the tables and Kafka, or a lookup service over HTTP.
+"""Source of answers for the verbs: the tables and Kafka, or a lookup service.
 
 A verb asks its source (`answers_of`) and does not know which one it has. Both give the same
 records, from which the verb makes its text and its JSON. The service reads by the functions here.
@@ -204,7 +204,7 @@ class Answers:
 
 
 def require_known(answers: Answers, **asked: str) -> None:
-    """Raise CommandError for a broker or namespace ("" = none is asked for) that is not there."""
+    """Raise CommandError for an unknown broker or namespace; "" is none."""
     for column, name in asked.items():
         if name:
             check_known(answers.cluster, column, name, answers.names(column))
@@ -236,9 +236,9 @@ def _record(row: Row) -> Row:
 
 
 def read_bundles(reader: TableReader, by: str, broker: str, limit: int) -> list[dict[str, Any]]:
-    """Read the largest bundles first; share: of the broker that reported them, None without load.
+    """Read the largest bundles first.
 
-    Load is that of the newest minute of load_history of each broker.
+    share: of the broker that reported them, None without load. Load is that of the newest minute of load_history of each broker.
     """
     cluster = literal(reader.cluster)
     of_broker = f"AND o.broker = {literal(broker)}" if broker else ""

@@ -115,7 +115,7 @@ class ConnectionOptions:
     is_cluster_named: bool = False
 
     def reader(self) -> TableReader:
-        """The tables; raises CommandError when they aren't there, MisuseError with a service."""
+        """The tables. Raises CommandError without tables, MisuseError with a service."""
         return TableReader(self.place(), self.cluster)
 
     def place(self) -> TablePlace:
@@ -228,7 +228,7 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
 
 
 def _place(args: argparse.Namespace) -> Mapping[str, str]:
-    """Return where the cluster is, as the entries of a context; {} = in the state folder."""
+    """Return the place of the cluster as entries of a context; {} = the state folder."""
     options = {f"--{name}": getattr(args, name) for name in ("url", "tables", "context")}
     names = (URL_VARIABLE, TABLES_VARIABLE, CONTEXT_VARIABLE)
     variables = {f"${name}": os.environ.get(name) for name in names}

@@ -343,7 +343,7 @@ def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iter
 
 
 def _service(where: ConnectionOptions) -> Iterator[DoctorFinding]:
-    """Findings of a service and of what it says; this machine has neither tables nor Kafka."""
+    """Findings of a service; this machine needs neither tables nor Kafka."""
     answers = answers_of(where)
     yield ok("service", f"it answers for cluster {answers.cluster}")
     status = answers.status()

@@ -134,7 +134,7 @@ class RehearsedCommand:
 
 
 def rehearse_command(reader: TableReader, config: Config, command: Command) -> RehearsedCommand:
-    """Carry a command out on what the tables say. config: the one the job was started with."""
+    """Carry a command out on the state of the tables. config: the job's own."""
     writer, now_ms, rows = reader.writer(), wall_ms(), read_rehearsal_rows(reader)
     found = rehearse(config, rows, command, now_ms)
     foresight = None
@@ -194,7 +194,7 @@ def _skip_lines(found: Foresight) -> Iterator[str]:
 
 
 def _fault(one: Mapping[str, Any]) -> str:
-    """Return what a strategy of the user's own did wrong, "" where it did nothing wrong."""
+    """Return the fault of a custom strategy; "" without one."""
     if one["reason"] not in FAULTS:
         return ""
     return f": {one['inputs'].get('skipped', {}).get('strategy', '')}"

@@ -202,7 +202,7 @@ class ServiceAnswers(Answers):
     def carry_out(
         self, command: Command, *, wait: bool, progress: Progress
     ) -> CommandOutcome | NoOutcome | None:
-        """Send it in the name of the token's owner, and look at its row until it has ended.
+        """Send it in the name of the token's owner, and look until it has ended.
 
         Raises UnknownError where the service can't be asked any more and the command may be sent.
         """
@@ -304,7 +304,7 @@ class ServiceAnswers(Answers):
 
 
 def _as_misuse(error: RefusedByServiceError) -> CommandError:
-    """Return the error; as one of the command line where the service says that it is one."""
+    """Return the error; HTTP 400 becomes a misuse of the command line."""
     if error.status != _BAD or not error.value:
         return error
     return MisuseError(error.what, why=error.why, next_step=error.next_step)
@@ -327,7 +327,7 @@ def _moment(value: Any) -> OwnershipMoment:
 def _in_force(
     config: Config, value: Mapping[str, Any], kept: frozenset[str]
 ) -> tuple[Config, Mapping[str, str]]:
-    """Return the configuration with what the service has of the job, and what is set aside."""
+    """Return the configuration with the job's settings, and what is set aside."""
     rows = [{**row, "at_ms": 0} for row in value["started"]]
     if not rows:
         note(FROM_FILES)

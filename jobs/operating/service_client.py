@@ -1,4 +1,4 @@
-"""The lookup service as the verbs ask it: one request with its token, and messages for failures.
+"""Client of the lookup service: requests with a token, messages for failures.
 
 The token's file is read at each request, so a token can be renewed while a verb runs. No redirect
 is followed. A read that the service is too busy for is repeated; a command never is.
@@ -33,7 +33,7 @@ _SHOWN_CHARS = 200
 
 
 class RefusedByServiceError(CommandError):
-    """The service has answered with an error. status: of HTTP; value: its JSON, {} without any."""
+    """An error that the service answers. status: of HTTP; value: its JSON, or {}."""
 
     def __init__(self, status: int, value: Mapping[str, Any], **parts: str) -> None:
         super().__init__(parts.pop("what"), **parts)

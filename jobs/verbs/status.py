@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _look(where: ConnectionOptions, answers: Answers) -> tuple[ClusterStatus, str, list[str]]:
-    """The status, how a rolling restart of this folder is ("" = none), and both as lines."""
+    """The status, the rolling restart of this folder ("" = none), and their lines."""
     status = answers.status()
     restart = rollout_message(where.layout.root / STATE_FILE, status.now_ms)
     lines = list(status_lines(status))
