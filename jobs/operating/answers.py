@@ -238,7 +238,8 @@ def _record(row: Row) -> Row:
 def read_bundles(reader: TableReader, by: str, broker: str, limit: int) -> list[dict[str, Any]]:
     """Read the largest bundles first.
 
-    share: of the broker that reported them, None without load. Load is that of the newest minute of load_history of each broker.
+    share: of the broker that reported them, None without load. Load is that of the newest minute
+    of load_history of each broker.
     """
     cluster = literal(reader.cluster)
     of_broker = f"AND o.broker = {literal(broker)}" if broker else ""
