@@ -34,8 +34,8 @@ class CommandEnd:
     """Outcome of a command.
 
     status: accepted (still under way at the end of the wait), sent (nobody has taken it up by
-    then), done, refused or timed_out. reason: a
-    sentence, if it was refused or timed out. result: as in the table `commands`.
+    then), done, refused or timed_out. reason: a sentence, if it was refused or timed out. result:
+    as in the table `commands`.
     """
 
     command_id: str
@@ -53,11 +53,9 @@ class CommandPort(Protocol):
     """Commands to the balancer and its answers; audit entries go the same way."""
 
     async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
-        """Send and wait, for command.timeout_ms at most unless told otherwise.
+        """Send, and wait for `wait_ms`, or else command.timeout_ms, at most.
 
-        None: nobody has taken it up yet.
-
-        Raises HttpError 503 when it could not be sent.
+        None: not taken up yet. Raises HttpError 503 when it could not be sent.
         """
 
     def record(self, entry: AuditEntry) -> None:
