@@ -94,7 +94,7 @@ PUBLISHED: Mapping[str, Published] = {
 SECTIONS: Mapping[str, tuple[str, str]] = {
     "conf/scenarios/isolation": (
         "Isolation",
-        "Namespaces that may run on some brokers only. The imbalance counts idle brokers as well.",
+        "Namespaces that may run on some brokers only. The imbalance is that of the worst group.",
     ),
     "conf/scenarios/saturation": (
         "Saturation",

@@ -81,7 +81,7 @@ def _sections(report: Report) -> Iterable[str]:
     yield "<h2>What Ballast would do</h2>"
     yield _foreseen(report.foresight) if report.foresight else "<p>It can't be said yet.</p>"
     if report.strategies:
-        yield "<h2>What each strategy would have made of these minutes</h2>"
+        yield "<h2>What each strategy would have made of this time</h2>"
         yield _table(tried_rows(report))
         yield f"<p>{escape(OF_USAGE)}</p>"
     if report.notes:

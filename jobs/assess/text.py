@@ -4,6 +4,7 @@ Decides what is shown and how much of it; the values are `lbcore.assess.report`'
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from jobs.operating.foreseeing import Outlook
 from jobs.operating.text_format import format_instant, text_table
@@ -11,14 +12,18 @@ from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
 from lbcore.model.times import duration
+from lbcore.sim.reports.report import format_value
 
 SHADES = " .:-=+*#%@"
 _WIDTH = 60
 _LISTED = 10
 _FULL = 100.0
 SHOWN = (
-    ("imbalance.p50", "imbalance"),
+    ("imbalance.mean", "imbalance"),
     ("imbalance.p95", "at worst"),
+    ("bound.mean", "bound"),
+    ("above_ms", "above 1.2"),
+    ("nobody_ms", "nobody below"),
     ("moves", "moves"),
     ("thrash", "thrash"),
     ("splits", "splits"),
@@ -29,8 +34,9 @@ NO_RISK = "none found"
 NO_RISK_KNOWN = "none found in what could be read, which is not all: see Not known"
 
 OF_USAGE = (
-    "imbalance here is of usage, with what brokers use without load; above it is of msg/s, so"
-    " it may be higher there"
+    "imbalance here is of usage, with what brokers use without load, so it is lower than that of"
+    " msg/s above; bound: the least that whole bundles allow, in the mean as it; at worst: p95;"
+    " above 1.2: how long, and for how long of it nobody could have been below"
 )
 """Note for readers on the strategies' numbers."""
 
@@ -50,7 +56,7 @@ def lines(report: Report) -> Iterator[str]:
     yield from _part("Settings that hurt", _harms(report))
     yield from _part("Risks", _risks(report))
     yield from _part("What Ballast would do", _foresight(report))
-    yield from _part("What each strategy would have made of these minutes", _tried(report))
+    yield from _part("What each strategy would have made of this time", _tried(report))
     yield from _part("Not known", [f"- {one}" for one in report.notes])
 
 
@@ -108,9 +114,11 @@ def tried_rows(report: Report) -> list[Sequence[str]]:
     return rows
 
 
-def _value(row: Mapping[str, object], metric: str) -> str:
+def _value(row: Mapping[str, Any], metric: str) -> str:
     value = row.get(metric)
-    return f"{value:.2f}" if isinstance(value, int | float) else "-"
+    if metric.endswith("_ms") and value is not None:
+        return duration(value)
+    return format_value("imbalance" if metric == "bound.mean" else metric, value)
 
 
 def _part(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:

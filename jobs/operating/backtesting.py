@@ -14,6 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jobs.adapters.delta.recordings import Row, read_history
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
@@ -29,7 +31,6 @@ from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
-from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
@@ -52,6 +53,16 @@ cost: percent of the most loaded broker above what nobody can avoid, in the mean
 (imb, highest over mean) that whole bundles could have had, over: the imbalance over it; above:
 how long it was above {BAR:g}, nobody: of that, how long nobody could have been below."""
 MINUTE_MS = 60_000
+STEP_MAX_MS = 300_000
+"""A longer step of a recording is played in so much: its load does not change within."""
+COARSE = (
+    "pipeline.trigger_ms=10000",
+    "ownership.broker_timeout_ms=60000",
+    "ownership.in_flight_timeout_ms=60000",
+    "agent.heartbeat_interval_ms=15000",
+    "signals.report_check_ms=10000",
+)
+"""Settings of a run that is played faster than it was: a batch and a report each ten seconds."""
 NOTHING = "none"
 """What sheds where shedding is off."""
 _FLOOR = "floor_adjusted.mean"
@@ -74,12 +85,16 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Recorded run, ready to be balanced again. missing_ms: asked for, not recorded."""
+    """Recorded run, ready to be balanced again. missing_ms: asked for, not recorded.
+
+    pace: recorded time over played time, at least 1.
+    """
 
     history: History
     recording: Recording
     scenario: Scenario
     missing_ms: int = 0
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +167,7 @@ def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
     oldest_ms = min((int(row["minute_ms"]) for row in recorded.rows), default=0)
     newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
+    rows, pace = _at_pace(rows)
     if any(not row["broker"] for row in rows):
         raise CommandError(
             f"{place} can't be backtested",
@@ -175,56 +191,57 @@ def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
         )
     domains = {row["broker"]: row["failure_domain"] for row in known}
     scenario = backtest_scenario(history, recording, domains, seed)
-    return Past(history=history, recording=recording, scenario=scenario, missing_ms=missing_ms)
+    return Past(
+        history=history, recording=recording, scenario=scenario, missing_ms=missing_ms, pace=pace
+    )
+
+
+def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
+    """Rows with times such that a step lasts STEP_MAX_MS at most; recorded over played time."""
+    times = sorted({int(row["minute_ms"]) for row in rows})
+    step_ms = int(np.median(np.diff(times))) if times[1:] else 0
+    if step_ms <= STEP_MAX_MS:
+        return rows, 1.0
+    pace = step_ms / STEP_MAX_MS
+    first_ms = times[0]
+    played = {at_ms: first_ms + round((at_ms - first_ms) / pace) for at_ms in times}
+    return [{**row, "minute_ms": played[row["minute_ms"]]} for row in rows], pace
 
 
 def trying(
     past: Past, assignments: Sequence[str], base: Config, workers: int
 ) -> ManyRuns[dict[str, Any]]:
-    """Runs of strategies, by name as `try_again` has it, on what was recorded.
+    """Runs of strategies, by name as `try_strategy` has it, on what was recorded.
 
     Each with these settings upon the base. A strategy of the user's own is loaded where it runs.
     """
     bare = replace(base, own={})
-    return ManyRuns(partial(_try, past, (tuple(assignments), bare)), workers, "strategies")
+    return ManyRuns(partial(try_strategy, past, (tuple(assignments), bare)), workers, "strategies")
 
 
-def _try(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
+def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
+    """The figures of one strategy on what was recorded. strategy: a name, "" = as it was set."""
     config = config_of(past.scenario, strategy, *upon)
     done = note_wrong(run_scenario(past.scenario, config))
-    floor = measure_named(done, _FLOOR)
+    found = {metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()}
+    floor, moves = measure_named(done, _FLOOR), found["moves"]
     return {
-        **_judged(strategy, done),
+        "strategy": strategy or AS_SET,
+        "hash": done.recorder.hash(),
+        **found,
         "shedding": config.shedding.strategy if config.shedding.is_shedding else NOTHING,
-        **_weighed(past, floor, measure_named(done, "moves"), beside_bound(done)),
+        **_weighed(past, floor, moves, beside_bound(done)),
     }
 
 
-def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any]:
-    """Return the figures of one strategy on what was recorded.
-
-    strategy: what the row calls it, "" = as it was set.
-    """
-    return _judged(strategy, note_wrong(run_scenario(past.scenario, config)))
-
-
 def recorded_row(past: Past) -> dict[str, Any]:
-    """The run's own numbers, None where the tables don't tell."""
+    """The run's own figures, beside the least that was possible; None where nothing tells."""
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,
         **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
-    }
-
-
-def weighed_row(past: Past) -> dict[str, Any]:
-    """The same, and beside the least that was possible, as each strategy's."""
-    found = what_happened(past.history)
-    beside = beside_least(past.history)
-    return {
-        **recorded_row(past),
         "shedding": "",
-        **_weighed(past, found[_FLOOR], found["moves"], beside),
+        **_weighed(past, found[_FLOOR], found["moves"], beside_least(past.history)),
     }
 
 
@@ -233,27 +250,19 @@ def bundles_of(past: Past) -> int:
     return sum(space.bundles for space in past.scenario.namespaces)
 
 
-def _judged(strategy: str, done: Run) -> dict[str, Any]:
-    return {
-        "strategy": strategy or AS_SET,
-        "hash": done.recorder.hash(),
-        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
-    }
-
-
 def _weighed(
     past: Past, floor: float | None, moves: float | None, beside: BesideBound
 ) -> dict[str, Any]:
     """Return what a run cost, and its distance from the most even assignment."""
-    length_ms = past.recording.length_ms
+    length_ms = past.recording.length_ms * past.pace
     return {
         "cost": run_cost(floor, moves or 0.0, bundles_of(past), length_ms),
         _FLOOR: floor,
         "imbalance.mean": beside.imbalance,
         "bound.mean": beside.bound,
         "over_bound.mean": beside.over,
-        "above_ms": beside.above_ms,
-        "nobody_ms": beside.nobody_ms,
+        "above_ms": round(beside.above_ms * past.pace),
+        "nobody_ms": round(beside.nobody_ms * past.pace),
     }
 
 
@@ -263,8 +272,14 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     bundles = len({name for interval in intervals for name in interval.owners})
     yield (
         f"{len(past.scenario.brokers)} brokers, {bundles} bundles, "
-        f"{duration(past.recording.length_ms)} from {format_instant(intervals[0].at_ms)}"
+        f"{duration(round(past.recording.length_ms * past.pace))} "
+        f"from {format_instant(intervals[0].at_ms)}"
     )
+    if past.pace > 1.0:
+        yield (
+            f"each step of {duration(round(STEP_MAX_MS * past.pace))} is played in "
+            f"{duration(STEP_MAX_MS)}: `balanced` and `unserved` are played time"
+        )
     if past.missing_ms:
         yield (
             f"{duration(past.missing_ms)} less than was asked for: load_history reaches "
@@ -324,10 +339,11 @@ def run(args: argparse.Namespace) -> int:
     where = connection_options(args)
     past = make_past(recorded_of(args, where), args.last, args.seed)
     base = settings_of(args, where)
+    settings = (*(COARSE if past.pace > 1.0 else ()), *args.set)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:
-        config_of(past.scenario, name, args.set, base)  # what can't be used is refused first
-    runs = trying(past, args.set, base, args.workers)
-    rows = [weighed_row(past), *runs.results(names)]
+        config_of(past.scenario, name, settings, base)  # what can't be used is refused first
+    runs = trying(past, settings, base, args.workers)
+    rows = [recorded_row(past), *runs.results(names)]
     answer(args, rows, chain(read, lines(past, rows)))
     return Exit.CUT if runs.is_cut else Exit.DONE

@@ -9,8 +9,9 @@ import argparse
 import base64
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -23,8 +24,10 @@ from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, note
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.assess.prometheus import RATES, UNLOADS, USAGES, PrometheusFold
+from lbcore.model.bundles import even_boundaries
 from lbcore.model.times import duration
 
+EdgesOf = Callable[[str], Sequence[int]]
 _ANSWER_BYTES = 256 * 1_048_576
 _DAY_MS = 86_400_000
 _MINUTE_MS = 60_000
@@ -81,8 +84,13 @@ def add_prometheus_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_trace(args: argparse.Namespace, now_ms: int = 0) -> TraceOfPrometheus:
-    """Write the trace that the options name. Raises CommandError and MisuseError."""
+def write_trace(
+    args: argparse.Namespace, now_ms: int = 0, edges_of: EdgesOf | None = None
+) -> TraceOfPrometheus:
+    """Write the trace that the options name. Raises CommandError and MisuseError.
+
+    edges_of: a namespace's bundle boundaries, () = not known; None: of none.
+    """
     if min(args.since, args.namespace_bundles) <= 0:
         raise MisuseError(
             "nothing to read from Prometheus",
@@ -92,6 +100,8 @@ def write_trace(args: argparse.Namespace, now_ms: int = 0) -> TraceOfPrometheus:
     step_ms = args.step or max(_MINUTE_MS, -(-args.since // _STEPS // _MINUTE_MS) * _MINUTE_MS)
     end_ms = (now_ms or wall_ms()) // step_ms * step_ms
     begin_ms = end_ms - args.since // step_ms * step_ms
+    even = even_boundaries(args.namespace_bundles)
+    edges = cache(lambda namespace: (edges_of and edges_of(namespace)) or even)
     rows = series = skipped = 0
     unloads = 0.0
     part = args.trace.with_name(f".{args.trace.name}.part")
@@ -99,7 +109,7 @@ def write_trace(args: argparse.Namespace, now_ms: int = 0) -> TraceOfPrometheus:
         with pyarrow.parquet.ParquetWriter(part, _SCHEMA, compression="zstd") as writer:
             for first_ms in range(begin_ms, end_ms, _DAY_MS):
                 last_ms = min(first_ms + _DAY_MS, end_ms + step_ms) - step_ms
-                fold = _fold_of(args, (first_ms, last_ms, step_ms))
+                fold = _fold_of(args, (first_ms, last_ms, step_ms), edges)
                 found = list(fold.history_rows(""))
                 writer.write_table(pa.Table.from_pylist(found, schema=_SCHEMA))
                 rows, series = rows + len(found), max(series, fold.series)
@@ -127,8 +137,10 @@ def write_trace(args: argparse.Namespace, now_ms: int = 0) -> TraceOfPrometheus:
     )
 
 
-def _fold_of(args: argparse.Namespace, span: tuple[int, int, int]) -> PrometheusFold:
-    fold = PrometheusFold(bundles=args.namespace_bundles)
+def _fold_of(
+    args: argparse.Namespace, span: tuple[int, int, int], edges_of: EdgesOf
+) -> PrometheusFold:
+    fold = PrometheusFold(edges_of=edges_of)
     clusters: set[str] = set()
     for name in (*RATES, *USAGES, UNLOADS):
         for labels, samples in _series(args, f"{name}{{{args.selector}}}", span):

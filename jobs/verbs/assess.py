@@ -18,14 +18,16 @@ from typing import Any
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import on_signals
 from jobs.assess.page import page
+from jobs.assess.recorded import recorded_report
 from jobs.assess.text import lines
 from jobs.assess.watch import AssessedCluster, ClusterWatch, only_name
 from jobs.atomic_file import atomic_write
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.backtesting import Past, recorded_row, try_again
-from jobs.operating.simulations import config_of
+from jobs.operating.backtesting import Past, recorded_row, try_strategy
+from jobs.operating.many_runs import add_workers_argument
+from jobs.operating.prometheus import add_prometheus_arguments
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
@@ -60,8 +62,7 @@ def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, An
         return [], "strategies can't be tried: no broker was there"
     scenario = backtest_scenario(history, recording, {})
     past = Past(history=history, recording=recording, scenario=scenario)
-    tried = [try_again(past, name, config_of(scenario, name, (), Config())) for name in TRIED]
-    return [recorded_row(past), *(row for row in tried if row is not None)], ""
+    return [recorded_row(past), *(try_strategy(past, ((), Config()), name) for name in TRIED)], ""
 
 
 _PERCENT = 100.0
@@ -70,7 +71,9 @@ _PROGRESS_S = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options: cluster, duration, and destination of the page."""
-    parser.add_argument("url", metavar="URL", help="web service of any broker")
+    parser.add_argument(
+        "url", nargs="?", default="", metavar="URL", help="web service of any broker"
+    )
     parser.add_argument(
         "--for",
         dest="length_ms",
@@ -93,10 +96,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--load-ms", type=int, default=10_000, metavar="N", help="default 10000")
     add_network_option(parser)
     add_access_options(parser.add_argument_group("Pulsar"))
+    add_prometheus_arguments(parser)
+    parser.add_argument(
+        "--strategy", default=",".join(TRIED), metavar="A,B", help="with --prometheus: what to try"
+    )
+    add_workers_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, and write the report."""
+    if args.prometheus:
+        return _run_recorded(args)
+    if not args.url:
+        raise MisuseError(
+            "there is no cluster to assess",
+            why="neither the web service of a broker nor a Prometheus is named",
+            next_step="give one: ballast assess http://broker:8080, or --prometheus URL",
+        )
     if min(args.length_ms, args.look_ms, args.load_ms) <= 0:
         raise MisuseError(
             "this is no length of time to look for",
@@ -122,6 +138,20 @@ def run(args: argparse.Namespace) -> int:
         watch.close()
     notes = (*report.notes, why) if why else report.notes
     report = replace(report, strategies=tuple(rows), notes=notes)
+    return _finish(args, report)
+
+
+def _run_recorded(args: argparse.Namespace) -> int:
+    """Report what Prometheus has recorded."""
+    _try_file(args.html)
+    admin, cluster = None, args.pulsar_cluster
+    if args.url:
+        admin = admin_at(args.url, args)
+        cluster = only_name(admin, args.url, args.pulsar_cluster)
+    return _finish(args, recorded_report(args, admin, cluster))
+
+
+def _finish(args: argparse.Namespace, report: Report) -> int:
     _write(args.html, report)
     answer(args, report.to_json(), [*lines(report), "", f"page: {args.html}"])
     if report.is_whole:

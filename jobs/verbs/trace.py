@@ -263,6 +263,9 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(carry_out=_export)
     parser.add_argument("--out", type=_parquet, required=True, metavar="FILE.parquet")
     parser.add_argument("--last", type=parse_duration_ms, default=0, metavar="TIME")
+    parser.add_argument(
+        "--recording", type=Path, metavar="FILE", help="a trace's file, not the tables"
+    )
     parser.epilog = (
         f"the key of the hashes is {KEY}, or the content of {KEY}_FILE; without one it is drawn "
         "and forgotten, and nobody can tell later whether a name is in it"
@@ -301,12 +304,13 @@ def _import(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     where = connection_options(args)
-    rows = read_history(where.reader().root, where.cluster)
+    place = args.recording or where.reader().root
+    rows = read_history(place, "" if args.recording else where.cluster)
     newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
     rows = [row for row in rows if not args.last or row["minute_ms"] > newest_ms - args.last]
     if not rows:
         raise CommandError(
-            f"{where.tables} has recorded nothing to give away",
+            f"{place} has recorded nothing to give away",
             why="load_history has no row",
             next_step="let the job run for some minutes: it writes load_history each minute",
         )

@@ -1,21 +1,20 @@
 """Rows of `load_history`, made of the metrics that Pulsar's brokers export.
 
 Topics are folded into bundles by their hash; a bundle's owner is the broker that exports its
-topics. Bundles of a namespace: those that series name, else an even number. Rates are gauges of
+topics. Rates are gauges of
 Pulsar, so a restart shows as a gap. A counter that falls has been reset. Pulsar 4.0.8 names a
 broker in no label of a topic's rates: `instance` of the scrape does; newer ones and exporters may
 set others.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import crc32
 from lbcore.model.names import check_namespace, format_bundle
 from lbcore.model.resources import RESOURCES
@@ -40,10 +39,10 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 class PrometheusFold:
     """Fold of samples into rows, series after series.
 
-    bundles: number of even bundles of a namespace whose series name none.
+    edges_of: boundaries of a namespace whose series name no bundle, 0 to 0xffffffff.
     """
 
-    bundles: int
+    edges_of: Callable[[str], Sequence[int]]
     series: int = 0
     skipped: int = 0
     _cells: dict[tuple[int, str], dict[str, Floats]] = field(default_factory=dict)
@@ -121,7 +120,7 @@ class PrometheusFold:
             return ""
         known = self._bundles.get(topic)
         if known is None:
-            edges = even_boundaries(self.bundles)
+            edges = self.edges_of(namespace)
             at = min(int(np.searchsorted(edges, crc32(topic), side="right")), len(edges) - 1)
             known = format_bundle(namespace, edges[at - 1], edges[at])
             self._bundles[topic] = known

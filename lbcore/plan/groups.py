@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance, worst_of
 
 
 def broker_groups(row: Ints, admits: Bools) -> Ints:
@@ -76,11 +76,7 @@ def worst_imbalance(
         part = [values[at] for at in members.tolist()]
         plain.append(imbalance(part))
         adjusted.append(floor_adjusted_imbalance(part, min(hottest.get(group, 0.0), max(part))))
-    return _highest(plain), _highest(adjusted)
-
-
-def _highest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+    return worst_of(plain), worst_of(adjusted)
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:

@@ -29,3 +29,8 @@ def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: floa
     loads = list(broker_loads)
     floor = max(math.fsum(loads) / len(loads), hottest_bundle) if loads else 0.0
     return max(loads) / floor if floor > 0.0 else None
+
+
+def worst_of(values: Iterable[float | None]) -> float | None:
+    """The highest of the values that are known; None without any."""
+    return max((value for value in values if value is not None), default=None)

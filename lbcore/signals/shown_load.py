@@ -14,7 +14,7 @@ import numpy as np
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import complete
-from lbcore.signals.imbalance import imbalance
+from lbcore.signals.imbalance import imbalance, worst_of
 from lbcore.signals.usage import weighted_usage
 
 Row = Mapping[str, Any]
@@ -122,8 +122,7 @@ def group_loads(loads: Mapping[str, ShownLoad]) -> tuple[GroupLoad, ...]:
 
 def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
     """The imbalance that is shown, of the worst group; None without load."""
-    uneven = (one.imbalance for one in group_loads(loads))
-    return max((value for value in uneven if value is not None), default=None)
+    return worst_of(one.imbalance for one in group_loads(loads))
 
 
 def groups_line(groups: Sequence[GroupLoad]) -> str:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.following.delta_follower import DeltaFollower
-from tests.support.tables.following import BROKERS, NAMESPACE
-from tests.support.tables.lookup_tables import CLUSTER, TablesWriter, owned
+from tests.support.tables.lookup_tables import BROKER_NAMES, CLUSTER, NAMESPACE, TablesWriter, owned
 from tests.support.tables.recorded_run import recorded_run
 
 
@@ -15,8 +14,8 @@ def writer(tmp_path: Path) -> TablesWriter:
     """Tables with one namespace of four bundles, all owned."""
     made = TablesWriter(tmp_path)
     made.namespaces({NAMESPACE: "crc32"})
-    made.brokers(*BROKERS)
-    made.batch(owned(NAMESPACE, 4, BROKERS))
+    made.brokers(*BROKER_NAMES)
+    made.batch(owned(NAMESPACE, 4, BROKER_NAMES))
     return made
 
 

@@ -20,7 +20,7 @@ from jobs.adapters.delta.tables import table_path
 from jobs.verbs.sql import spark_statements
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from tests.support.tables.aged_history import AgedHistory, day
+from tests.support.tables.small_batches import AgedHistory, day
 from tests.support.tables.spark_sql import SparkSql
 
 DAYS = 10

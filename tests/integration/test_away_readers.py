@@ -20,8 +20,7 @@ from jobs.service.views import SMALL_TABLES, TableViews
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.sim.judge.judge import JudgedEvent
 from tests.support.tables.away import HAPPENED, UNREADABLE, LivingTables
-from tests.support.tables.following import content
-from tests.support.tables.lookup_tables import CLUSTER
+from tests.support.tables.lookup_tables import CLUSTER, content
 
 _WAIT_S = 60.0
 

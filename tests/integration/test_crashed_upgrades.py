@@ -39,8 +39,8 @@ from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.model.tables import TABLES, Column, Table
 from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
 from tests.integration.test_crashed_upkeep import RECOVERY, crash_after
+from tests.support.tables.commands_table import write_checkpoint
 from tests.support.tables.crashed_batches import CrashedError, Place, steps_of
-from tests.support.tables.spark_checkpoint import write_checkpoint
 from tests.support.worlds.checked_world import promised
 from tests.support.worlds.world import CLUSTER
 

@@ -26,8 +26,8 @@ from tests.integration.test_crash_points import (
     of_every_kind_and_table,
     restored,
 )
-from tests.support.tables.aged_history import AgedHistory, day
 from tests.support.tables.crashed_batches import CrashedError, Kafka, Place, steps_of
+from tests.support.tables.small_batches import AgedHistory, day
 from tests.support.worlds.checked_world import promised
 
 RECOVERY: tuple[tuple[Any, str], ...] = (

@@ -9,9 +9,17 @@ import pytest
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import ensure_tables, table_path
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
-from tests.support.tables.following import BROKERS as NAMES
-from tests.support.tables.following import BUNDLES, NAMESPACE, content, fresh, move, served
-from tests.support.tables.lookup_tables import TablesWriter, owned
+from tests.support.tables.lookup_tables import BROKER_NAMES as NAMES
+from tests.support.tables.lookup_tables import (
+    BUNDLES,
+    NAMESPACE,
+    TablesWriter,
+    content,
+    fresh,
+    move,
+    owned,
+    served,
+)
 from tests.support.tables.spark_sql import SparkSql
 
 _SQL_TYPES = {"long": "BIGINT", "int": "INT"}

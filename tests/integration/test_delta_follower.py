@@ -10,18 +10,21 @@ from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from lbcore.route.snapshot import LookupOutcome
-from tests.support.tables.following import (
-    BROKERS,
+from tests.support.tables.lookup_tables import (
+    BROKER_NAMES,
     BUNDLES,
+    CLUSTER,
     EVENTS,
     NAMESPACE,
+    Row,
+    TablesWriter,
     content,
     fresh,
     move,
+    owned,
     poll_until_reloaded,
     served,
 )
-from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
 
 def test_follower_without_tables_waits_until_they_are_there(tmp_path: Path) -> None:
@@ -31,7 +34,7 @@ def test_follower_without_tables_waits_until_they_are_there(tmp_path: Path) -> N
     assert follower.counts.errors == 0
     writer = TablesWriter(tmp_path / "later")
     writer.namespaces({NAMESPACE: "murmur3_32"})
-    writer.batch(owned(NAMESPACE, 4, BROKERS))
+    writer.batch(owned(NAMESPACE, 4, BROKER_NAMES))
     follower.poll()
     assert len(content(follower)) == 4
 
@@ -225,7 +228,7 @@ def test_following_equals_loading_at_any_moment(
         chosen = generator.sample(BUNDLES, generator.randrange(0, 4))
         for bundle in chosen:
             versions[bundle] += 1
-        rows = [move(bundle, versions[bundle], generator.choice(BROKERS)) for bundle in chosen]
+        rows = [move(bundle, versions[bundle], generator.choice(BROKER_NAMES)) for bundle in chosen]
         writer.batch(rows, current=generator.random() < 0.7)
         if generator.random() < 0.2:
             table = DeltaTable(str(table_path(tmp_path, EVENTS)))

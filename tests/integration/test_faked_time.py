@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.lookup_service import LookupService
-from tests.support.tables.following import BROKERS, BUNDLES, NAMESPACE, TOPIC, move
-from tests.support.tables.lookup_tables import Row, TablesWriter, owned
+from tests.support.tables.lookup_tables import (
+    BROKER_NAMES,
+    BUNDLES,
+    NAMESPACE,
+    TOPIC,
+    Row,
+    TablesWriter,
+    move,
+    owned,
+)
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 METRIC = "ballast_service_clock_ahead_seconds "
@@ -25,8 +33,8 @@ def test_service_whose_clock_is_turned_answers_as_before_and_names_it(tmp_path: 
     turned.write_text("+0")
     writer = TablesWriter(tmp_path / "tables")
     writer.namespaces({NAMESPACE: "crc32"})
-    writer.brokers(*BROKERS)
-    _commit(writer, owned(NAMESPACE, 4, BROKERS))
+    writer.brokers(*BROKER_NAMES)
+    _commit(writer, owned(NAMESPACE, 4, BROKER_NAMES))
     faked = {
         "LD_PRELOAD": str(LIBRARY),
         "FAKETIME_TIMESTAMP_FILE": str(turned),

@@ -12,19 +12,21 @@ from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from lbcore.model.tables import NAMESPACES
 from lbcore.route.bundles import Unsound
-from tests.support.tables.following import (
+from tests.support.tables.lookup_tables import (
     BUNDLES,
     EVENTS,
     NAMESPACE,
     TOPIC,
+    Row,
+    TablesWriter,
     content,
     fresh,
     move,
+    owned,
     poll_until,
     poll_until_reloaded,
     served,
 )
-from tests.support.tables.lookup_tables import Row, TablesWriter, owned
 
 HALVES = ("0x00000000_0x20000000", "0x20000000_0x40000000")
 

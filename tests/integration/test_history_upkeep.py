@@ -18,8 +18,8 @@ from lbcore.balancer.commands import commands
 from lbcore.config.pipeline import DROPPED, KEPT
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
-from tests.support.tables.aged_history import BUNDLES, AgedHistory, day
 from tests.support.tables.lookup_tables import CLUSTER
+from tests.support.tables.small_batches import BUNDLES, AgedHistory, day
 
 NOW_MS = 20_000 * DAY_MS + 7_000
 DAYS = 10

@@ -1,9 +1,4 @@
-"""Faults planted in the streaming job on the real stack: put aside, told, and the same ever after.
-
-One story: a message, a command, a row and a phase raise in one batch, cut off and repeated;
-the job is killed and comes back from its checkpoint, and then from the tables, of which it can't
-read a row either.
-"""
+"""Faults, own strategies, late workers and many scorer groups in the job on a real stack."""
 
 import json
 import re
@@ -20,7 +15,7 @@ from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import AuditEntry, Command
-from tests.integration import planted
+from tests.integration import planted, slow_worker
 from tests.integration.planted.sitecustomize import COMMAND, MESSAGE, PHASE, POISON, ROW
 from tests.integration.stack import ROOT, Cluster, Stack, running_stack
 
@@ -184,3 +179,135 @@ def test_a_rebuild_says_the_same_and_puts_aside_a_row_that_it_cannot_read(
     assert {name: served[name] for name in owners} == {name: [who] for name, who in owners.items()}
     (stack.folder / "planted" / PHASE).unlink()
     stack.wait("the alarm to end", lambda: not stack.metric("ballast_alarm", 'alarm="faults"'))
+
+
+CLUSTER_OF_LATE_WORKER = Cluster(brokers=2, namespaces={"demo/one": ("crc32", 4)})
+
+
+class BusyStack(Stack):
+    """A stack whose job's first worker takes longer than Spark waits."""
+
+    @property
+    def told(self) -> Path:
+        """Is there once a worker has been late."""
+        return self.folder / "was-late"
+
+    def environment(self, role: str) -> dict[str, str]:
+        """The worker is slow in the job alone."""
+        path = f"{Path(slow_worker.__file__).parent}:{ROOT}"
+        return (
+            {"PYTHONPATH": path, "BALLAST_TEST_WAS_LATE": str(self.told)} if role == "job" else {}
+        )
+
+
+@pytest.mark.long
+def test_job_whose_worker_came_too_late_begins_again_and_serves(tmp_path: Path) -> None:
+    with running_stack(tmp_path, CLUSTER_OF_LATE_WORKER, kind=BusyStack) as stack:
+        assert isinstance(stack, BusyStack)
+        assert stack.told.exists()
+        assert stack.stop("job") == 0
+        said = (tmp_path / "job.log").read_text()
+        assert "Spark's Python worker did not start within 10 s (1 of 6 tries)" in said
+
+
+OVERLAY = """\
+[shedding]
+strategy = "turning:decide"
+
+[placement]
+strategy = "least_long_term_message_rate"
+"""
+CODE = '''\
+from ballast import Proposal, ProposedMove
+
+STEP = {step}
+
+
+def decide(snapshot, state, config, now_ms):
+    """Every cycle one bundle that may move goes to the broker STEP further on."""
+    names, bundles = snapshot.brokers.names, snapshot.bundles
+    rows = bundles.can_move.nonzero()[0].tolist()
+    if not rows:
+        return Proposal(), state
+    to = names[(int(bundles.owner[rows[0]]) + STEP) % len(names)]
+    return Proposal(moves=(ProposedMove(bundle=bundles.names[rows[0]], destination=to),)), state
+'''
+
+
+class WithOwnCode(Stack):
+    """A stack whose job finds the modules of the test's folder."""
+
+    def environment(self, role: str) -> Mapping[str, str]:
+        del role
+        return {"PYTHONPATH": f"{self.folder}:{ROOT}"}
+
+
+def codes_of_moves(stack: Stack) -> set[str]:
+    """Which code the rows of decisions name, for what it has moved."""
+    rows = [row for row in stack.rows("decisions") if row["strategy"] == "turning:decide"]
+    inputs: list[dict[str, Any]] = [
+        json.loads(row["inputs"]) for row in rows if row["kind"] == "transfer"
+    ]
+    return {one["code"] for one in inputs}
+
+
+def reasons_of_rebuilds(stack: Stack) -> list[str]:
+    return [one["rebuilt_because"] for one in stack.lines("job", "start")]
+
+
+@pytest.mark.long
+def test_changed_code_of_an_own_strategy_means_a_state_rebuilt_from_the_tables(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "turning.py").write_text(CODE.format(step=1))
+    (tmp_path / "mine.toml").write_text(OVERLAY)
+    overlays = ("test", str(tmp_path / "mine.toml"))
+    cluster = Cluster(brokers=3, namespaces={"demo/one": ("crc32", 12)}, overlays=overlays)
+    with running_stack(tmp_path, cluster, kind=WithOwnCode) as stack:
+        stack.wait("a move by the first code", lambda: codes_of_moves(stack))
+        (first,) = codes_of_moves(stack)
+        assert first.startswith("turning:decide@")
+        assert stack.stop("job") == 0
+        stack.start_job()
+        stack.wait_for_batches(2)
+        assert reasons_of_rebuilds(stack)[1:] == [""]  # the same code goes on from the checkpoint
+        assert stack.stop("job") == 0
+        (tmp_path / "turning.py").write_text(CODE.format(step=2))
+        records = {row["bundle"]: row["version_id"] for row in stack.rows("bundle_ownership")}
+        stack.start_job()
+        stack.wait("a move by the other code", lambda: len(codes_of_moves(stack)) > 1)
+        (again,) = reasons_of_rebuilds(stack)[2:]
+        assert again
+        now = {row["bundle"]: row["version_id"] for row in stack.rows("bundle_ownership")}
+        assert now.keys() == records.keys()
+        assert all(now[bundle] >= version for bundle, version in records.items())
+
+
+SETTINGS = ("shedding.is_balancing=false", "splitting.enabled=false")
+NAMESPACES = {"demo/one": ("crc32", 16), "demo/two": ("murmur3_32", 16)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_topics_of_every_bundle_are_known_on_the_real_stack(tmp_path: Path, groups: int) -> None:
+    cluster = Cluster(
+        namespaces=NAMESPACES,
+        settings=(*SETTINGS, f"pipeline.scorer_groups={groups}"),
+        fleet=("--topics-per-read", "100"),
+    )
+    with running_stack(tmp_path, cluster) as stack:
+
+        def are_known() -> bool:
+            return metric(stack, "ballast_bundles_with_topics") == cluster.bundles
+
+        stack.wait("the topics of every bundle", are_known)
+        assert metric(stack, 'ballast_topic_reports_total{cluster="local",result="taken"}') > 0
+        assert not stack.rows("rejected_reports")
+
+
+def metric(stack: Stack, name: str) -> float:
+    """A metric's value as the job shows it, by its name or name and labels; 0 before it does."""
+    port = stack.port(stack.metrics_file("job"))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))

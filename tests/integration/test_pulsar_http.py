@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
-from tests.support.admin.pulsar_recordings import (
+from tests.support.admin.fake_pulsar import (
     Exchange,
     decode,
     differences,

@@ -7,8 +7,17 @@ import pytest
 
 from jobs.adapters.following import view as follower_view
 from jobs.adapters.following.delta_follower import DeltaFollower
-from tests.support.tables.following import BROKERS, BUNDLES, content, fresh, move
-from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
+from tests.support.tables.lookup_tables import (
+    BROKER_NAMES,
+    BUNDLES,
+    Row,
+    TablesWriter,
+    bundles_of,
+    content,
+    fresh,
+    move,
+    owned,
+)
 
 LATE = "acme/late"
 PARENT, *OTHERS = bundles_of(LATE, 4)
@@ -27,7 +36,7 @@ def test_reader_that_starts_after_a_wrong_hour_of_the_driver_serves_what_is(
     writer.now_ms += 2 * HOUR_MS
     writer.now_ms += fault_ms
     writer.namespaces({LATE: "crc32"})
-    writer.batch(owned(LATE, 4, BROKERS))
+    writer.batch(owned(LATE, 4, BROKER_NAMES))
     writer.now_ms -= fault_ms
     children = [Row(bundle=half, version=2, destination="b1") for half in HALVES]
     writer.batch([*children, Row(bundle=PARENT, version=2, state="Deleted", source="b1")])

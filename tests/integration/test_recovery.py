@@ -1,13 +1,28 @@
-"""What a job that lost its checkpoint makes of the tables, and of what a crash left out."""
+"""Recovery of a job from its tables: lost checkpoints, claims, rebuilds."""
 
+import random
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import TableUpkeep
-from jobs.adapters.delta.table_writer import BatchRowsError, TableWriter
+from jobs.adapters.delta.table_writer import BatchRowsError, FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.spark import recovery
+from jobs.adapters.spark.checkpoint import (
+    LAYOUT,
+    CheckpointMismatchError,
+    ClaimedTables,
+    Manifest,
+    Resumption,
+    choose_checkpoint,
+    write_manifest,
+)
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
     raise_versions,
@@ -15,12 +30,20 @@ from jobs.adapters.spark.recovery import (
     send_all_records,
 )
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.state.effects import (
-    Effect,
-)
+from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
-from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES
 from lbcore.ownership.wire_record import parse_record
+from tests.support.tables.commands_table import (
+    LOST,
+    WON,
+    assert_says_so,
+    ends,
+    race,
+    started,
+    write_checkpoint,
+)
 from tests.support.tables.small_batches import (
     BUNDLE_A,
     BUNDLE_B,
@@ -191,3 +214,118 @@ def test_row_that_cannot_be_read_costs_a_rebuild_and_kafka_no_other(tmp_path: Pa
         (BUNDLE_A, 7, "Free"),
         (BUNDLE_B, 4, "Free"),
     ]
+
+
+def test_of_jobs_that_claim_at_once_one_has_the_tables(tmp_path: Path) -> None:
+    TableWriter(tmp_path)
+    for number, spread_s in enumerate((0.0, 0.01, 0.1), start=1):
+        writers = race(started(tmp_path), started(tmp_path, spread_s))
+        assert ends(writers, number) == {WON: 1, LOST: 1}
+        assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [number]
+
+
+def test_of_jobs_that_make_the_tables_at_once_one_has_them(tmp_path: Path) -> None:
+    writers = race(*[started(tmp_path)] * 3)
+    assert ends(writers, 1) == {WON: 1, LOST: 2}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jobs", [2, 3, 4])
+def test_of_jobs_that_claim_again_and_again_one_always_has_the_tables(
+    jobs: int, tmp_path: Path
+) -> None:
+    TableWriter(tmp_path)
+    dice = random.Random(jobs)
+    for number in range(1, 61):
+        starts = [started(tmp_path, dice.choice((0.0, 0.3)) * dice.random()) for _ in range(jobs)]
+        assert ends(race(*starts), number) == {WON: 1, LOST: jobs - 1}
+
+
+def test_claim_while_an_older_job_writes_takes_the_tables(tmp_path: Path) -> None:
+    older = sink_on(tmp_path)
+    fenced: list[FencedError] = []
+    is_writing = threading.Event()
+
+    def write_on() -> None:
+        for number in range(1_000):
+            try:
+                older(batch(record("t/n/a", number + 1)), number)
+            except FencedError as error:
+                fenced.append(error)
+                return
+            is_writing.set()
+
+    thread = threading.Thread(target=write_on)
+    thread.start()
+    is_writing.wait()
+    newer = sink_on(tmp_path)
+    thread.join()
+    assert_says_so(fenced[0])
+    (known,) = rows(tmp_path, "bundle_ownership")
+    newer.use_query("newer")
+    newer(batch(record("t/n/a", known["version_id"] + 9)), 0)
+
+
+def test_checkpoint_whose_job_lost_the_race_is_refused_later(tmp_path: Path) -> None:
+    """It was marked with the epoch that the winner has: only the claim's id tells them apart."""
+    tables, state_dir = tmp_path / "tables", tmp_path / "state"
+    manifest = Manifest(
+        layout=LAYOUT, code_version="c", config_version="f", scorer_groups=1, epoch=0, claim="mine"
+    )
+    checkpoint = state_dir / "checkpoints" / "epoch-0"
+    write_checkpoint(checkpoint, begun=1, ended=1)
+    write_manifest(state_dir, manifest, Resumption(checkpoint=checkpoint, reason=""))
+    TableWriter(tables).claim("theirs")
+    writer = TableWriter(tables)
+    tables_seen = ClaimedTables(epoch=writer.epoch, claimed_by=lambda: "mine")
+    with pytest.raises(CheckpointMismatchError, match="and won"):
+        choose_checkpoint(state_dir, manifest, replace(tables_seen, claimed_by=writer.claimed_by))
+    chosen = choose_checkpoint(state_dir, manifest, tables_seen)
+    assert not chosen.is_rebuilt
+
+
+CLUSTERS = ("local", "other", "it's")
+EACH = 2 * REMEMBERED_COMMANDS
+
+
+def command(cluster: str, number: int) -> dict[str, Any]:
+    """Every 500th has not ended."""
+    is_open = number % 500 == 0
+    return {
+        "cluster": cluster,
+        "command_id": f"c{number}",
+        "kind": "unload_bundle",
+        "arguments": "{}",
+        "principal": "",
+        "address": "",
+        "status": "accepted" if is_open else "done",
+        "reason": "",
+        "result": '{"deadline_ms": 0, "queued": false}',
+        "at_ms": 1_000 + number // 3,
+        "batch_id": 0,
+    }
+
+
+def test_rebuild_reads_open_commands_and_as_many_as_are_remembered(
+    tmp_path: Path,
+) -> None:
+    rows = [command(cluster, number) for cluster in CLUSTERS for number in range(EACH)]
+    writer = TableWriter(tmp_path)
+    writer.claim()
+    writer.use_query("q")
+    table = pa.Table.from_pylist(rows, arrow_schema(COMMANDS))
+    writer.write(COMMANDS.name, table, 0, {"query_id": "q", "batch_id": 0, "writer_epoch": 0})
+    config = Config()
+    (cluster,) = config.pipeline.clusters
+    commands = writer.table(COMMANDS.name)
+    read = scan(commands, ("command_id",), recovery.needed_commands(commands))
+    assert len(read) <= len(CLUSTERS) * (REMEMBERED_COMMANDS + EACH // 500 + 2)
+    chunks = {name: blob for _, name, blob in recovery.rebuilt_states(config, writer)}
+    state = ClusterBalancer(cluster=cluster, config=config).unpack(chunks)
+    mine = sorted((row for row in rows if row["cluster"] == cluster), key=_age)
+    assert set(state.commands) == {row["command_id"] for row in mine[-REMEMBERED_COMMANDS:]}
+    assert set(state.waiting) == {row["command_id"] for row in mine if row["status"] == "accepted"}
+
+
+def _age(row: dict[str, Any]) -> tuple[int, str]:
+    return row["at_ms"], row["command_id"]

@@ -1,25 +1,42 @@
-"""The agent around the service of docs/agent.md, on the real Kafka."""
+"""Agents on the real Kafka: the documented service, order of acks, a misbehaving service."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pytest
 
-from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
+from jobs.agent import Agent, Callbacks, Options
+from jobs.console import CommandError
+from lbcore.agent.reporting import Identity, LoadRead
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
-from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+from lbcore.wire.messages import (
+    Ack,
+    AckOutcome,
+    BrokerLoad,
+    BundleLoad,
+    Heartbeat,
+    Topic,
+    TopicLoad,
+)
 from tests.support.processes.agent_talk import (
     CLUSTER,
     AgentTalk,
@@ -261,3 +278,118 @@ def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
         code, told = running.end()
         assert code == 1
         assert f"ended while 1 of its bundles had no new owner: {HALVES[0]}" in told
+
+
+BROKER_OF_AGENT_ORDER, BUNDLE = "store-1", "public/default/0x00000000_0xffffffff"
+
+
+def idle() -> LoadRead:
+    return LoadRead(
+        usage=np.zeros(COUNT),
+        limit=np.full(COUNT, 100.0),
+        traffic=np.zeros(4),
+        bundles=(BUNDLE,),
+        stats=np.zeros((1, 8)),
+    )
+
+
+def nothing(*_: Any) -> None:
+    return None
+
+
+def test_permit_is_withdrawn_before_anybody_hears_that_the_bundle_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens_at_send: list[int | None] = []
+    send = Sender.send
+
+    def watched(sender: Sender, topic: Topic, *words: Any, **more: Any) -> None:
+        if topic is Topic.ACKS:
+            tokens_at_send.append(agent.permits.token(BUNDLE))
+        send(sender, topic, *words, **more)
+
+    with running_kafka(tmp_path / "kafka") as kafka:
+        address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix="order.")
+        make_topics(kafka, address)
+        monkeypatch.setattr(Sender, "send", watched)
+        agent = Agent(
+            Identity(cluster=CLUSTER, broker=BROKER_OF_AGENT_ORDER, incarnation="i1"),
+            address,
+            Callbacks(load=idle, open=nothing, close=nothing, split=nothing),
+            Options(agent=AgentConfig(heartbeat_interval_ms=200)),
+        )
+        with closing(AgentTalk(address)) as talk, closing(agent):
+            agent.start()
+            record = assigning(BUNDLE, BROKER_OF_AGENT_ORDER, "i1")
+            talk.write(record)
+            until(lambda: ack_agent_order(1, AckOutcome.OPENED) in talk.acks(BROKER_OF_AGENT_ORDER))
+            opened = list(tokens_at_send)
+            talk.write(owned(record))
+            until(lambda: agent.permits.token(BUNDLE) is not None)
+            tokens_at_send.clear()
+            talk.write(releasing(owned(record)))
+            until(lambda: ack_agent_order(3, AckOutcome.CLOSED) in talk.acks(BROKER_OF_AGENT_ORDER))
+    assert opened
+    assert tokens_at_send
+    assert set(tokens_at_send) == {None}
+
+
+def ack_agent_order(version: int, outcome: AckOutcome) -> Ack:
+    return Ack(bundle=BUNDLE, version_id=version, outcome=outcome)
+
+
+HANGS, EXITS, WORDS, FINE = (f"t/{name}/0x00000000_0xffffffff" for name in "abcd")
+FAST_OF_AGENT_MISBEHAVIOUR = Options(
+    agent=AgentConfig(heartbeat_interval_ms=200, ack_repeat_ms=200, callback_timeout_ms=1_000),
+    signals=SignalsConfig(report_check_ms=100),
+    threads=1,
+)
+
+
+def test_agent_outlives_callbacks_that_hang_exit_and_say_what_no_message_can_carry(
+    tmp_path: Path,
+) -> None:
+    end = threading.Event()
+
+    def open_badly(bundle: str, _: int) -> None:
+        does: dict[str, Callable[[], Any]] = {HANGS: end.wait, EXITS: exit, WORDS: speak}
+        does.get(bundle, str)()
+
+    def speak() -> None:
+        raise RuntimeError("\udc80" + "x" * 10_000)
+
+    callbacks = Callbacks(load=exit, open=open_badly, close=nothing, split=nothing, topics=exit)
+    with running_kafka(tmp_path / "kafka") as kafka:
+        address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix="worst.")
+        make_topics(kafka, address)
+        agent = Agent(identity(), address, callbacks, FAST_OF_AGENT_MISBEHAVIOUR)
+        with closing(AgentTalk(address)) as talk, closing(agent):
+            agent.start()
+            records = {b: assigning(b, BROKER, "i1") for b in (HANGS, EXITS, WORDS, FINE)}
+            talk.write(*records.values())
+            until(lambda: len({ack.bundle for ack in talk.acks(BROKER)}) == len(records))
+            told = {ack.bundle: ack.outcome for ack in talk.acks(BROKER)}
+            assert told.pop(FINE) is AckOutcome.OPENED
+            assert set(told.values()) == {AckOutcome.FAILED}
+            assert agent.permits.token(FINE) == 1
+            talk.write(owned(records[FINE]), releasing(owned(records[FINE])))
+            until(lambda: any(a.outcome is AckOutcome.CLOSED for a in talk.acks(BROKER)))
+            beats = len([m for m in talk.said(BROKER) if isinstance(m, Heartbeat)])
+            until(lambda: len([m for m in talk.said(BROKER) if isinstance(m, Heartbeat)]) > beats)
+            end.set()
+        assert agent.permits.tokens() == {}
+
+
+@pytest.mark.parametrize("change", [{"capacity": float("nan")}, {"web_service_url": "\udc80"}])
+def test_identity_that_no_report_can_carry_is_refused_at_the_start(change: dict[str, Any]) -> None:
+    nobody = KafkaAddress(bootstrap="127.0.0.1:1")
+    with pytest.raises(CommandError, match="under its identity"):
+        Agent(
+            identity(**change),
+            nobody,
+            Callbacks(load=exit, open=nothing, close=nothing, split=nothing),
+        )
+
+
+def identity(**change: Any) -> Identity:
+    return Identity(cluster=CLUSTER, broker=BROKER, incarnation="i1", **change)

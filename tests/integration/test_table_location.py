@@ -31,17 +31,19 @@ from jobs.cli import main
 from jobs.console import Exit
 from jobs.sql.engine import SqlEngine
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS, PINS
-from tests.support.tables.claiming import LOST, WON, ends, race, started
-from tests.support.tables.following import (
-    BROKERS,
+from tests.support.tables.commands_table import LOST, WON, ends, race, started
+from tests.support.tables.lookup_tables import (
+    BROKER_NAMES,
     BUNDLES,
+    CLUSTER,
     NAMESPACE,
+    TablesWriter,
     content,
     move,
+    owned,
     poll_until,
     served,
 )
-from tests.support.tables.lookup_tables import CLUSTER, TablesWriter, owned
 from tests.support.tables.object_store import (
     SECRET,
     aws_environment,
@@ -64,8 +66,8 @@ def store() -> Iterator[str]:
 def tables(store: str) -> TablesWriter:
     made = TablesWriter(table_place(store))
     made.namespaces({NAMESPACE: "crc32"})
-    made.brokers(*BROKERS)
-    made.batch(owned(NAMESPACE, 4, BROKERS))
+    made.brokers(*BROKER_NAMES)
+    made.batch(owned(NAMESPACE, 4, BROKER_NAMES))
     return made
 
 
@@ -77,7 +79,7 @@ def test_a_follower_reads_on_commit_by_commit(store: str, tables: TablesWriter) 
     poll_until(follower, lambda: (BUNDLES[0], 9, "b3") in content(follower))
     assert (follower.counts.reloads[ReloadReason.START], follower.counts.commits) == (1, 1)
     assert follower.counts.errors == 0
-    tables.brokers(*BROKERS, "b4")
+    tables.brokers(*BROKER_NAMES, "b4")
     poll_until(follower, lambda: "b4" in served(follower).brokers)
 
 

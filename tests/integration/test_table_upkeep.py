@@ -40,8 +40,19 @@ from lbcore.model.tables import (
     SETTINGS_IN_FORCE,
     Table,
 )
-from tests.support.tables.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
-from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
+from tests.support.tables.lookup_tables import (
+    BROKER_NAMES,
+    BUNDLES,
+    CLUSTER,
+    EVENTS,
+    NAMESPACE,
+    Row,
+    TablesWriter,
+    content,
+    fresh,
+    move,
+    owned,
+)
 
 COMMITS = 60
 FILES_MAX = 10
@@ -56,8 +67,8 @@ class Job:
     def __init__(self, root: Path) -> None:
         first = TablesWriter(root)
         first.namespaces({NAMESPACE: "murmur3_32"})
-        first.brokers(*BROKERS)
-        first.batch(owned(NAMESPACE, 4, BROKERS))
+        first.brokers(*BROKER_NAMES)
+        first.batch(owned(NAMESPACE, 4, BROKER_NAMES))
         self.root = root
         self.writer = TableWriter(root)
         self.writer.claim()
@@ -69,7 +80,9 @@ class Job:
     def batches(self, count: int) -> None:
         """So many more; the bundle's version is the batch's number and 2."""
         for _ in range(count):
-            rows = [move(BUNDLES[0], self.batch_id + 2, BROKERS[self.batch_id % len(BROKERS)])]
+            rows = [
+                move(BUNDLES[0], self.batch_id + 2, BROKER_NAMES[self.batch_id % len(BROKER_NAMES)])
+            ]
             self.now_ms += 1_000
             self._write(OWNERSHIP_EVENTS, rows)
             self._write(BUNDLE_OWNERSHIP, rows)

@@ -13,7 +13,7 @@ from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from tests.support.tables.crashed_batches import Place, steps_of
-from tests.support.tables.following import content
+from tests.support.tables.lookup_tables import content
 from tests.support.worlds.world import CLUSTER, World
 
 HOUR_MS = 3_600_000

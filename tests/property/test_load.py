@@ -25,7 +25,7 @@ from lbcore.sim.load.load import (
 )
 from lbcore.sim.load.noise import uniforms
 from lbcore.sim.load.usage import cpu_noise, usage_of
-from tests.support.models.exact_moves import exact_highest, exact_moves, worst_times
+from tests.support.models.split_models import exact_highest, exact_moves, worst_times
 
 SPACES = (
     NamespaceLoad(name="t/a", hash_function=HashFunction.CRC32, bundles=100),

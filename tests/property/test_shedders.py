@@ -30,20 +30,21 @@ from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TopBundle, TransferState, TransferView
 from lbcore.plan.shed.uniform import shed_uniform
 from lbcore.plan.snapshot import Snapshot
-from tests.support.models.filter_model import Cluster
+from tests.support.models.placement_model import Cluster, Placer, remembered
 from tests.support.models.placement_model import Memory as Memory_placement
-from tests.support.models.placement_model import Placer, remembered
 from tests.support.models.shed_models import (
     Memory,
     PlainBroker,
     PlainBundle,
+    Record,
+    Shedder,
+    Store,
     Taken,
     avg,
     overload,
     threshold,
     uniform,
 )
-from tests.support.models.transfer_model import Record, Shedder, Store
 from tests.support.values.clusters import broker_table, bundle_table, shed_view, snapshot
 
 MANY = settings(max_examples=1_000, deadline=None)

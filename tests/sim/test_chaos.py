@@ -23,13 +23,13 @@ from tests.support.chaos.chaos import chaos_text
 from tests.support.chaos.rounds import (
     Bound,
     ChaosRound,
+    SafetyWatch,
     hold_bounds,
     judge_round,
     run_round,
     sides_of,
 )
-from tests.support.chaos.safety import SafetyWatch
-from tests.support.values.seeds import few
+from tests.support.values.clusters import few
 
 SEEDS = tuple(range(1, 21))
 BUNDLE = "t/n/0x00000000_0x80000000"

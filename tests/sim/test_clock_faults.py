@@ -13,7 +13,7 @@ from lbcore.balancer.intake.clock import KEPT_MS, LATE_MS
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.wire.messages import Command
-from tests.support.values.seeds import few
+from tests.support.values.clusters import few
 from tests.support.worlds.checked_world import LEASED, LeasedWorld, decided, outcome
 from tests.support.worlds.stories import begun, heal, healing_ms, unsettled
 from tests.support.worlds.story_actions import ACTIONS

@@ -19,7 +19,7 @@ from lbcore.plan.snapshot import Bools, Ints
 from lbcore.validation.dynamic import with_dynamic
 from tests.sim.test_commands import rows, told
 from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
 from tests.support.worlds.world import World, gapless, states
 

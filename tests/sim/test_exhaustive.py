@@ -11,7 +11,7 @@ from lbcore.ownership import holding
 from tests.exhaustive.scenarios import MOST_WORLDS, SCENARIOS
 from tests.exhaustive.search import Search
 from tests.exhaustive.small_worlds import BrokenWorldError
-from tests.support.values.seeds import few
+from tests.support.values.clusters import few
 from tests.support.worlds.checked_world import check_tables
 from tests.support.worlds.stories import tell
 

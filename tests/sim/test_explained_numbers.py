@@ -84,7 +84,13 @@ def test_numbers_of_a_decision_stand_beside_their_names(
         assert [name for name, _ in froms] == [move["source"], move["destination"]]
         for name, shown in froms:
             assert float(shown) == pytest.approx(before[name], abs=0.51)
-        assert f"{RESERVED} may not take this bundle, or not now: placement chose" in text
+        chose = rf"{RESERVED} may not take this bundle, or not now: placement chose {NAME}"
+        ((chosen, own),) = re.findall(rf"{chose}, which used (\d+) %", text)
+        assert (chosen, float(own)) == (
+            move["destination"],
+            pytest.approx(before[chosen], abs=0.51),
+        )
+        assert abs(before[chosen] - before[RESERVED]) > 3.0
         inputs = json.loads(str(move["inputs"]))
         assert inputs["partner"] == RESERVED
         assert "score_of_destination" not in inputs

@@ -13,7 +13,7 @@ from lbcore.config.tree import Config
 from lbcore.scorer.tracks import TRACK_KEPT_MS
 from lbcore.validation.dynamic import with_dynamic
 from tests.sim.test_commands import told
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import (
     CheckedWorld,
     LaggingWorld,

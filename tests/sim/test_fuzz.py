@@ -9,7 +9,7 @@ import pytest
 
 from tests.fuzz.campaign import campaign
 from tests.fuzz.fuzzed_world import FuzzedWorld
-from tests.support.values.seeds import few
+from tests.support.values.clusters import few
 
 STEPS = 500
 WORLDS, FEW = 40, 16

@@ -7,7 +7,7 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import outcome
 from tests.support.worlds.world import World
 

@@ -1,10 +1,11 @@
-"""The golden scenarios: each known pathology of balancers, with what must come of it.
+"""The shipped scenarios: each known pathology of balancers, with what must come of it.
 
 What came of them is recorded in their files below ----, to the hash of the trace: a change is
 looked at as a difference, and recorded anew with `ballast simulate FILE --rewrite`. Short ones run
-always; all of them, some of hours, with `make test-long`. WEAK are those whose expectations their
-own strategy does not meet: they must go on failing until somebody mends that. The strategy
-`ballast` meets them.
+always; all of them, some of hours, with `make test-long`. So are the tables below ---- compared: a
+row of `ballast` that is older than the output above it is found without a run. WEAK are those whose
+expectations their own strategy does not meet: they must go on failing until somebody mends that.
+The strategy `ballast` meets them.
 """
 
 import os
@@ -18,12 +19,30 @@ import pytest
 from jobs.operating.simulations import Loaded, config_of, load_scenarios
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario
+from lbcore.sim.reports.comparison import (
+    compared_row,
+    compared_strategies,
+    render_comparison,
+    table_cells,
+)
 from lbcore.sim.reports.report import judge_all, render
 
-FOLDER = Path(__file__).parents[2] / "conf" / "scenarios"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.scenario"))
-SHORT = ("g05", "g10", "g11", "g12", "g14", "g16", "g17", "g20", "g23")
+CONF = Path(__file__).parents[2] / "conf"
+FOLDER = CONF / "scenarios"
+NAMES = sorted(
+    path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("**/*.scenario")
+)
+COMPARED = [
+    one.path.relative_to(CONF).with_suffix("").as_posix()
+    for one in load_scenarios([str(path) for path in sorted(CONF.glob("**/*.scenario"))])
+    if one.scenario.compared
+]
+SHORT = (
+    *("g05", "g10", "g11", "g12", "g14", "g16", "g17", "g20", "g23"),
+    *("isolation/busy", "saturation/one-at", "asim/heterogeneous", "performance/scale-in"),
+)
 """Those that take less than three seconds."""
+SHORT_COMPARED = ("scenarios/saturation/one-at-three-times",)
 WEAK = {
     "g07-load-of-another-process": "uniform moves bundles back: 36 returns in 40 minutes",
 }
@@ -45,7 +64,8 @@ def _marked(name: str) -> object:
 
 
 def test_every_golden_scenario_is_there() -> None:
-    assert [name[:3] for name in NAMES] == [f"g{number:02d}" for number in range(1, 29)]
+    golden = [name[:3] for name in NAMES if "/" not in name]
+    assert golden == [f"g{number:02d}" for number in range(1, 29)]
     assert WEAK.keys() <= set(NAMES)
 
 
@@ -64,6 +84,36 @@ def test_golden_scenario_comes_out_as_recorded(name: str) -> None:
     loaded, run = done(name)
     text = render(run, judge_all(run))
     assert text == loaded.scenario.recorded, (
+        f"look at the difference; if it is meant: ballast simulate {loaded.path} --rewrite"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_row_of_the_default_strategy_is_as_old_as_the_output_above_it(name: str) -> None:
+    (loaded,) = load_scenarios([str(FOLDER / f"{name}.scenario")])
+    rows = {strategy: cells[-1] for strategy, *cells in table_cells(loaded.scenario.compared)}
+    if config_of(loaded.scenario, "", ()).shedding.strategy != "ballast" or not rows:
+        return
+    assert loaded.scenario.recorded.splitlines()[-1] == f"hash {rows['ballast']}", (
+        f"ballast simulate {loaded.path} --rewrite"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SHORT_COMPARED else [pytest.mark.long])
+        for name in COMPARED
+    ],
+)
+def test_recorded_comparison_comes_out_again(name: str) -> None:
+    (loaded,) = load_scenarios([str(CONF / f"{name}.scenario")])
+    scenario = loaded.scenario
+    rows = [
+        compared_row(strategy, run_scenario(scenario, config_of(scenario, strategy, ())))
+        for strategy in compared_strategies(scenario.compared)
+    ]
+    assert render_comparison(rows) == scenario.compared, (
         f"look at the difference; if it is meant: ballast simulate {loaded.path} --rewrite"
     )
 

@@ -11,7 +11,7 @@ from lbcore.balancer.state.book import AFTER
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
 from tests.support.worlds.world import World, gapless, states
 from tests.unit.wire.test_commands import FULL, NS

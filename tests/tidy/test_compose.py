@@ -1,15 +1,23 @@
-"""docker-compose.yml, without an engine: all that it names is there, processes take their words."""
+"""Deployments without an engine: docker-compose.yml, systemd units, docs/kubernetes.md."""
 
+import configparser
 import importlib
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from jobs import balance_cluster
 from jobs.adapters.processes.settings import load_settings
+from jobs.cli import main
+from lbcore.config.tree import SETTINGS
+from tests.support.processes.helm_tool import CHART
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 
@@ -133,3 +141,94 @@ def mounts(name: str) -> list[tuple[str, str, str]]:
     """A service's files of this source: path here, path there, how."""
     found = (volume.split(":") for volume in SERVICES[name]["volumes"])
     return [(parts[0], parts[1], parts[2]) for parts in found if parts[0].startswith(".")]
+
+
+UNITS = sorted((ROOT / "conf" / "systemd").glob("*.service"))
+SYSTEMD = shutil.which("systemd-analyze")
+
+
+def name_of(path: Path) -> str:
+    return path.stem
+
+
+def service_of(path: Path) -> configparser.SectionProxy:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(path)
+    return unit["Service"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+@pytest.mark.usefixtures("only_parsing")
+def test_process_takes_the_words_of_its_unit(unit: Path) -> None:
+    command, *words = service_of(unit)["ExecStart"].split()
+    assert command == "/opt/ballast/bin/ballast"
+    with pytest.raises(ParsedError):
+        main(words)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_unit_gives_the_process_the_time_to_end_and_no_rights_beyond_its_folder(unit: Path) -> None:
+    service = service_of(unit)
+    assert int(service["TimeoutStopSec"]) >= 20
+    assert service["ProtectSystem"] == "strict"
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["User"] == service["StateDirectory"] == "ballast"
+
+
+@pytest.mark.skipif(SYSTEMD is None, reason="there is no systemd-analyze here")
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
+    text = unit.read_text(encoding="utf-8").replace("/opt/ballast/bin/ballast", "/bin/true")
+    here = tmp_path / unit.name
+    here.write_text(text.replace("User=ballast", "User=root"), encoding="utf-8")
+    ended = subprocess.run(
+        [str(SYSTEMD), "verify", "--man=no", str(here)], check=False, capture_output=True, text=True
+    )
+    told = [line for line in ended.stderr.splitlines() if unit.name in line]
+    assert (ended.returncode, told) == (0, [])
+
+
+PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
+(JOB,) = yaml.safe_load_all(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def is_value(path: str) -> bool:
+    """Whether the chart has it, such as job.words."""
+    found = VALUES
+    for part in path.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return False
+        found = found[part]
+    return True
+
+
+def test_value_that_the_page_names_is_one_of_the_charts() -> None:
+    groups = "|".join(VALUES)
+    set_here = re.findall(r"--set(?:-file)? '?([\w.]+)=", PAGE)
+    named = re.findall(rf"`((?:{groups})\.[\w.]+)[`=]", PAGE)
+    assert len(set_here) > 4
+    assert [path for path in set_here if not is_value(path)] == []
+    # sections of settings are called `kafka` and `lookup`, too
+    assert [path for path in named if not is_value(path) and path not in SETTINGS] == []
+
+
+@pytest.mark.usefixtures("only_parsing")
+def test_job_of_the_operator_takes_its_words() -> None:
+    with pytest.raises(ParsedError) as parsed:
+        balance_cluster.main(JOB["spec"]["arguments"])
+    assert load_settings(parsed.value.args[0].config)
+
+
+def test_file_that_spark_runs_is_where_the_image_has_the_source() -> None:
+    path = JOB["spec"]["mainApplicationFile"].removeprefix("local:///opt/ballast/")
+    assert (ROOT / path).is_file()
+    assert "COPY . /opt/ballast" in PAGE
+
+
+def test_what_the_operator_mounts_is_declared() -> None:
+    spec = JOB["spec"]
+    declared = {volume["name"] for volume in spec["volumes"]}
+    users = (spec["driver"], spec["executor"])
+    assert {mount["name"] for user in users for mount in user["volumeMounts"]} == declared

@@ -241,6 +241,11 @@ def test_every_page_is_named_by_the_readme_and_the_index() -> None:
         assert pages - set(re.findall(r"\]\((?:docs/)?([\w-]+\.md)\)", text)) == set()
 
 
+def test_navigation_of_the_site_has_every_page() -> None:
+    nav = text_of(ROOT / ".mkdocs.yml").partition("\nnav:")[2]
+    assert {path.name for path in DOCS.glob("*.md")} == set(re.findall(r"[\w-]+\.md", nav))
+
+
 def test_pages_make_a_site_whose_links_all_lead_somewhere(tmp_path: Path) -> None:
     words = ["build", "--strict", "--quiet", "--config-file", ".mkdocs.yml"]
     made = subprocess.run(

@@ -28,7 +28,16 @@ Row: TypeAlias = Mapping[str, Any]
 
 NEEDED = ("minute_ms", "bundle", "msg_rate_in", "msg_rate_out")
 MESSAGE_BYTES = 1024.0
-_HISTORY = ("cluster", "broker", "minute_ms", "percent", "bundles", *COLUMNS, "topics")
+_HISTORY = (
+    "cluster",
+    "broker",
+    "minute_ms",
+    "percent",
+    "bundles",
+    *COLUMNS,
+    "topics",
+    "broker_group",
+)
 _READERS: Mapping[str, Callable[[Path], pa.Table]] = {
     ".csv": pyarrow.csv.read_csv,
     ".json": pyarrow.json.read_json,
@@ -68,7 +77,9 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
 def _rows(path: TablePlace) -> list[Row]:
     for folder in (path, table_path(path, LOAD_HISTORY.name)):
         if folder.is_dir() and is_delta(folder):
-            return list(scan(open_delta(folder), _HISTORY).to_pylist())
+            table = open_delta(folder)
+            known = {field.name for field in table.schema().fields}
+            return list(scan(table, [name for name in _HISTORY if name in known]).to_pylist())
     read = _READERS.get(path.suffix) if isinstance(path, Path) else None
     if read is None or not isinstance(path, Path):
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")

@@ -121,15 +121,18 @@ class Coverage:
         own = (self.rates if rates is None else rates)[first:last]
         return float(np.cumsum(own)[-1]) if first < last else 0.0
 
-    def hottest_bundle(self) -> float:
-        """Return the rate of the hottest served bundle, msg/s in + out."""
+    def hottest_bundles(self, brokers: int) -> Floats:
+        """float64[brokers]: the rate of each broker's hottest bundle, msg/s in + out."""
         if self._edges is None:
             places = sorted(self._places[name] for name in self._served)
-            self._edges = np.array(places, dtype=np.int64).reshape(-1, 2)
-        if not len(self._edges):
-            return 0.0
+            edges = np.array(places, dtype=np.int64).reshape(-1, 2)
+            self._edges = edges[edges[:, 0] < edges[:, 1]]
+        first, last = self._edges.T
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
-        return float((sums[self._edges[:, 1]] - sums[self._edges[:, 0]]).max())
+        server = self._server[first]
+        found = np.zeros(brokers)
+        np.maximum.at(found, server[server != NOBODY], (sums[last] - sums[first])[server != NOBODY])
+        return found
 
     def lost_ms(self) -> Ints:
         """int64[topics]: how long each was without service, from when it was served first."""

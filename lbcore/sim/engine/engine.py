@@ -17,14 +17,17 @@ from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.plan.groups import members_by_group
+from lbcore.plan.snapshot import Bools
 from lbcore.sim.engine.clock import START_MS, Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
-from lbcore.sim.engine.recorder import Recorder, Sample
+from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.load.load import Floats
 from lbcore.sim.load.noise import RandomStream
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
 from lbcore.wire.messages import Command
@@ -231,20 +234,32 @@ class Engine:
         foreign = np.array([node.spec.foreign for node in nodes])
         is_running = np.array([node.is_running for node in nodes])
         loads = np.where(is_running, points / capacity + foreign, np.nan)
-        running = capacity[is_running]
-        mean_capacity = float(np.cumsum(running)[-1]) / len(running) if len(running) else 1.0
-        floor = self.coverage.hottest_bundle() / per_point / mean_capacity
         self.recorder.sample(
             Sample(
                 at_ms=now_ms,
                 loads=loads,
-                floor=floor,
+                groups=self._groups(capacity, is_running),
                 bundles=len(self.recorder.owner),
                 rate=float(np.cumsum(rates)[-1]) if len(rates) else 0.0,
             )
         )
         if self.when_sampled is not None:
             self.when_sampled()
+
+    def _groups(self, capacity: Floats, is_running: Bools) -> list[SampledGroup]:
+        """The isolation groups of the last cycle, without brokers that don't run."""
+        hottest = self.coverage.hottest_bundles(len(self.nodes)) * (
+            _PERCENT / self.scenario.full_rate
+        )
+        named = self.job.state.plan.groups if self.job.state is not None else {}
+        found = []
+        for members in members_by_group(list(self.nodes), named).values():
+            own = members[is_running[members]]
+            if len(own):
+                mean_capacity = float(np.cumsum(capacity[own])[-1]) / len(own)
+                floor = float(hottest[own].max()) / mean_capacity
+                found.append(SampledGroup(brokers=own, floor=floor))
+        return found
 
 
 def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:

@@ -17,7 +17,7 @@ from lbcore.ownership.records import Cause, State
 from lbcore.plan.shed.custom import FAULTS
 from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.job import report_of
-from lbcore.sim.load.load import Floats
+from lbcore.sim.load.load import Floats, Ints
 from lbcore.sim.summary import ObservedMove
 
 Row = Mapping[str, Any]
@@ -26,16 +26,28 @@ _MICRO = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampledGroup:
+    """An isolation group of `plan.groups` at one moment.
+
+    brokers: int64[n], those that run. floor: percent that its hottest bundle alone makes on a
+    broker of its mean capacity.
+    """
+
+    brokers: Ints
+    floor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """The true state at one moment.
 
     loads: float64[brokers], percent of each broker's capacity, NaN for one that isn't running.
-    floor: percent that the hottest bundle alone makes on a broker of the mean capacity.
+    groups: those of the last cycle that have a running broker.
     """
 
     at_ms: int
     loads: Floats
-    floor: float
+    groups: Sequence[SampledGroup]
     bundles: int
     rate: float
 

@@ -1,12 +1,15 @@
 """Limits of a run: least imbalance, fewest moves, and the knowledge they need.
 
+Each isolation group of the run's end is a cluster of its own: imbalances are those of the worst
+group, moves those of all groups. A namespace belongs to the group of its bundles' owners.
 Decides what a run is compared with; `lbcore.bounds` has the rules. Bundles are those of the start.
 For a run that split any, the bound of the imbalance is that of single topics, which no split goes
 below. The moves of such a run are not compared with any bound.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from lbcore.bounds.imbalance import Floats, least_imbalance
 from lbcore.bounds.moves import NOBODY, Course, least_moves, moves_by_report
 from lbcore.model.bundles import NamespaceBundles
+from lbcore.plan.groups import members_by_group
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.engine.traffic import Traffic
@@ -60,13 +64,24 @@ class BesideBound:
     nobody_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The course of one isolation group. topics: int64[n], the rows of its topics."""
+
+    course: Course
+    topics: NDArray[np.int64]
+
+
 def beside_bound(run: Run) -> BesideBound:
     """Compare a run's imbalance with the least possible one.
 
     O(samples × bundles log bundles), without a solver.
     """
     samples = _samples(run)
-    pairs = _pairs(samples, _bounds(run, course_of(run, samples), samples))
+    bounds = [
+        max(found) for found in zip(*_bounds(run, _parts(run, samples), samples), strict=True)
+    ]
+    pairs = _pairs(samples, bounds)
     step_ms = run.scenario.sample_ms
     return beside([(value, bound, step_ms) for value, bound, _ in pairs])
 
@@ -88,31 +103,83 @@ def beside(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
 def attainable_results(run: Run) -> Possible:
     """The bounds of a run. O(samples × bundles log bundles)."""
     samples = _samples(run)
-    course = course_of(run, samples)
-    bounds = _bounds(run, course, samples)
-    pairs = _pairs(samples, bounds)
+    parts = _parts(run, samples)
+    by_part = _bounds(run, parts, samples)
+    pairs = _pairs(samples, [max(found) for found in zip(*by_part, strict=True)])
     step_ms = run.scenario.sample_ms
     lag = max(1, -(-REPORT_MS // step_ms))
     above = [bound for value, bound, _ in pairs if value > BAR]
     is_split = bool(run.recorder.splits)
-    plan = None if is_split else moves_by_report(course, lag)
+    plans = [] if is_split else [moves_by_report(part.course, lag) for part in parts]
+    worst = np.max([plan.imbalance for plan in plans], axis=0) if plans else np.ones(len(samples))
     return Possible(
         bound_p95=statistic([bound for _, bound, _ in pairs], "p95"),
         above_ms=len(above) * step_ms,
         nobody_ms=sum(bound > BAR for bound in above) * step_ms,
-        least=None if is_split else least_moves(course, np.array(bounds) <= BAR),
-        report_moves=None if plan is None else plan.moves,
+        least=None
+        if is_split
+        else sum(
+            least_moves(part.course, np.array(bounds) <= BAR)
+            for part, bounds in zip(parts, by_part, strict=True)
+        ),
+        report_moves=None if is_split else sum(plan.moves for plan in plans),
         report_above_ms=None
-        if plan is None
-        else step_ms * sum(float(plan.imbalance[at]) > BAR for _, _, at in pairs),
+        if is_split
+        else step_ms * sum(float(worst[at]) > BAR for _, _, at in pairs),
     )
 
 
-def course_of(run: Run, samples: Sequence[Sample]) -> Course:
+def _parts(run: Run, samples: Sequence[Sample]) -> list[_Part]:
+    """The run's load over time, a part for each isolation group of its end."""
+    traffic = Traffic(run.scenario)
+    names, places = _bundles(run.scenario, traffic)
+    course = _course(run, samples, traffic, names, places)
+    brokers = sorted(run.nodes, key=lambda name: run.nodes[name].number)
+    groups = run.job.state.plan.groups if run.job.state is not None else {}
+    members = members_by_group(brokers, groups)
+    if len(members) == 1:
+        return [_Part(course=course, topics=np.arange(traffic.topics))]
+    spaces = _group_by_namespace(run, groups)
+    of_bundle = np.array([spaces.get(name.rpartition("/")[0], "") for name in names])
+    found = []
+    for group, own in members.items():
+        rows = np.flatnonzero(of_bundle == group)
+        ranges = [np.arange(first, last) for first, last in places[rows].tolist()]
+        number = np.full(len(brokers) + 1, NOBODY)
+        number[own] = np.arange(len(own))
+        part = replace(
+            course,
+            weights=course.weights[:, rows],
+            first=number[course.first[rows]],
+            capacity=course.capacity[own],
+            foreign=course.foreign[own],
+            is_there=course.is_there[:, own],
+        )
+        topics = np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
+        found.append(_Part(course=part, topics=topics))
+    return found
+
+
+def _group_by_namespace(run: Run, groups: Mapping[str, str]) -> dict[str, str]:
+    """Namespace → the group of most of its bundles.
+
+    Policies are of whole namespaces.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for bundle, broker in sorted(run.recorder.owner.items()):
+        if broker in groups:
+            counts.setdefault(bundle.rpartition("/")[0], Counter())[groups[broker]] += 1
+    return {space: found.most_common(1)[0][0] for space, found in counts.items()}
+
+
+def _course(
+    run: Run,
+    samples: Sequence[Sample],
+    traffic: Traffic,
+    names: Sequence[str],
+    places: NDArray[np.int64],
+) -> Course:
     """The run's load over time, a row a sample, by the bundles that it began with."""
-    scenario = run.scenario
-    traffic = Traffic(scenario)
-    names, places = _bundles(scenario, traffic)
     rates = np.zeros((len(samples), len(names)))
     for at, sample in enumerate(samples):
         sums = np.concatenate(([0.0], np.cumsum(traffic.rates_at(sample.at_ms))))
@@ -124,7 +191,7 @@ def course_of(run: Run, samples: Sequence[Sample]) -> Course:
     for at, sample in enumerate(samples):
         is_there[at, : len(sample.loads)] = _is_there(sample)
     return Course(
-        weights=rates * (_PERCENT / scenario.full_rate),
+        weights=rates * (_PERCENT / run.scenario.full_rate),
         first=np.array([numbers.get(owners.get(name, ""), NOBODY) for name in names], np.int64),
         capacity=np.array([spec.capacity for spec in specs]),
         foreign=np.array([spec.foreign for spec in specs]),
@@ -156,18 +223,21 @@ def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[flo
     ]
 
 
-def _bounds(run: Run, course: Course, samples: Sequence[Sample]) -> list[float]:
-    """Return the least imbalance at each sample.
+def _bounds(run: Run, parts: Sequence[_Part], samples: Sequence[Sample]) -> list[list[float]]:
+    """Return each part's least imbalance, a number a sample.
 
     Of bundles, or, where some were split, of topics.
     """
     traffic = Traffic(run.scenario) if run.recorder.splits else None
-    found = []
+    found: list[list[float]] = [[] for _ in parts]
     for at, sample in enumerate(samples):
-        weights: Floats = course.weights[at]
-        if traffic is not None:
-            weights = traffic.rates_at(sample.at_ms) * (_PERCENT / run.scenario.full_rate)
-        found.append(least_imbalance(weights, course.brokers_at(at)))
+        rates = traffic.rates_at(sample.at_ms) if traffic is not None else None
+        for part, bounds in zip(parts, found, strict=True):
+            weights: Floats = part.course.weights[at]
+            if rates is not None:
+                weights = rates[part.topics] * (_PERCENT / run.scenario.full_rate)
+            is_there = part.course.is_there[at].any()
+            bounds.append(least_imbalance(weights, part.course.brokers_at(at)) if is_there else 1.0)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance, worst_of
 from lbcore.sim.engine.coverage import Outage
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
@@ -99,13 +99,22 @@ def measure_named(run: Run, metric: str, argument: str = "") -> float | None:
 
 
 def floor_adjusted_of(sample: Sample) -> float | None:
-    """The sample's floor-adjusted imbalance."""
-    return floor_adjusted_imbalance(_running(sample), sample.floor)
+    """The sample's floor-adjusted imbalance, of the worst group."""
+    return worst_of(
+        floor_adjusted_imbalance(sample.loads[group.brokers].tolist(), group.floor)
+        for group in sample.groups
+    )
 
 
 def imbalance_of(sample: Sample) -> float | None:
-    """The sample's imbalance."""
-    return imbalance(_running(sample))
+    """The sample's imbalance, of the worst group."""
+    return worst_of(imbalance(sample.loads[group.brokers].tolist()) for group in sample.groups)
+
+
+def _gap_of(sample: Sample) -> float:
+    """The highest load minus the lowest, of the worst group."""
+    loads = (sample.loads[group.brokers] for group in sample.groups)
+    return max((float(own.max() - own.min()) for own in loads), default=0.0)
 
 
 def _running(sample: Sample) -> list[float]:
@@ -358,7 +367,7 @@ def _cycles(window: Window) -> float:
 _MEASURES: Mapping[str, Measure] = {
     "imbalance": _series(imbalance_of),
     "floor_adjusted": _series(floor_adjusted_of),
-    "gap": _series(lambda s: max(_running(s), default=0.0) - min(_running(s), default=0.0)),
+    "gap": _series(_gap_of),
     "highest": _series(lambda s: max(_running(s), default=0.0)),
     "lowest": _series(lambda s: min(_running(s), default=0.0)),
     "load": _load,

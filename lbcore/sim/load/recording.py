@@ -6,7 +6,7 @@ two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread
 their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -62,18 +62,6 @@ class RecordingError(ValueError):
     """Rows that no recording can be made of; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A bundle's load in one interval."""
-
-    namespace: str
-    lower: int
-    end: int
-    interval: int
-    rates: tuple[float, ...]
-    topics: float
-
-
 def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
     """Return the recording of rows. Raises RecordingError. O(intervals × bundles).
 
@@ -83,48 +71,76 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
     times = sorted({int(row["minute_ms"]) for row in known})
     if not times:
         raise RecordingError("there is not one row")
-    numbers = {at_ms: number for number, at_ms in enumerate(times)}
-    loads = [load for row in known for load in _loads_of(row, numbers[int(row["minute_ms"])])]
-    if not loads:
+    for row in known:
+        _check_lengths(row)
+    ranges = _ranges_of(known)
+    if not ranges:
         raise RecordingError("no row names a bundle")
-    loads.sort(key=lambda load: (load.namespace, load.interval, load.lower))
-    spaces = {
-        name: _namespace(list(found), len(times))
-        for name, found in groupby(loads, key=lambda load: load.namespace)
-    }
-    return Recording(times_ms=np.array(times, dtype=np.int64), namespaces=spaces)
+    ends: dict[str, set[int]] = {}
+    for namespace, lower, end in ranges.values():
+        ends.setdefault(namespace, {0, HASH_SPACE}).update((lower, end))
+    spaces = {name: _NamespaceLoads(ends[name], len(times)) for name in sorted(ends)}
+    by_time = groupby(known, key=lambda row: int(row["minute_ms"]))
+    for interval, (_, found) in enumerate(by_time):
+        loads = [load for row in found for load in _loads_of(row)]
+        for name, topics, rates in sorted(loads, key=lambda load: ranges[load[0]][:2]):
+            namespace, lower, end = ranges[name]
+            spaces[namespace].take((lower, end), interval, topics, rates)
+    return Recording(
+        times_ms=np.array(times, dtype=np.int64),
+        namespaces={name: space.finished() for name, space in spaces.items()},
+    )
 
 
-def _loads_of(row: Mapping[str, Any], interval: int) -> list[_Row]:
-    columns = [row[name] for name in COLUMNS]
-    lengths = {len(row["bundles"]), len(row["topics"]), *map(len, columns)}
-    if len(lengths) > 1:
-        raise RecordingError(f"the arrays of {row['broker']} differ in length: {sorted(lengths)}")
-    found = []
-    for bundle, topics, *rates in zip(row["bundles"], row["topics"], *columns, strict=True):
-        try:
-            namespace, lower, upper = parse_bundle(bundle)
-        except InvalidNameError:
-            raise RecordingError(f"{bundle!r} is no bundle") from None
-        end = HASH_SPACE if upper == FULL_UPPER else upper
-        found.append(_Row(namespace, lower, end, interval, tuple(rates), topics))
+def _ranges_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, int, int]]:
+    """Bundle → its namespace, lower edge and end."""
+    found: dict[str, tuple[str, int, int]] = {}
+    for row in rows:
+        for bundle in row["bundles"]:
+            if bundle in found:
+                continue
+            try:
+                namespace, lower, upper = parse_bundle(bundle)
+            except InvalidNameError:
+                raise RecordingError(f"{bundle!r} is no bundle") from None
+            found[bundle] = (namespace, lower, HASH_SPACE if upper == FULL_UPPER else upper)
     return found
 
 
-def _namespace(loads: Sequence[_Row], intervals: int) -> RecordedNamespace:
-    ends = {0, HASH_SPACE}.union(*({load.lower, load.end} for load in loads))
-    edges = np.array(sorted(ends), dtype=np.int64)
-    widths = np.diff(edges).astype(float)
-    rates = np.full((intervals, len(widths), len(COLUMNS)), np.nan)
-    topics = np.zeros(len(widths))
-    for load in loads:
-        first, last = np.searchsorted(edges, (load.lower, load.end)).tolist()
-        part = widths[first:last] / float(load.end - load.lower)
-        rates[load.interval, first:last] = part[:, np.newaxis] * np.array(load.rates)
-        topics[first:last] = np.maximum(topics[first:last], part * load.topics)
-    _bridge(rates)
-    counts = np.clip(np.rint(topics), 1, TOPICS_MAX).astype(np.int64)
-    return RecordedNamespace(edges=edges, rates=rates, topics=counts)
+def _check_lengths(row: Mapping[str, Any]) -> None:
+    lengths = {len(row[name]) for name in ("bundles", "topics", *COLUMNS)}
+    if len(lengths) > 1:
+        raise RecordingError(f"the arrays of {row['broker']} differ in length: {sorted(lengths)}")
+
+
+def _loads_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float, list[float]]]:
+    """Each bundle of a row, its topics and its rates."""
+    columns = [row[name] for name in COLUMNS]
+    for bundle, topics, *rates in zip(row["bundles"], row["topics"], *columns, strict=True):
+        yield bundle, topics, rates
+
+
+class _NamespaceLoads:
+    """A namespace's load, filled bundle by bundle."""
+
+    def __init__(self, ends: Iterable[int], intervals: int) -> None:
+        self._edges = np.array(sorted(ends), dtype=np.int64)
+        self._widths = np.diff(self._edges).astype(float)
+        self._rates = np.full((intervals, len(self._widths), len(COLUMNS)), np.nan)
+        self._topics = np.zeros(len(self._widths))
+
+    def take(
+        self, span: tuple[int, int], interval: int, topics: float, rates: Sequence[float]
+    ) -> None:
+        first, last = np.searchsorted(self._edges, span).tolist()
+        part = self._widths[first:last] / float(span[1] - span[0])
+        self._rates[interval, first:last] = part[:, np.newaxis] * np.array(rates)
+        self._topics[first:last] = np.maximum(self._topics[first:last], part * topics)
+
+    def finished(self) -> RecordedNamespace:
+        _bridge(self._rates)
+        counts = np.clip(np.rint(self._topics), 1, TOPICS_MAX).astype(np.int64)
+        return RecordedNamespace(edges=self._edges, rates=self._rates, topics=counts)
 
 
 def _bridge(rates: Floats) -> None:

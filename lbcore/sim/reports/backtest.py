@@ -6,6 +6,7 @@ shall do now. Open loop: load is attributed to bundles as it was recorded and go
 whatever it would have been elsewhere.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -60,7 +61,7 @@ def backtest_scenario(
         namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
         owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
         loads=tuple(loads),
-        scenario_events=_happenings(history),
+        scenario_events=(*_policies(history), *_happenings(history)),
         full_rate=history.fit.full_rate,
         recordings={loads[0].recording: recording},
     )
@@ -111,19 +112,24 @@ def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) ->
 def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) -> list[OwnerSpec]:
     """Return the owner of each bundle at the start.
 
-    A bundle that had no owner then goes to the first broker.
+    A bundle that had no owner then goes to the first broker, of its isolation group where there are
+    several.
     """
     there = sorted(_start(history).there)
+    homes = sorted(
+        owner for name, owner in first.items() if _space(name) == space.name and owner in there
+    )
+    spare = homes[0] if homes and history.intervals[-1].groups else there[0]
     names = [
         f"{space.name}/{each.text}" for each in NamespaceBundles(space.name, space.edges).ranges()
     ]
-    owners = [first.get(name, there[0]) for name in names]
+    owners = [first.get(name, spare) for name in names]
     return [
         OwnerSpec(
             namespace=space.name,
             first=number,
             last=number,
-            brokers=(owner if owner in there else there[0],),
+            brokers=(owner if owner in there else spare,),
         )
         for number, owner in enumerate(owners)
     ]
@@ -145,6 +151,26 @@ def _brokers(history: History, domains: Mapping[str, str]) -> tuple[BrokerSpec, 
             is_absent=name not in there,
         )
         for name in sorted(history.capacities)
+    )
+
+
+def _policies(history: History) -> tuple[ScenarioEvent, ...]:
+    """An isolation policy for each group of the last interval."""
+    return tuple(
+        ScenarioEvent(
+            at_ms=0,
+            verb="command",
+            options={
+                "kind": "set_isolation_policy",
+                "arguments": {
+                    "policy": f"group-{number}",
+                    "namespaces": sorted({re.escape(_space(name)) for name in part.owners}),
+                    "primary": sorted(map(re.escape, part.there)),
+                },
+            },
+        )
+        for number, part in enumerate(history.intervals[-1].parts())
+        if part.groups and part.owners
     )
 
 

@@ -7,7 +7,7 @@ load, fitted to all rows. `backtest` makes a scenario of it.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from lbcore.bounds.imbalance import Brokers, least_imbalance
 from lbcore.model.names import parse_bundle
 from lbcore.model.resources import local_max
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.plan.groups import members_by_group
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance, worst_of
 from lbcore.sim.judge.bounds import BesideBound, beside
 from lbcore.sim.judge.measures import statistic
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats
@@ -49,13 +50,28 @@ class Fit:
 class Interval:
     """One interval.
 
-    owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers.
+    owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers. groups: of
+    `plan.groups`, broker → the first broker of its isolation group; empty: all are one.
     """
 
     at_ms: int
     owners: Mapping[str, str]
     rates: Mapping[str, float]
     there: frozenset[str]
+    groups: Mapping[str, str]
+
+    def parts(self) -> "list[Interval]":
+        """The interval of each isolation group that has a broker."""
+        if not self.groups:
+            return [self]
+        there = sorted(self.there)
+        members = members_by_group(there, self.groups).values()
+        return [self._part(frozenset(there[at] for at in own.tolist())) for own in members]
+
+    def _part(self, there: frozenset[str]) -> "Interval":
+        owners = {bundle: broker for bundle, broker in self.owners.items() if broker in there}
+        rates = {bundle: self.rates[bundle] for bundle in owners}
+        return replace(self, owners=owners, rates=rates, there=there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +158,11 @@ def what_happened(history: History) -> dict[str, float | None]:
     """
     plain, adjusted = [], []
     for interval in history.intervals:
-        loads = list(history.loads(interval).values())
-        plain.append(imbalance(loads))
-        adjusted.append(floor_adjusted_imbalance(loads, history.floor(interval)))
+        loads = [(list(history.loads(part).values()), part) for part in interval.parts()]
+        plain.append(worst_of(imbalance(own) for own, _ in loads))
+        adjusted.append(
+            worst_of(floor_adjusted_imbalance(own, history.floor(part)) for own, part in loads)
+        )
     made = history.moves()
     return {
         **_statistics("imbalance", plain),
@@ -166,9 +184,10 @@ def beside_least(history: History) -> BesideBound:
     lasted.append(lasted[-1] if lasted else MINUTE_MS)
     moments = []
     for interval, lasted_ms in zip(history.intervals, lasted, strict=True):
-        value = imbalance(list(history.loads(interval).values()))
+        parts = interval.parts()
+        value = worst_of(imbalance(history.loads(part).values()) for part in parts)
         if value is not None:
-            moments.append((value, history.least(interval), lasted_ms))
+            moments.append((value, max(map(history.least, parts)), lasted_ms))
     return beside(moments)
 
 
@@ -184,7 +203,8 @@ def _interval(at_ms: int, rows: Sequence[Row], away: frozenset[tuple[str, int]])
         for bundle, rate_in, rate_out in zip(*columns, strict=True):
             owners[bundle], rates[bundle] = row["broker"], rate_in + rate_out
     there = frozenset(row["broker"] for row in rows if (row["broker"], at_ms) not in away)
-    return Interval(at_ms=at_ms, owners=owners, rates=rates, there=there)
+    groups = {row["broker"]: group for row in rows if (group := row.get("broker_group"))}
+    return Interval(at_ms=at_ms, owners=owners, rates=rates, there=there, groups=groups)
 
 
 def _away(rows: Sequence[Row]) -> frozenset[tuple[str, int]]:

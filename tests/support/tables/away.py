@@ -20,8 +20,15 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     TABLES,
 )
-from tests.support.tables.following import BROKERS, BUNDLES, NAMESPACE
-from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
+from tests.support.tables.lookup_tables import (
+    BROKER_NAMES,
+    BUNDLES,
+    CLUSTER,
+    NAMESPACE,
+    Row,
+    TablesWriter,
+    owned,
+)
 
 HOURS_S = 2 * 3_600
 MINUTE_MS = 60_000
@@ -35,8 +42,8 @@ class LivingTables:
         self.step = 0
         self._writer = TablesWriter(root)
         self._writer.namespaces({NAMESPACE: "crc32"})
-        self._writer.brokers(*BROKERS)
-        self._writer.batch(owned(NAMESPACE, 4, BROKERS))
+        self._writer.brokers(*BROKER_NAMES)
+        self._writer.batch(owned(NAMESPACE, 4, BROKER_NAMES))
         self.go_on(1)
 
     def go_on(self, steps: int) -> None:

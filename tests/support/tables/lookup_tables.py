@@ -1,20 +1,21 @@
-"""Writes the tables that a lookup reads, on real Delta tables, as the job's sink does.
-
-Order of a batch: namespaces, brokers, events, current records; events and records carry the job's
-application transaction and what the commit says of its batch.
-"""
+"""Tables of a lookup service, and followers of them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from jobs.adapters.delta.table_location import TablePlace
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.model.tables import (
@@ -26,6 +27,7 @@ from lbcore.model.tables import (
     RECORDS,
     Table,
 )
+from lbcore.route.snapshot import LookupSnapshot
 
 CLUSTER = "c1"
 
@@ -159,7 +161,12 @@ class TablesWriter:
         self.upsert(POLICIES, "name", [{**policy, "name": name} for name in namespaces])
 
     def upsert(self, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
-        fixed = {"cluster": CLUSTER, "highest_version": 1, "at_ms": self.now_ms, "batch_id": 0}
+        fixed = {
+            "cluster": CLUSTER,
+            "highest_version": 1,
+            "at_ms": self.now_ms,
+            "batch_id": 0,
+        }
         values = [
             {column.name: (fixed | row).get(column.name, "") for column in table.columns}
             for row in rows
@@ -209,3 +216,53 @@ def rows_in(table: DeltaTable) -> int:
     """Number of rows of a table's newest version."""
     table.update_incremental()
     return table.count()
+
+
+NAMESPACE = "acme/orders"
+BUNDLES = bundles_of(NAMESPACE, 4)
+BROKER_NAMES = ("b1", "b2", "b3")
+TOPIC = f"persistent://{NAMESPACE}/t1"
+EVENTS = OWNERSHIP_EVENTS.name
+
+
+def served(follower: DeltaFollower) -> LookupSnapshot:
+    """The snapshot that lookups are answered from."""
+    assert follower.view is not None
+    return follower.view.snapshot
+
+
+def content(follower: DeltaFollower) -> list[tuple[str, int, str]]:
+    """Bundle, version and broker of every live bundle."""
+    found = served(follower).namespaces
+    return [
+        (route.bundle, route.version_id, route.broker)
+        for name in sorted(found)
+        for route in found[name].live
+    ]
+
+
+def fresh(root: Path) -> DeltaFollower:
+    """A follower that has just loaded the tables."""
+    made = DeltaFollower(root, CLUSTER)
+    made.poll()
+    return made
+
+
+def move(bundle: str, version: int, to: str) -> Row:
+    """A version of a bundle that another broker owns."""
+    return Row(bundle=bundle, version=version, source="b1", destination=to)
+
+
+def poll_until(follower: DeltaFollower, is_reached: Callable[[], bool]) -> None:
+    """Poll, as the thread does, at most 60 s."""
+    pause = threading.Event()
+    deadline_ms = boot_ms() + 60_000
+    while not is_reached():
+        assert boot_ms() < deadline_ms, follower.counts
+        follower.poll()
+        pause.wait(0.02)
+
+
+def poll_until_reloaded(follower: DeltaFollower, reason: ReloadReason) -> None:
+    """Poll until a load for this reason has been tried."""
+    poll_until(follower, lambda: bool(follower.counts.reloads[reason]))

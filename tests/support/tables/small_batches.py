@@ -1,4 +1,4 @@
-"""Batches with a few records, and the sink that writes them to tables of a test's own."""
+"""Small batches in tables, and the history of an aged cluster."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -7,18 +7,19 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.spark.operators import EFFECT_SCHEMA
-from lbcore.balancer.state.effects import (
-    REPORT,
-    Effect,
-    event_row,
-    pack_effect,
-    record_row,
-)
+from jobs.sql.engine import SqlEngine
+from lbcore.balancer.state.effects import REPORT, Effect, event_row, pack_effect, record_row
+from lbcore.config.pipeline import ARCHIVED
+from lbcore.model.archives import ARCHIVES
+from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS, Table
 from lbcore.ownership.records import OwnershipRecord, State
+from tests.support.tables.lookup_tables import CLUSTER, Row, bundles_of
 
 
 class EffectsFrame:
@@ -126,3 +127,105 @@ def namespace_row(name: str, version: int) -> dict[str, Any]:
         "properties": "{}",
         "at_ms": 1,
     }
+
+
+BUNDLES = bundles_of("acme/orders", 4)
+GONE = bundles_of("acme/gone", 2)
+DEFAULTS: Mapping[str, Any] = {"string": "", "long": 0, "boolean": False}
+
+
+class AgedHistory:
+    """The job, whose batches are given their times.
+
+    written: table → rows as they are to be read, in the order of their writing.
+    """
+
+    def __init__(self, root: Path, *, days: int, kind: str = ARCHIVED) -> None:
+        self.root = root
+        self.writer = TableWriter(root)
+        self.writer.claim()
+        self.writer.use_query("q1")
+        history = HistoryUpkeep(kind=kind, days=days)
+        self.upkeep = TableUpkeep(self.writer, interval_ms=1, files_max=1_000, history=history)
+        self.batch_id = -1
+        self.events: list[dict[str, Any]] = []
+        self.commands: dict[str, dict[str, Any]] = {}
+        self._versions: dict[str, int] = {}
+
+    def batch(self, at_ms: int, *, gone: bool = False) -> None:
+        """A move of a bundle, a command that ends, every fifth time one that doesn't.
+
+        gone: the bundles of a namespace come, and with the next batch go for good.
+        """
+        self.batch_id += 1
+        bundle = BUNDLES[self.batch_id % len(BUNDLES)]
+        rows = [self._record(bundle, "Owned")]
+        rows += [self._record(name, "Deleted" if gone else "Owned") for name in GONE]
+        self._write(OWNERSHIP_EVENTS, [r.columns(OWNERSHIP_EVENTS) for r in rows], at_ms)
+        status = "done" if self.batch_id % 5 else "accepted"
+        self.command(f"c{self.batch_id}", status, at_ms)
+
+    def command(self, command_id: str, status: str, at_ms: int) -> None:
+        """A row of `commands`."""
+        self._write(COMMANDS, [{"command_id": command_id, "status": status, "kind": "x"}], at_ms)
+
+    def _record(self, bundle: str, state: str) -> Row:
+        version = self._versions[bundle] = self._versions.get(bundle, 0) + 1
+        to = "" if state == "Deleted" else f"b{version}"
+        return Row(bundle=bundle, version=version, state=state, destination=to)
+
+    def _write(self, table: Table, rows: Iterable[Mapping[str, Any]], at_ms: int) -> None:
+        stamps = {"cluster": CLUSTER, "at_ms": at_ms, "batch_id": self.batch_id}
+        stamps["writer_epoch"] = self.writer.epoch
+        values = []
+        for at, row in enumerate(rows):
+            full = {**row, **stamps, "seq_in_batch": at}
+            known = {c.name: full.get(c.name, DEFAULTS[c.type]) for c in table.columns}
+            values.append({n: v or DEFAULTS[_type(table, n)] for n, v in known.items()})
+        about = {"query_id": "q1", "batch_id": self.batch_id, "now_ms": at_ms}
+        about["writer_epoch"] = self.writer.epoch
+        arrow = pa.Table.from_pylist(values, arrow_schema(table))
+        self.writer.write(table.name, arrow, self._next(table), about)
+        if table == COMMANDS:
+            self.commands |= {row["command_id"]: row for row in values}
+        else:
+            self.events += values
+
+    def _next(self, table: Table) -> int:
+        """A number a commit, which a batch that writes two commands has twice."""
+        return self.writer.version(table.name) + 1
+
+    def look_after(self, now_ms: int) -> int:
+        """A turn of both tables; how many rows went."""
+        return sum(self.upkeep.look_after(name, now_ms)["rows_expired"] for name in ARCHIVES)
+
+    def owners_at(self, at_ms: int) -> dict[str, str]:
+        """Bundle → owner, of all that was written."""
+        newest: dict[str, dict[str, Any]] = {}
+        for row in self.events:
+            if row["at_ms"] <= at_ms:
+                before = newest.get(row["bundle"])
+                if before is None or row["version_id"] > before["version_id"]:
+                    newest[row["bundle"]] = row
+        return {name: row["destination"] for name, row in newest.items() if row["state"] == "Owned"}
+
+    def check(self) -> None:
+        """SQL gives exactly what was written, each row once."""
+        engine = SqlEngine(self.root)
+        events = engine.query("SELECT * FROM ownership_events").to_pylist()
+        assert _sorted(events) == _sorted(self.events)
+        commands = engine.query("SELECT * FROM commands").to_pylist()
+        assert _sorted(commands) == _sorted(self.commands.values())
+
+
+def _type(table: Table, name: str) -> str:
+    return next(column.type for column in table.columns if column.name == name)
+
+
+def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[list[tuple[str, Any]]]:
+    return sorted(sorted(row.items()) for row in rows)
+
+
+def day(number: int, *, now_ms: int) -> int:
+    """So many days ago, at noon."""
+    return (now_ms // DAY_MS - number) * DAY_MS + DAY_MS // 2

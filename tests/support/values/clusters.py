@@ -1,10 +1,11 @@
-"""Snapshots, sections and shed views of small clusters."""
+"""Clusters as values, and the seeds that a short run takes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lbcore.config.splitting import Splitting
 from lbcore.config.tree import Config
@@ -114,3 +115,21 @@ def shed_view(snapshot: Snapshot, usage: Floats, is_due: Bools | None = None) ->
         owned=owner_index(snapshot),
         keys=snapshot.bundles.names,
     )
+
+
+def few(values: Iterable[Any], count: int) -> list[Any]:
+    """The values as parameters, one or a tuple each; those after the first `count` are `long`."""
+    return [value if at < count else _long(value) for at, value in enumerate(values)]
+
+
+def _long(value: Any) -> Any:
+    return pytest.param(*value if isinstance(value, tuple) else (value,), marks=pytest.mark.long)
+
+
+def with_constants(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with other constants, "section.name" → value."""
+    for key, value in values.items():
+        section, name = key.split(".")
+        changed = replace(getattr(config, section), **{name: value})
+        config = replace(config, **{section: changed})
+    return config

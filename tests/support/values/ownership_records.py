@@ -1,8 +1,11 @@
-"""Ownership records for tests: three brokers, one namespace, one record in each state."""
+"""Ownership records for tests, and the invariants they must keep."""
+
+from collections.abc import Mapping
 
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import NOBODY, Answer, Instance, Origin, Surroundings, Transition
+from lbcore.ownership.invariants import Violation, of_bundles, of_pair, of_record
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
 
@@ -11,13 +14,11 @@ NAMESPACE = "tenant/ns"
 BUNDLE = f"{NAMESPACE}/0x00000000_0xffffffff"
 LEFT = f"{NAMESPACE}/0x00000000_0x80000000"
 RIGHT = f"{NAMESPACE}/0x80000000_0xffffffff"
-
 A = Instance(broker="broker-a", incarnation="a1")
 A2 = Instance(broker="broker-a", incarnation="a2")
 B = Instance(broker="broker-b", incarnation="b1")
 B2 = Instance(broker="broker-b", incarnation="b2")
 C = Instance(broker="broker-c", incarnation="c1")
-
 ORIGIN = Origin(now_ms=1_000, cause=Cause.ADMIN, decision_id="d1", command_id="c1", writer_epoch=7)
 
 
@@ -79,3 +80,27 @@ MAKERS = {
     State.SPLITTING: splitting,
     State.DELETED: deleted,
 }
+
+
+def violations(
+    records: Mapping[str, OwnershipRecord],
+    previous: Mapping[str, OwnershipRecord] | None = None,
+) -> list[Violation]:
+    """Every violation among a cluster's records (by bundle name), sorted by place. O(n log n).
+
+    The live (not Deleted) bundles of each namespace that has any cover the hash space and are
+    disjoint, so no hash has two owners; state and brokers agree; and, where the records of an
+    earlier time are given: no version went back, no version has two contents, no live bundle is
+    gone without a trace.
+    """
+    found: list[Violation] = []
+    live: dict[str, list[str]] = {}
+    for name, record in sorted(records.items()):
+        found += of_record(name, record)
+        if record.state is not State.DELETED:
+            live.setdefault(name.rpartition("/")[0], []).append(name)
+    for namespace, names in live.items():
+        found += of_bundles(namespace, names)
+    for name, before in sorted((previous or {}).items()):
+        found += of_pair(before, records.get(name))
+    return sorted(found, key=lambda violation: (violation.where, violation.invariant.value))

@@ -32,7 +32,7 @@ from lbcore.scorer.group_update import GroupUpdate
 from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
-from tests.support.values.invariants import violations
+from tests.support.values.ownership_records import violations
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import CLUSTER, World, is_settled
 

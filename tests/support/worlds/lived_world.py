@@ -13,7 +13,7 @@ from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
 from lbcore.validation.dynamic import with_dynamic
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World
 

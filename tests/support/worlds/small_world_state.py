@@ -27,7 +27,7 @@ from lbcore.ownership.changes import (
 from lbcore.ownership.holding import Call, Callback
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, Acks
-from tests.support.values.invariants import violations
+from tests.support.values.ownership_records import violations
 
 CLUSTER = "local"
 BROKERS = ("a", "b")

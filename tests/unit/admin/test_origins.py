@@ -15,7 +15,7 @@ from jobs.service.exchange import HttpError
 from jobs.service.routes import SAFE
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.admin.pulsar_recordings import FOLDER
+from tests.support.admin.fake_pulsar import FOLDER
 
 JSON = {"content-type": "application/json"}
 OURS = {"host": "127.0.0.1:8090"}

@@ -20,13 +20,13 @@ from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
 from tests.support.admin.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.admin.pulsar_refusals import REFUSED
 from tests.support.admin.pulsar_requests import (
     ASKED,
     FIRST,
     NS,
     POLICIES_PATH,
     POLICY,
+    REFUSED,
     SECOND,
     SPLIT,
     TOPIC,

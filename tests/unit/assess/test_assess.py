@@ -29,18 +29,22 @@ from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
 from lbcore.assess.report import Report
 from lbcore.assess.risks import few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
+from lbcore.model.bundles import even_boundaries
 from lbcore.wire.messages import Message
-from tests.support.admin.assessed import (
+from tests.support.admin.fake_pulsar import (
     BUNDLES,
+    CLUSTER,
     HOT_COUNT,
+    NOT_TO_BE_USED,
     REPORT_PATH,
     RUNTIME_PATH,
+    FakePulsar,
     broker_list,
+    fake_pulsar,
+    fronted_brokers,
     recorded_cluster,
     set_loads,
 )
-from tests.support.admin.fake_pulsar import CLUSTER, NOT_TO_BE_USED, FakePulsar, fake_pulsar
-from tests.support.admin.fronts import fronted_brokers
 from tests.support.worlds.world import CLUSTER as WORLD
 from tests.support.worlds.world import World
 
@@ -454,7 +458,7 @@ def options(url: str, folder: Path, *more: str) -> argparse.Namespace:
 
 
 def test_topics_of_a_bundle_add_up_and_brokers_come_and_go() -> None:
-    fold = PrometheusFold(bundles=1)
+    fold = PrometheusFold(edges_of=lambda _: even_boundaries(1))
     other = NAMES | {"topic": "persistent://acme/orders/t2"}
     for name in ("pulsar_rate_in", "pulsar_rate_out"):
         fold.take({"__name__": name, **NAMES}, [(0, 10.0), (60, 20.0)])
@@ -466,7 +470,7 @@ def test_topics_of_a_bundle_add_up_and_brokers_come_and_go() -> None:
 
 
 def test_labels_of_bundles_and_of_pods_are_used() -> None:
-    fold = PrometheusFold(bundles=4)
+    fold = PrometheusFold(edges_of=lambda _: even_boundaries(4))
     labels = {"namespace": "acme/orders", "bundle": "0x00000000_0x80000000", "pod": "broker-1"}
     fold.take({"__name__": "pulsar_rate_in", **labels}, [(0, 1.0)])
     fold.take({"__name__": "pulsar_rate_in", **NAMES, "namespace": "pulsar/system"}, [(0, 1.0)])
@@ -524,6 +528,67 @@ def test_several_clusters_must_be_told_apart(
     }
     with pytest.raises(MisuseError, match="several clusters"):
         write_trace(options(url, tmp_path, "--since", "1h"), now_ms=HOUR_MS)
+
+
+def load_of(namespace: str, broker: str, values: list[tuple[int, float]]) -> dict[str, Any]:
+    """A series of a topic's rate, as Prometheus answers."""
+    labels = {
+        "namespace": namespace,
+        "topic": f"persistent://{namespace}/{broker}",
+        "instance": broker,
+    }
+    return {"metric": labels, "values": [[at_s, str(value)] for at_s, value in values]}
+
+
+def test_boundaries_that_are_known_are_used_and_asked_for_once(
+    server: tuple[str, type[Answers]], tmp_path: Path
+) -> None:
+    url, handler = server
+    handler.series = {"pulsar_rate_in": [load_of("acme/orders", "b1:8080", [(3_600, 4.0)])]}
+    asked: list[str] = []
+
+    def edges_of(namespace: str) -> tuple[int, ...]:
+        asked.append(namespace)
+        return (0, 0xFFFFFFFE, 0xFFFFFFFF)
+
+    write_trace(options(url, tmp_path, "--since", "3d"), now_ms=72 * HOUR_MS, edges_of=edges_of)
+    (row, *_) = read_history(tmp_path / "trace.parquet")
+    assert row["bundles"] == ["acme/orders/0x00000000_0xfffffffe"]
+    assert asked == ["acme/orders"]
+
+
+def test_month_of_prometheus_is_assessed_with_a_page(
+    server: tuple[str, type[Answers]], tmp_path: Path
+) -> None:
+    url, handler = server
+    times = range(2 * 3_600, 24 * 3_600, 2 * 3_600)
+    handler.series = {
+        "pulsar_rate_in": [
+            load_of("acme/orders", f"b{number}:8080", [(at_s, 900.0 / number) for at_s in times])
+            for number in (1, 2, 3)
+        ],
+        "pulsar_lb_unload_bundle_total": [
+            {"metric": {"instance": "b1:8080"}, "values": [[0, "5"], [7_200, "7"], [14_400, "1"]]}
+        ],
+    }
+    drawn, trace = tmp_path / "page.html", tmp_path / "trace.parquet"
+    words = [
+        "--prometheus",
+        url,
+        "--since",
+        "1d",
+        "--step",
+        "2h",
+        "--strategy",
+        "none,extensible,ballast",
+    ]
+    files = ["--html", str(drawn), "--trace", str(trace)]
+    assert main(["assess", *words, *files, "--workers", "1"]) == 0
+    content = drawn.read_text()
+    assert "unloaded 3 bundles" in content
+    for word in ("recorded", "none", "extensible", "ballast", "above 1.2", "b3:8080"):
+        assert word in content
+    assert "http://" not in content.replace(url, "")
 
 
 def report(*strategies: str) -> Report:

@@ -50,8 +50,7 @@ from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Envelope, Heartbeat, Rejected, TopicLoad
 from lbcore.wire.parse import parse
 from lbcore.wire.pulsar import parse_pulsar_report
-from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
-from tests.support.admin.pulsar_recordings import read_recording
+from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar, read_recording
 from tests.support.values.wire_messages import RULES, content
 
 ANSWERS = Path(__file__).parent / "pulsar_answers"

@@ -26,9 +26,18 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, Message
-from tests.support.admin.assessed import BUNDLES, HOT_COUNT, REPORT_PATH, RUNTIME_PATH
-from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
-from tests.support.admin.fronts import USAGES, Front, fronted_brokers
+from tests.support.admin.fake_pulsar import (
+    BUNDLES,
+    CLUSTER,
+    HOT_COUNT,
+    REPORT_PATH,
+    RUNTIME_PATH,
+    USAGES,
+    FakePulsar,
+    Front,
+    fake_pulsar,
+    fronted_brokers,
+)
 from tests.support.values.tokens import Authority
 
 READINGS = 8

@@ -28,8 +28,7 @@ from lbcore.bridge.client_latency import load_ms, parse_client_latency, publish_
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
-from tests.support.admin.fake_pulsar import CLUSTER
-from tests.support.admin.fronts import fronted_brokers
+from tests.support.admin.fake_pulsar import CLUSTER, fronted_brokers
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.rolling_cluster import BROKERS, HOMES, RestartRun, new_progress

@@ -24,7 +24,7 @@ from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.sim.summary import BundleOpened
 from lbcore.wire.messages import Topic
 from tests.support.processes.agent_talk import assigning, owned, read_events, read_opened, releasing
-from tests.support.worlds.virtual_fleet import NS, START_MS, VirtualFleet
+from tests.support.worlds.simulated_brokers import NS, START_MS, VirtualFleet
 
 
 class Loop:

@@ -21,7 +21,7 @@ from jobs.adapters.spark.checkpoint import (
     read_manifest,
     write_manifest,
 )
-from tests.support.tables.spark_checkpoint import write_checkpoint
+from tests.support.tables.commands_table import write_checkpoint
 
 _PRESENT = Manifest(
     code_version="c1",

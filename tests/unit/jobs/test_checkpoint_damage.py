@@ -29,7 +29,7 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.checkpoint_damage import find_damage, is_damage
 from jobs.console import CommandError
-from tests.support.tables.spark_checkpoint import SNAPSHOT, log_file, write_checkpoint, write_file
+from tests.support.tables.commands_table import SNAPSHOT, log_file, write_checkpoint, write_file
 
 PRESENT = Manifest(
     code_version="c",

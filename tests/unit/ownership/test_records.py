@@ -46,7 +46,6 @@ from tests.conformance.reference.conflict_resolver import (
     should_keep_left,
     state_data_fault,
 )
-from tests.support.values.invariants import violations
 from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
 from tests.support.values.ownership_records import (
     BUNDLE,
@@ -65,6 +64,7 @@ from tests.support.values.ownership_records import (
     releasing,
     say,
     splitting,
+    violations,
 )
 
 

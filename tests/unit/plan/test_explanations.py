@@ -46,8 +46,8 @@ from lbcore.plan.strategy import Strategy
 from lbcore.plan.trace import GaugeRows, Trace
 from lbcore.signals.usage import weighted_usage
 from lbcore.sim.scenario.model import Scenario
+from tests.sim.test_blocked import Cycle, random_cycle
 from tests.support.values.clusters import Sections, cluster_of
-from tests.support.worlds.blocked_cycles import Cycle, random_cycle
 
 CYCLE_MS = 10_000
 FULL = {"cold": [1_000.0] * 10, "hot": [9_000.0] * 10, "mild": [3_000.0] * 10}

@@ -29,11 +29,9 @@ from lbcore.signals.usage import (
 )
 from tests.conformance.reference.load_models import (
     average_order,
-    broker_sums,
     compare_rows,
     max_usage_local,
 )
-from tests.conformance.reference.pulsar_section import section_from_pulsar
 
 
 def averages_of(
@@ -109,13 +107,6 @@ def test_children_inherit_their_share_and_their_parents_history() -> None:
     children = inherited_averages(parents, np.array([1, 1, 0]), np.array([0.25, 0.75, 1.0]))
     assert children.short[:, 0].tolist() == [10.0, 30.0, 10.0]
     assert children.long_count.tolist() == [1000, 1000, 1000]
-
-
-def test_broker_sums_add_in_row_order_and_leave_unowned_out() -> None:
-    values = np.array([[0.1] * 4, [0.2] * 4, [0.3] * 4, [DEFAULT_TRAFFIC[0]] * 4])
-    sums = broker_sums(values, np.array([0, 0, 0, -1]), 2)
-    assert sums[0].tolist() == [0.1 + 0.2 + 0.3] * 4
-    assert sums[1].tolist() == [0.0] * 4
 
 
 def stats_ordering(**columns: float) -> list[float]:
@@ -247,31 +238,3 @@ def test_weighted_usage_has_four_weights_and_the_reported_one_five() -> None:
 def test_nan_never_wins_a_maximum() -> None:
     percent = np.array([complete([np.nan, 0.0, 10.0, np.nan, 5.0])])
     assert weighted_usage(percent, SignalsConfig(direct_memory_weight=1)).tolist() == [0.1]
-
-
-@pytest.mark.parametrize(
-    ("keys", "weight"),
-    [
-        ({}, 1.0),
-        ({"loadBalancerBandwidthInResourceWeight": 0.3}, 0.3),
-        ({"loadBalancerBandwithInResourceWeight": 0.4}, 0.4),
-        (
-            {
-                "loadBalancerBandwidthInResourceWeight": 1.0,
-                "loadBalancerBandwithInResourceWeight": 0.4,
-            },
-            0.4,
-        ),
-        (
-            {
-                "loadBalancerBandwidthInResourceWeight": 0.3,
-                "loadBalancerBandwithInResourceWeight": 0.4,
-            },
-            0.3,
-        ),
-    ],
-)
-def test_bandwidth_weight_of_the_right_spelling_wins_unless_it_is_one(
-    keys: dict[str, float], weight: float
-) -> None:
-    assert section_from_pulsar(SignalsConfig, keys).bandwidth_in_weight == weight

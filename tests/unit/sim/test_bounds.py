@@ -7,6 +7,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import attainable_results, beside_bound, first_owners
+from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.parse import parse_scenario
 
 UNEVEN = """\
@@ -82,3 +83,39 @@ def test_first_owners_are_those_before_all_moves() -> None:
     run = run_of(UNEVEN.replace("run 5m", "at 20s crash b2\nrun 90s"), STILL)
     assert set(run.recorder.owner.values()) == {"b1"}
     assert list(first_owners(run).values()).count("b2") == 10
+
+
+GROUPS = """\
+brokers 4
+namespace t/busy bundles=40 topics=1
+namespace t/idle bundles=4 topics=1
+own t/busy 0-29 b1
+own t/busy 30-39 b2
+own t/idle 0-1 b3
+own t/idle 2-3 b4
+load t/busy even 2pt each
+load t/idle even 1pt each
+at 1s command set_isolation_policy policy=busy namespaces=t/busy, primary=b1,b2
+at 1s command set_isolation_policy policy=idle namespaces=t/idle, primary=b3,b4
+set pipeline.trigger_ms=2000
+run 5m
+"""
+
+
+def test_bounds_are_those_of_the_isolation_groups() -> None:
+    """60 and 20 beside 2 and 2: 1.5 within the busy group, and six moves for 1.2."""
+    found = attainable_results(run_of(GROUPS, STILL))
+    assert found.bound_p95 == pytest.approx(1.0)
+    assert (found.above_ms, found.nobody_ms) == (300_000, 0)
+    assert (found.least, found.report_moves, found.report_above_ms) == (6, 6, 60_000)
+
+
+def test_even_groups_of_different_means_are_even() -> None:
+    even = GROUPS.replace("0-29 b1", "0-19 b1").replace("30-39 b2", "20-39 b2")
+    run = run_of(even, STILL)
+    found = attainable_results(run)
+    assert (found.above_ms, found.least, found.report_moves) == (0, 0, 0)
+    assert measure_named(run, "imbalance.max") == pytest.approx(1.0)
+    assert measure_named(run, "floor_adjusted.max") == pytest.approx(1.0)
+    assert measure_named(run, "gap.max") == pytest.approx(0.0)
+    assert measure_named(run, "highest.end") == pytest.approx(40.0)

@@ -1,10 +1,14 @@
 """What a recorded run was beside the least that was possible, by worked examples."""
 
+from itertools import product
 from typing import Any
 
 import pytest
 
-from lbcore.sim.reports.backtest import run_cost
+from lbcore.config.tree import Config
+from lbcore.sim.engine.scenario_run import run_scenario
+from lbcore.sim.load.recording import COLUMNS, make_recording
+from lbcore.sim.reports.backtest import backtest_scenario, run_cost
 from lbcore.sim.reports.history import beside_least, make_history, what_happened
 
 BUNDLES = [f"t/n/0x{at:08x}_0x{at + 0x10000000:08x}" for at in range(0, 0x40000000, 0x10000000)]
@@ -91,3 +95,38 @@ def test_cost_is_percent_above_the_floor_and_a_price_for_moves(
     floor_adjusted: float | None, moves: float, bundles: int, length_ms: float, points: float
 ) -> None:
     assert run_cost(floor_adjusted, moves, bundles, length_ms) == pytest.approx(points)
+
+
+def test_recorded_imbalance_is_that_of_the_worst_isolation_group() -> None:
+    """Loads 20 and 20 beside 2 and 4, each pair a group: 1.33, and no bundle need be elsewhere."""
+    rates = {"a": 20.0, "b": 20.0, "c": 2.0, "d": 4.0}
+    rows = [
+        {**row(1, name, [bundle], rate), "broker_group": "a" if name in "ab" else "c"}
+        for (name, rate), bundle in zip(rates.items(), BUNDLES, strict=True)
+    ]
+    history = make_history(rows, {})
+    found = beside_least(history)
+    assert found.imbalance == pytest.approx(4 / 3)
+    assert found.bound == pytest.approx(4 / 3)
+    assert what_happened(history)["floor_adjusted.mean"] == pytest.approx(1.0)
+    whole = beside_least(make_history([{**one, "broker_group": ""} for one in rows], {}))
+    assert whole.imbalance == pytest.approx(20 / 11.5)
+
+
+def test_backtest_keeps_bundles_in_their_isolation_groups() -> None:
+    """As recorded: three bundles and one in each of two groups, the second nearly idle."""
+    names = ("b-1", "b-2", "b-3", "b-4")
+    spaces = ("t/busy-1", "t/idle-1")
+    rows = []
+    for minute, at in product(range(1, 11), range(4)):
+        bundles = [one.replace("t/n", spaces[at // 2]) for one in BUNDLES]
+        own = bundles[3:] if at % 2 else bundles[:3]
+        found = row(minute, names[at], own, 1.0 if at > 1 else 2_000.0)
+        extra = dict.fromkeys(COLUMNS[2:], found["msg_rate_in"]) | {"topics": [1.0] * len(own)}
+        rows.append({**found, **extra, "broker_group": names[at // 2 * 2]})
+    scenario = backtest_scenario(make_history(rows, {}), make_recording(rows), {})
+    run = run_scenario(scenario, Config())
+    assert [len(group.brokers) for group in run.recorder.samples[-1].groups] == [2, 2]
+    assert run.recorder.moves
+    for move in (one.move for one in run.recorder.moves):
+        assert names.index(move.source) // 2 == names.index(move.destination) // 2

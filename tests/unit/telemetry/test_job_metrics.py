@@ -22,7 +22,7 @@ from lbcore.balancer.state.effects import Effect, columns_of, pack_effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config, changed
 from lbcore.sim.summary import HOUR_MS
-from tests.support.values.seeds import with_constants
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"
