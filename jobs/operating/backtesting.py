@@ -197,7 +197,7 @@ def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
 
 
 def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
-    """Rows with times such that a step lasts STEP_MAX_MS at most; recorded over played time."""
+    """Rows with steps of STEP_MAX_MS at most; recorded over played time."""
     times = sorted({int(row["minute_ms"]) for row in rows})
     step_ms = int(np.median(np.diff(times))) if times[1:] else 0
     if step_ms <= STEP_MAX_MS:
@@ -220,7 +220,7 @@ def trying(
 
 
 def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
-    """The figures of one strategy on what was recorded. strategy: a name, "" = as it was set."""
+    """The figures of one strategy on recorded load; "" = the strategy that was set."""
     config = config_of(past.scenario, strategy, *upon)
     done = note_wrong(run_scenario(past.scenario, config))
     found = {metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()}
@@ -235,7 +235,7 @@ def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) 
 
 
 def recorded_row(past: Past) -> dict[str, Any]:
-    """The run's own figures, beside the least that was possible; None where nothing tells."""
+    """The run's own figures beside the least possible; None where nothing tells."""
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,
