@@ -59,7 +59,7 @@ _NO_REPORT = "(ballast_broker_up == 1 unless on (cluster, broker) ballast_report
 
 JOB = (
     _alert("BallastJobDown", CRITICAL, 60, "absent(ballast_job_info)",
-           "No streaming job gives out metrics: nothing is balanced, no crash is repaired."),
+           "No streaming job serves metrics: nothing is balanced, no crash is repaired."),
     _alert("BallastJobSilent", CRITICAL, 30, f"time() - ballast_batch_timestamp_seconds > 60 or {_NO_BATCH}",
            "The job has written no batch of {{ $labels.cluster }} for a minute, or none since its start."),
     _alert("BallastWriterSilent", CRITICAL, 30, f"ballast_writer_silent_seconds > 60 or {_NO_COMMIT}",
@@ -79,7 +79,7 @@ JOB = (
            "The clock of {{ $labels.instance }} is ahead of the job's by {{ $value | humanizeDuration }}."),
     _alert("BallastFaults", CRITICAL, 0,
            _grew("ballast_faults_total", "cluster", "phase"),
-           "Working on something of {{ $labels.cluster }} raised in {{ $labels.phase }}; it was put aside."),
+           "An item of {{ $labels.cluster }} raised an error in {{ $labels.phase }} and was skipped."),
     _alert("BallastNoCandidate", CRITICAL, 0,
            "max_over_time(ballast_bundles_without_candidate[1m]) > 0",
            "No broker of {{ $labels.cluster }} may take {{ $value }} bundles: {{ $labels.setting }}."),
@@ -93,13 +93,13 @@ JOB = (
 
 BROKERS = (
     _alert("BallastBrokerDown", WARNING, 0, "ballast_broker_up == 0",
-           "{{ $labels.broker }} is silent and taken for dead."),
+           "{{ $labels.broker }} is silent and was found dead: its bundles move to other brokers."),
     _alert("BallastBrake", CRITICAL, 0, 'ballast_alarm{alarm="brake"} == 1',
            "Many brokers of {{ $labels.cluster }} vanished at once: only failover goes on."),
     _alert("BallastManyBrokersSilent", CRITICAL, 0, 'ballast_alarm{alarm="silence"} == 1',
-           "Half of the brokers of {{ $labels.cluster }} or more are silent: failover waits until they are heard."),
+           "Half of the brokers of {{ $labels.cluster }} or more are silent: failover waits until they report."),
     _alert("BallastFlapping", WARNING, 0, 'ballast_alarm{alarm="flapping"} == 1',
-           "A broker of {{ $labels.cluster }} starts again and again and gets no bundles."),
+           "A broker of {{ $labels.cluster }} restarts repeatedly and gets no bundles."),
     _alert("BallastStaleReports", WARNING, 120,
            f"ballast_report_age_seconds > 300 and on (cluster, broker) ballast_broker_up == 1 or {_NO_REPORT}",
            "{{ $labels.broker }} lives, but its load is more than 5 minutes old or was never reported."),
@@ -113,7 +113,7 @@ BROKERS = (
            "{{ $value }} callbacks ({{ $labels.callback }}) of the service on {{ $labels.broker }} do not return."),
     _alert("BallastLoadUnreadable", WARNING, 0,
            "sum by (cluster, broker) (increase(ballast_agent_load_errors_total[10m])) > 0",
-           "{{ $labels.broker }} can't read its load, or not whole: it is judged by old numbers."),
+           "{{ $labels.broker }} can't read its load, or only a part: it is judged by old numbers."),
     _alert("BallastLeaseLost", CRITICAL, 10, "ballast_agent_lease_seconds == 0",
            "{{ $labels.broker }} serves nothing: its lease has run out."),
 )  # fmt: skip
@@ -127,13 +127,13 @@ OWNERSHIP = (
     _alert("BallastUnowned", CRITICAL, 60, 'ballast_oldest_record_seconds{state="Free"} > 120',
            "A bundle of {{ $labels.cluster }} has had no owner for {{ $value | humanizeDuration }}."),
     _alert("BallastDisagreement", WARNING, 120, 'ballast_disagreements{kind="lasting"} > 0',
-           "{{ $value }} bundles are served otherwise than the records of {{ $labels.cluster }} say."),
+           "{{ $value }} bundles are served by other brokers than the records of {{ $labels.cluster }} say."),
     _alert("BallastOverride", INFO, 0,
            'sum by (cluster) (increase(ballast_overrides_total{cause="admin"}[10m])) > 0',
            "An operator has taken bundles of {{ $labels.cluster }} by force."),
     _alert("BallastDrainStalled", WARNING, 900,
            "ballast_drain_remaining_bundles > 0 and delta(ballast_drain_remaining_bundles[10m]) >= 0",
-           "The drain of {{ $labels.broker }} stands still with {{ $value }} bundles left."),
+           "The drain of {{ $labels.broker }} makes no progress; {{ $value }} bundles are left."),
 )  # fmt: skip
 
 
@@ -148,35 +148,35 @@ PULSAR = (
     _found("BallastPulsarUnserved", CRITICAL, "unserved",
            "{{ $value }} bundles of {{ $labels.cluster }} have clients and no broker."),
     _found("BallastPulsarStuck", CRITICAL, "stuck",
-           "{{ $value }} bundles of {{ $labels.cluster }} are on their way for longer than a move takes."),
+           "{{ $value }} bundles of {{ $labels.cluster }} are in flight for longer than a move takes."),
     _found("BallastPulsarCircling", CRITICAL, "circling",
            "Lookups of {{ $value }} bundles of {{ $labels.cluster }} go in circles."),
     _found("BallastPulsarPoison", CRITICAL, "poison",
            "The owners of {{ $value }} bundles of {{ $labels.cluster }} die one after the other."),
     _found("BallastPulsarUnlisted", CRITICAL, "unlisted",
-           "{{ $value }} brokers of {{ $labels.cluster }} serve, and Pulsar lists them no more."),
+           "{{ $value }} brokers of {{ $labels.cluster }} serve bundles and are no longer listed by Pulsar."),
     _found("BallastPulsarUnresponsive", CRITICAL, "unresponsive",
            "{{ $value }} brokers of {{ $labels.cluster }} are listed and answer nothing."),
     _found("BallastPulsarNarrow", WARNING, "narrow",
            "{{ $value }} topics of {{ $labels.cluster }} have their partitions on too few brokers."),
     _found("BallastPulsarUnread", WARNING, "unread",
-           "{{ $value }} things of {{ $labels.cluster }} can't be read of Pulsar."),
+           "{{ $value }} namespaces, policies or brokers of {{ $labels.cluster }} can't be read from Pulsar."),
     _found("BallastPulsarMisreporting", WARNING, "misreporting",
            "{{ $value }} brokers of {{ $labels.cluster }} report fields that can't be used."),
     _alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",
-           "{{ $value }} bundles of {{ $labels.cluster }} could not be mended, and are left alone."),
+           "{{ $value }} bundles of {{ $labels.cluster }} could not be repaired, and are quarantined."),
 )  # fmt: skip
 
 BALANCE = (
     _alert("BallastClusterFull", WARNING, 60, 'ballast_alarm{alarm="full"} == 1',
            "The brokers of {{ $labels.cluster }} are full: moves can't help, more brokers would."),
     _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
-           "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times what it should."),
+           "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times the load that moves could achieve."),
     _alert("BallastBrokerBlocked", WARNING, 180, "ballast_broker_blocked_seconds > 0",
            "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing "
            "({{ $labels.reason }}): ballast explain broker {{ $labels.broker }}."),
     _alert("BallastStrategyFailed", WARNING, 60, 'ballast_alarm{alarm="strategy"} == 1',
-           "The strategy of your own that {{ $labels.cluster }} is set to decides nothing, by its own fault."),
+           "The custom strategy of {{ $labels.cluster }} fails and decides nothing: ballast explain cluster."),
     _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} are too hot, and nothing divides them."),
     _alert("BallastThrash", WARNING, 0,
@@ -188,7 +188,7 @@ BALANCE = (
            'sum by (cluster) (increase(ballast_decision_effects_total{outcome="ineffective"}[1h])) > 20 and '
            'sum by (cluster) (increase(ballast_decision_effects_total{outcome="ineffective"}[1h])) > '
            'sum by (cluster) (increase(ballast_decision_effects_total{outcome="helped"}[1h]))',
-           "Most moves of {{ $labels.cluster }} made nothing better."),
+           "Most moves of {{ $labels.cluster }} did not help."),
     _alert("BallastPaused", INFO, 3_600, "ballast_paused == 1",
            "Balancing of {{ $labels.cluster }} has been paused for an hour."),
 )  # fmt: skip
@@ -213,7 +213,7 @@ LOOKUP = (
     _alert("BallastLookupNotReady", CRITICAL, 30, "ballast_snapshot_ready == 0",
            "{{ $labels.instance }} answers no lookup: it has no tables yet."),
     _alert("BallastLookupStale", WARNING, 30, "ballast_snapshot_age_seconds > 10",
-           "{{ $labels.instance }} answers from what it knew {{ $value | humanizeDuration }} ago."),
+           "{{ $labels.instance }} answers from tables that are {{ $value | humanizeDuration }} old."),
     _alert("BallastTablesUnreadable", CRITICAL, 60, "ballast_tables_unreadable == 1",
            "{{ $labels.instance }} refuses or can't read the newest tables."),
     _alert("BallastLookupLag", WARNING, 60,
@@ -228,15 +228,15 @@ LOOKUP = (
            "One of 100 lookups of {{ $labels.instance }} takes {{ $value | humanizeDuration }} or longer."),
     _alert("BallastAuthFailures", WARNING, 0,
            'sum by (instance) (increase(ballast_requests_refused_total{reason!="too_many_requests"}[5m])) > 20',
-           "{{ $value | humanize }} requests to {{ $labels.instance }} were not let in within 5 minutes."),
+           "{{ $labels.instance }} refused {{ $value | humanize }} requests within 5 minutes."),
     _alert("BallastConnectionsClosed", WARNING, 0,
            "sum by (instance, reason) (increase(ballast_connections_closed_total[5m])) > 100",
            "{{ $labels.instance }} has cut {{ $value | humanize }} connections in 5 minutes: {{ $labels.reason }}."),
     _alert("BallastReadersFail", WARNING, 0,
            "sum by (instance) (increase(ballast_reader_failures_total[10m])) > 0",
-           "{{ $value | humanize }} processes of {{ $labels.instance }} that read tables were ended before their time."),
+           "{{ $value | humanize }} processes of {{ $labels.instance }} that read tables were killed."),
     _alert("BallastAuditDropped", CRITICAL, 0, "increase(ballast_audit_dropped_total[10m]) > 0",
-           "{{ $labels.instance }} could not record what was asked of it."),
+           "{{ $labels.instance }} could not record requests in the audit."),
 )  # fmt: skip
 
 GROUPS = {

@@ -2,7 +2,8 @@
 
 Decides where it listens and when it ends. Lookups need neither Spark nor Kafka: when they are down,
 it goes on answering and says how old its answers are; requests that change something go to the
-balancer by way of Kafka. Run one or many; each follows the tables itself.
+balancer by way of Kafka. Run one or many; each follows the tables itself. Several processes answer
+on one port (SO_REUSEPORT) and are kept running.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -25,10 +27,12 @@ from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.http.protocol import BoundedProtocol, Bounds, Sweep, Timed
 from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
+from jobs.adapters.processes.paths import private_directory
+from jobs.adapters.processes.processes import ProcessSpec, Supervisor
 from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.processes.signals import on_signals
 from jobs.atomic_file import atomic_write
-from jobs.console import CommandError, Exit, MisuseError, complain
-from jobs.lookup_workers import reserve_port, run_workers
+from jobs.console import CommandError, Exit, MisuseError, complain, note
 from jobs.parser import Parser, add_settings_options
 from jobs.service.assemble import Service, start_service
 from jobs.service.lookup_metrics import SharedMetrics
@@ -37,6 +41,9 @@ from lbcore.config.tree import Config, changed
 
 logger = logging.getLogger(__name__)
 
+_ROOT = Path(__file__).parents[1]
+_LOOK_S = 0.2
+_GRACE_MS = 10_000
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 60
 _STOP_TIMEOUT_S = 2
@@ -92,6 +99,46 @@ def run(args: argparse.Namespace) -> int:
     if lookup.workers > 1 and args.worker is None:
         return _run_workers(args, lookup)
     return _serve(args, config)
+
+
+def run_workers(words: Sequence[str], count: int, port: int) -> None:
+    """Keep `count` workers running until SIGTERM or SIGINT; words: their command line."""
+    stop = threading.Event()
+    on_signals(stop.set)
+    supervisor = Supervisor()
+    folder = str(private_directory("ballast-metrics"))
+    try:
+        for worker in range(count):
+            supervisor.start(_spec((*words, "--worker-folder", folder), worker, port))
+        while not stop.wait(_LOOK_S):
+            for event in supervisor.watch():
+                note(f"{event.name} {event.what} (exit code {event.exit_code})")
+    finally:
+        supervisor.stop_all()
+
+
+def reserve_port(host: str, port: int) -> socket.socket:
+    """Return a socket that holds the port and never listens; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((host, port))
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def _spec(words: Sequence[str], worker: int, port: int) -> ProcessSpec:
+    own = ("--worker", str(worker), "--port", str(port))
+    return ProcessSpec(
+        name=f"serve_lookup-{worker}",
+        command=(sys.executable, "-m", "jobs.cli", "serve", *words, *own),
+        log_path=Path("/dev/stderr"),
+        environment={"PYTHONPATH": str(_ROOT)},
+        grace_ms=_GRACE_MS,
+    )
 
 
 def _config(args: argparse.Namespace) -> Config:

@@ -197,7 +197,7 @@ def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
 
 
 def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
-    """Rows with steps of STEP_MAX_MS at most; recorded over played time."""
+    """Return rows with steps of at most STEP_MAX_MS; and recorded over played time."""
     times = sorted({int(row["minute_ms"]) for row in rows})
     step_ms = int(np.median(np.diff(times))) if times[1:] else 0
     if step_ms <= STEP_MAX_MS:
@@ -220,7 +220,10 @@ def trying(
 
 
 def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
-    """The figures of one strategy on recorded load; "" = the strategy that was set."""
+    """Return one strategy's figures on the recording.
+
+    strategy: a name, "" = as it was set.
+    """
     config = config_of(past.scenario, strategy, *upon)
     done = note_wrong(run_scenario(past.scenario, config))
     found = {metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()}
@@ -235,7 +238,7 @@ def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) 
 
 
 def recorded_row(past: Past) -> dict[str, Any]:
-    """The run's own figures beside the least possible; None where nothing tells."""
+    """Return the run's own figures beside the lower bound; None where unknown."""
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,

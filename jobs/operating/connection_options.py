@@ -35,7 +35,7 @@ from lbcore.explain.job_state import JobSurroundings
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 
-FROM_FILES = "the tables don't tell what the job was started with: answered by the files here"
+FROM_FILES = "the tables have no settings of the job yet: the files here are used"
 """Said where a job of an older version wrote the tables."""
 
 

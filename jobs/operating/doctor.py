@@ -409,7 +409,7 @@ def _of_versions(versions: Mapping[str, int]) -> Iterator[DoctorFinding]:
     if several:
         yield warn("versions", several, ADVICE)
     elif versions:
-        yield ok("versions", f"all active brokers tell {counted_versions(versions)}")
+        yield ok("versions", f"all active brokers run {counted_versions(versions)}")
 
 
 # -- Kafka

@@ -118,8 +118,8 @@ class ServiceAnswers(Answers):
     def rehearse(self, command: Command) -> RehearsedCommand:
         """What a command would do."""
         self._check_cluster()
-        query = {"dry_run": "true", "command_id": command.command_id}
-        value = self._post(command, query)
+        query = {"command_id": command.command_id, "timeout_ms": command.timeout_ms}
+        value = self._post("v1/rehearsals", command, query)
         return self._made(_record_of(RehearsedCommand), value)
 
     def undo_moves(
@@ -232,7 +232,7 @@ class ServiceAnswers(Answers):
             "command_id": command.command_id,
             "wait_ms": first_ms,
         }
-        found = self._made(_outcome(command), self._post(command, query, first_ms))
+        found = self._made(_outcome(command), self._post("v1/commands", command, query, first_ms))
         if not wait:
             return None if found is None or not found.is_final else found
         end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
@@ -261,12 +261,12 @@ class ServiceAnswers(Answers):
                 return None
             raise
 
-    def _post(self, command: Command, query: Mapping[str, Any], wait_ms: int = 0) -> Any:
+    def _post(self, path: str, command: Command, query: Mapping[str, Any], wait_ms: int = 0) -> Any:
         """Send a command. Raises MisuseError for arguments that don't suit it."""
         try:
             return self._address.ask(
                 "POST",
-                path_of("v1/commands", command.kind),
+                path_of(path, command.kind),
                 query,
                 dict(command.arguments),
                 timeout_s=(wait_ms + GRACE_MS) / 1_000 + _SQL_TIMEOUT_S / 10,
@@ -359,13 +359,14 @@ def _outcome(command: Command) -> Callable[[Any], CommandOutcome | None]:
     """Return what makes an outcome from JSON; None where the command was only sent."""
 
     def made(value: Any) -> CommandOutcome | None:
-        if value["status"] == "sent":
+        status = value.get("outcome", value["status"])  # a problem's status is that of HTTP
+        if status == "sent":
             return None
         return CommandOutcome(
             command_id=value["command_id"],
             kind=command.kind,
-            status=value["status"],
-            reason=value["reason"],
+            status=status,
+            reason=value.get("reason") or value.get("detail", ""),
             result=value["result"],
             at_ms=value.get("at_ms", 0),
         )

@@ -1,23 +1,16 @@
 """Callers: roles on clusters and tenants, and the bearer tokens that prove them.
 
-A key has one algorithm, which follows from the key and never from the token: RSA is RS256, P-256 is
-ES256, a shared secret is HS256; so neither "none" nor a public key used as a secret gets through.
-Pulsar's superuser is an admin of the whole cluster. Sources: RFC 7515, 7517, 7519, 8725; PyJWT.
+Pulsar's superuser is an admin of the whole cluster. Sources: RFC 7515, 7519, 8725; PyJWT.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from pathlib import Path
 from typing import Any
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from jobs.adapters.http.tls import WatchedFile
-from jobs.atomic_file import read_text_file
+from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey
 
 ANY = "*"
 
@@ -94,9 +87,6 @@ def anonymous(address: str) -> Caller:
 
 
 TOKEN_MAX_BYTES = 8_192
-SECRET_MIN_BYTES = 32
-_RSA_MIN_BITS = 2_048
-_KEYS_MAX = 100
 _NAME_MAX_CHARS = 256
 _ROLES = "roles"
 _TIMES = ("exp", "nbf", "iat")
@@ -131,19 +121,6 @@ class TokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrustedKey:
-    """A key that tokens may be signed with, and the only algorithm that it is for."""
-
-    algorithm: str
-    material: Any
-    key_id: str = ""
-
-    def __repr__(self) -> str:
-        """Without the key."""
-        return f"TrustedKey(algorithm={self.algorithm!r}, key_id={self.key_id!r})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
     """Claims of an accepted token. expires_at_s: seconds since 1970, None = never."""
 
@@ -162,79 +139,20 @@ class TokenRules:
     needs_expiry: bool = True
 
 
-def secret_key(secret: str) -> TrustedKey:
-    """A shared secret as a key; raises ValueError when it is too short to be one."""
-    material = secret.encode()
-    if len(material) < SECRET_MIN_BYTES:
-        raise ValueError(f"a token secret must have at least {SECRET_MIN_BYTES} bytes")
-    return TrustedKey(algorithm="HS256", material=material)
-
-
-def read_keys(path: str) -> tuple[TrustedKey, ...]:
-    """Return the keys of a file: a JWKS, or one PEM key. Raises OSError, ValueError."""
-    text = read_text_file(Path(path))
-    if text.lstrip().startswith("-----"):
-        return (_public_key(text),)
-    try:
-        found = json.loads(text)["keys"]
-        entries = [entry for entry in found if entry.get("use", "sig") == "sig"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{path} is neither a JWKS nor a PEM public key") from None
-    if not 1 <= len(entries) <= _KEYS_MAX:
-        raise ValueError(f"{path} must hold 1 to {_KEYS_MAX} keys for signatures")
-    return tuple(_key_of(path, entry) for entry in entries)
-
-
-def _key_of(path: str, entry: Mapping[str, Any]) -> TrustedKey:
-    """One key of a JWKS; messages never show it."""
-    key_id = str(entry.get("kid", ""))
-    algorithm = {"RSA": "RS256", "EC": "ES256", "oct": "HS256"}.get(str(entry.get("kty")), "")
-    if not algorithm or entry.get("alg", algorithm) != algorithm:
-        raise ValueError(f"{path}: key {key_id!r} is for none of RS256, ES256, HS256")
-    try:
-        material = jwt.PyJWK(dict(entry), algorithm=algorithm).key
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-        raise ValueError(f"{path}: key {key_id!r} can't be used") from None
-    if isinstance(material, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
-        material = material.public_key()
-    _check_strength(material, f"{path}: key {key_id!r}")
-    return TrustedKey(algorithm=algorithm, material=material, key_id=key_id)
-
-
-def _public_key(text: str) -> TrustedKey:
-    material = load_pem_public_key(text.encode())
-    _check_strength(material, "the PEM key")
-    return TrustedKey(
-        algorithm="RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256",
-        material=material,
-    )
-
-
-def _check_strength(material: Any, name: str) -> None:
-    is_strong = (
-        (isinstance(material, bytes) and len(material) >= SECRET_MIN_BYTES)
-        or (isinstance(material, rsa.RSAPublicKey) and material.key_size >= _RSA_MIN_BITS)
-        or (
-            isinstance(material, ec.EllipticCurvePublicKey)
-            and isinstance(material.curve, ec.SECP256R1)
-        )
-    )
-    if not is_strong:
-        raise ValueError(
-            f"{name} must be RSA of at least {_RSA_MIN_BITS} bits, on the curve P-256, or a secret "
-            f"of at least {SECRET_MIN_BYTES} bytes"
-        )
-
-
 class TokenChecker:
     """Checks tokens against the trusted keys of the moment.
 
     keys: watched, so that keys can be added and withdrawn while running.
     """
 
-    def __init__(self, keys: WatchedFile[tuple[TrustedKey, ...]], rules: TokenRules) -> None:
+    def __init__(self, keys: TokenKeys, rules: TokenRules) -> None:
         self._keys = keys
         self._rules = rules
+
+    @property
+    def address(self) -> KeyAddress | None:
+        """The address that is asked for keys."""
+        return self._keys.address
 
     @property
     def keys(self) -> tuple[TrustedKey, ...]:

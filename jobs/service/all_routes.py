@@ -11,12 +11,11 @@ from jobs.service.exchange import Header, Reply, Request
 from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.routes import Handler, Route
 from jobs.service.v1.commands import COMMAND_ROUTES
-from jobs.service.v1.history import HEATING_ROUTES, TIMELINE_ROUTES
 from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
 from jobs.service.v1.planning import EXPLAINING_ROUTES, FORESEEING_ROUTES, PLANNING_ROUTES
-from jobs.service.v1.showing import OVERVIEW_ROUTES, SHOWING_ROUTES
-from jobs.service.v1.watch import EVENT_ROUTES, WATCH_ROUTES
+from jobs.service.v1.showing import HISTORY_ROUTES, OVERVIEW_ROUTES, SHOWING_ROUTES
+from jobs.service.v1.watch import WATCH_ROUTES
 
 FOLDER = Path(__file__).with_name("page")
 POLICY = (
@@ -60,18 +59,17 @@ PAGE_ROUTES = (
 )
 
 
-_OWN = (
+_DOCUMENTED = (
     *SHOWING_ROUTES,
     *OVERVIEW_ROUTES,
-    *HEATING_ROUTES,
+    *HISTORY_ROUTES,
     *EXPLAINING_ROUTES,
     *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
-    *TIMELINE_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
-    *EVENT_ROUTES,
     *COMMAND_ROUTES,
+    *PULSAR_ROUTES,
 )
 
-ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN), *PAGE_ROUTES, *PULSAR_ROUTES)
+ROUTES: tuple[Route, ...] = (*_DOCUMENTED, openapi_route(_DOCUMENTED), *PAGE_ROUTES)

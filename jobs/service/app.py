@@ -15,9 +15,8 @@ from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
 from jobs.service.access import ANY, Caller, anonymous
-from jobs.service.access_control import AdminCounts, RateLimiter, address_of
+from jobs.service.access_control import AdminCounts, Origins, RateLimiter, address_of
 from jobs.service.context import AdminContext
-from jobs.service.csrf import Origins
 from jobs.service.exchange import (
     RETRY,
     ClientConnection,
@@ -28,11 +27,13 @@ from jobs.service.exchange import (
     Request,
     Send,
     Stream,
-    error_reply,
+    error_body,
+    negotiated,
+    require_role,
     send_parts,
 )
-from jobs.service.lookup_replies import ages
-from jobs.service.routes import SAFE, TENANT, Match, Route, Router
+from jobs.service.lookup_http import ages
+from jobs.service.routes import READING, SAFE, TENANT, Match, Route, Router
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ _REFUSALS_PER_S = 50
 _BODY_TIMEOUT_S = 30.0
 _QUERY_FIELDS_MAX = 1_000
 _TEXT_MAX_CHARS = 500
+_CLOSE = (b"connection", b"close")
+_LOGGED = ("principal", "address", "action", "is_allowed", "reason", "command_id")
 _LENGTH_DIGITS = 18  # Python reads no number of thousands of digits
 
 
@@ -92,7 +95,8 @@ class AdminApp:
         try:
             reply = await self._reply(scope, receive)
         except HttpError as error:
-            reply = error_reply(error)
+            kind, body = error_body(scope["raw_path"], error.status, error.reason)
+            reply = Reply(status=error.status, body=body, headers=(kind, *error.headers))
         except ClientGoneError:
             return
         self.counts.statuses[200 if isinstance(reply, Stream) else reply.status] += 1
@@ -134,7 +138,8 @@ class AdminApp:
         self._record(match.route, request, None)
         if isinstance(reply, Stream):
             return replace(reply, ends_at_s=caller.expires_at_s)
-        return await self._begun(reply)
+        reply = await self._begun(reply)
+        return negotiated(reply, scope["headers"]) if request.method in READING else reply
 
     async def _begun(self, reply: Reply) -> Reply:
         """The reply; whole, so that it has a length, when one slice is all of it."""
@@ -158,15 +163,11 @@ class AdminApp:
         """Raises HttpError 403, with Pulsar's words where only a superuser may."""
         route = match.route
         tenant = ANY if route.is_for_superuser else match.params.get(TENANT, ANY)
-        is_free = route.checks_itself or route.is_open
-        if is_free or caller.may(route.role, self._context.cluster, tenant):
+        if route.checks_itself or route.is_open:
             return
-        if route.is_for_superuser:
-            reason = "This operation requires super-user access"
-        else:
-            where = "the cluster" if tenant == ANY else f"tenant {tenant}"
-            reason = f"{caller.name} is not {route.role.name.lower()} of {where}"
-        raise HttpError(403, reason)
+        if route.is_for_superuser and not caller.may(route.role, self._context.cluster):
+            raise HttpError(403, "This operation requires super-user access")
+        require_role(caller, route.role, self._context.cluster, tenant)
 
     def _check_age(self, request: Request) -> None:
         """Raises HttpError 503 when the tables are older than the request allows."""
@@ -204,9 +205,7 @@ class AdminApp:
         limit = self._body_max_bytes
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > limit:
-            raise HttpError(
-                413, f"the body must be at most {limit} bytes", (b"connection", b"close")
-            )
+            raise self._too_long()
         parts, size, more = [], 0, True
         while more:
             message = await self._part(receive)
@@ -215,21 +214,20 @@ class AdminApp:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit:
-                raise HttpError(
-                    413, f"the body must be at most {limit} bytes", (b"connection", b"close")
-                )
+                raise self._too_long()
             more = message.get("more_body", False)
         return b"".join(parts)
+
+    def _too_long(self) -> HttpError:
+        reason = f"the body must be at most {self._body_max_bytes} bytes"
+        return HttpError(413, reason, _CLOSE)
 
     async def _part(self, receive: Receive) -> Message:
         try:
             return await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
         except asyncio.TimeoutError:
-            raise HttpError(
-                408,
-                f"the body must go on within {_BODY_TIMEOUT_S:.0f} s",
-                (b"connection", b"close"),
-            ) from None
+            reason = f"the body must go on within {_BODY_TIMEOUT_S:.0f} s"
+            raise HttpError(408, reason, _CLOSE) from None
 
     # -- the audit
 
@@ -270,15 +268,7 @@ class AdminApp:
             reason=reason[:_TEXT_MAX_CHARS],
             command_id=command_id,
         )
-        fields = {
-            "principal": entry.principal,
-            "address": entry.address,
-            "action": entry.action,
-            "is_allowed": entry.is_allowed,
-            "reason": entry.reason,
-            "command_id": entry.command_id,
-        }
-        logger.info("audit", extra={"fields": fields})
+        logger.info("audit", extra={"fields": {name: getattr(entry, name) for name in _LOGGED}})
         if self._context.commands is not None:
             self._context.commands.record(entry)
 
@@ -287,7 +277,7 @@ class AdminApp:
     async def _send(self, reply: Reply, method: str, send: Send) -> None:
         length = (b"content-length", b"%d" % len(reply.body))
         headers = [*reply.headers, *self._stamps()]
-        if reply.status != 204 and reply.parts is None:  # noqa: PLR2004 (no content, no length)
+        if reply.status not in (204, 304) and reply.parts is None:  # no content, no length
             headers.append(length)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         body = b"" if method == "HEAD" else reply.body

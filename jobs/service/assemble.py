@@ -26,20 +26,17 @@ from jobs.service.access import (
     Caller,
     TokenChecker,
     TokenRules,
-    TrustedKey,
     parse_grants,
-    read_keys,
-    secret_key,
 )
-from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
+from jobs.service.access_control import Gatekeeper, GateRules, Origins, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
 from jobs.service.context import AdminContext
-from jobs.service.csrf import Origins
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
 from lbcore.config.lookup import LookupConfig
@@ -132,8 +129,7 @@ def start_service(
     )
     account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
-    app.metrics.readers = readers
-    app.metrics.certificate_file = lookup.certificate_file
+    app.metrics.readers, app.metrics.certificate_file = readers, lookup.certificate_file
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)
@@ -141,6 +137,7 @@ def start_service(
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
     threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
+    gate.keep_up(stopped)
     readers.stand_ready()
     return Service(
         app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
@@ -206,10 +203,10 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
         needs_expiry=lookup.token_expiry_required,
     )
     secret_file = os.environ.get(f"{SECRET}_FILE", "")
-    if not (read_secret(SECRET) or lookup.token_keys_file):
+    if not (read_secret(SECRET) or lookup.token_keys_file or lookup.token_keys_url):
         raise CommandError(
             "tokens can't be checked",
-            why=f"neither lookup.token_keys_file nor {SECRET} is set",
+            why=f"none of lookup.token_keys_file, lookup.token_keys_url and {SECRET} is set",
             next_step="set one of them, or choose another lookup.authentication",
         )
 
@@ -219,13 +216,15 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
         return found + (read_keys(lookup.token_keys_file) if lookup.token_keys_file else ())
 
     try:
-        return TokenChecker(WatchedFile((lookup.token_keys_file, secret_file), read), rules)
+        files = WatchedFile((lookup.token_keys_file, secret_file), read)
+        address = KeyAddress(lookup.token_keys_url) if lookup.token_keys_url else None
     except (OSError, ValueError) as error:
         raise CommandError(
             "the keys of tokens can't be used",
             why=str(error),
-            next_step=f"correct lookup.token_keys_file or {SECRET}",
+            next_step=f"correct lookup.token_keys_file, lookup.token_keys_url or {SECRET}",
         ) from None
+    return TokenChecker(TokenKeys(files, address), rules)
 
 
 logger = logging.getLogger(__name__)

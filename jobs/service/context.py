@@ -131,31 +131,32 @@ class AdminContext:
         What has been done is shown by this service's tables before it is told, so that the caller's
         next request sees it; when they can't be read, that is not waited for beyond catch_up_ms.
         timeout_ms: until when the command may be begun. wait_ms: bound of the wait, None = the
-        same; a shorter one can end with the status `sent`. command_id: given again it is the
-        same command, which is carried out once. Raises HttpError 503 when it can't be asked, or
-        when nobody takes it up: then nothing has happened yet, but may still happen.
+        same; a shorter one can end with the status `sent`. command_id: given again it is the same
+        command, which is carried out once. Raises HttpError 503 when it can't be asked, or when
+        nobody takes it up: then nothing has happened yet, but may still happen.
         """
+        command_id = command_id or str(uuid.uuid4())
+        if self.commands is not None:
+            request.notes["command_id"] = command_id
         outcome = await self.command_as(
             arguments,
             request.caller,
             timeout_ms=timeout_ms,
             wait_ms=wait_ms,
             command_id=command_id,
-            notes=request,
         )
         if outcome.is_done:
             await self._catch_up()
         return outcome
 
-    async def command_as(  # noqa: PLR0913 (each has a default)
+    async def command_as(
         self,
         arguments: CommandArguments,
         caller: Caller,
         *,
-        timeout_ms: int = COMMAND_TIMEOUT_MS,
+        timeout_ms: int,
+        command_id: str,
         wait_ms: int | None = None,
-        command_id: str = "",
-        notes: Request | None = None,
     ) -> CommandEnd:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
@@ -164,15 +165,13 @@ class AdminContext:
         kind, given = format_arguments(arguments)
         command = Command(
             cluster=self.cluster,
-            command_id=command_id or str(uuid.uuid4()),
+            command_id=command_id,
             kind=kind,
             arguments=given,
             principal=caller.name,
             address=caller.address,
             timeout_ms=timeout_ms,
         )
-        if notes is not None:
-            notes.notes["command_id"] = command.command_id
         wait_ms = timeout_ms if wait_ms is None else wait_ms
         outcome = await self.commands.ask(command, wait_ms)
         if outcome is None and wait_ms < timeout_ms:

@@ -1,33 +1,46 @@
 """A request as handlers read it, their answers, and how a large answer is sent.
 
-Answers are JSON, errors {"reason": ...} as Pulsar's. Stands between `app`, which speaks ASGI, and
-the handlers, which don't.
+Answers are JSON; errors are problems (RFC 9457), on Pulsar's own paths {"reason": ...}. Stands
+between `app`, which speaks ASGI, and the handlers, which don't.
 """
 
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 
-from jobs.service.access import Caller
+from jobs.service.access import ANY, Caller, Role
 from lbcore.route.slices import dumps, is_small, write_slices
 
 Header: TypeAlias = tuple[bytes, bytes]
 
 JSON: Header = (b"content-type", b"application/json")
+PROBLEM: Header = (b"content-type", b"application/problem+json")
 RETRY: Header = (b"retry-after", b"1")
 
 VALUES_MAX = 25_000
 """Of a body of JSON, which is parsed in one call: so many keys with values take 13 ms."""
 
 _DIGITS_MAX = 20
+_KNOWN = b"if-none-match"
 _SHOWN_CHARS = 30
 
 
 class HttpError(Exception):
-    """The request ends with this status and {"reason": reason}; headers are added.
+    """The request ends with this status and this reason; headers are added.
 
     principal: who has proven to be somebody before being refused, for the audit.
     """
@@ -40,14 +53,25 @@ class HttpError(Exception):
         self.headers = headers
 
 
+def require_role(caller: Caller, role: Role, cluster: str, tenant: str) -> None:
+    """Raise HttpError 403 without this role on the tenant ("*": the cluster)."""
+    if not caller.may(role, cluster, tenant):
+        where = "the cluster" if tenant == ANY else f"tenant {tenant}"
+        raise HttpError(403, f"{caller.name} is not {role.name.lower()} of {where}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer. parts: of a large one, made while it is sent, instead of `body`."""
+    """A whole answer. parts: of a large one, made while it is sent, instead of `body`.
+
+    tag: what names its content, for the entity tag; "" = its body, if that is whole and large.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: tuple[Header, ...] = ()
     parts: Iterable[bytes] | None = None
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +175,60 @@ def _short_int(text: str) -> int:
     return int(text)
 
 
-def json_reply(value: Any, status: int = 200, *headers: Header) -> Reply:
+def json_reply(value: Any, status: int = 200, *headers: Header, tag: str = "") -> Reply:
     """A value as JSON without blanks, as Pulsar writes it; in slices when it is large.
 
     value: as `write_slices` takes it; must not change while it is sent.
     """
+    found = Reply(status=status, headers=(JSON, *headers), tag=tag)
     if is_small(value):
-        return Reply(status=status, body=encode(value), headers=(JSON, *headers))
-    return Reply(status=status, headers=(JSON, *headers), parts=write_slices(value))
+        return replace(found, body=encode(value))
+    return replace(found, parts=write_slices(value))
+
+
+LARGE_BYTES = 1_024
+_GZIP = 31  # zlib's window bits for a gzip header
+_LEVEL = 1
+
+
+def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
+    """Return a large answer as the client takes it: known already (304), or packed.
+
+    Sources: RFC 9110, 8.8.3 and 12.5.3.
+    """
+    if reply.status != HTTPStatus.OK or (reply.parts is None and len(reply.body) < LARGE_BYTES):
+        return reply
+    asked = dict(headers)
+    told: tuple[Header, ...] = (*reply.headers, (b"vary", b"accept-encoding"))
+    tag = reply.tag or (blake2b(reply.body, digest_size=8).hexdigest() if reply.body else "")
+    if tag:
+        told = (*told, (b"etag", b'W/"%s"' % tag.encode()))
+        known = {one.strip().removeprefix(b"W/") for one in asked.get(_KNOWN, b"").split(b",")}
+        if known & {b"*", b'"%s"' % tag.encode()}:
+            return Reply(status=304, headers=told)
+    if not _takes_gzip(asked.get(b"accept-encoding", b"")):
+        return replace(reply, headers=told)
+    told = (*told, (b"content-encoding", b"gzip"))
+    if reply.parts is None:
+        return replace(reply, headers=told, body=b"".join(_packed((reply.body,))))
+    return replace(reply, headers=told, parts=_packed(reply.parts))
+
+
+def _takes_gzip(accepted: bytes) -> bool:
+    """True if gzip is named with no weight, or with one above 0."""
+    for one in accepted.lower().split(b","):
+        coding, _, weight = one.replace(b" ", b"").partition(b";q=")
+        if coding == b"gzip":
+            return weight.strip(b"0.") != b"" or not weight
+    return False
+
+
+def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts in gzip's form; some are empty."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
 
 
 def no_content() -> Reply:
@@ -166,9 +236,24 @@ def no_content() -> Reply:
     return Reply(status=204)
 
 
-def error_reply(error: HttpError) -> Reply:
-    """The error as Pulsar writes one."""
-    return json_reply({"reason": error.reason}, error.status, *error.headers)
+def is_pulsar(raw_path: bytes) -> bool:
+    """True for one of Pulsar's own paths, whose errors its clients read."""
+    return raw_path.startswith((b"/admin/", b"/lookup/"))
+
+
+def error_body(raw_path: bytes, status: int, reason: str, **more: Any) -> tuple[Header, bytes]:
+    """Content type and body of an error: Pulsar's own on its paths, else of RFC 9457."""
+    if is_pulsar(raw_path):
+        return JSON, encode({"reason": reason})
+    title = HTTPStatus(status).phrase
+    told = {"type": "about:blank", "title": title, "status": status, "detail": reason}
+    return PROBLEM, encode({**told, **more})
+
+
+def problem(status: int, detail: str, **more: Any) -> Reply:
+    """An error of our own paths. more: members beside those of RFC 9457."""
+    kind, body = error_body(b"", status, detail, **more)
+    return Reply(status=status, body=body, headers=(kind,))
 
 
 def encode(value: Any) -> bytes:

@@ -1,21 +1,23 @@
 """The lookup service's HTTP interface: Pulsar's lookup paths, health, metrics.
 
-Parses requests, checks the caller's right, and lets a lookup wait for an owner. `lookup_replies`
-and `lbcore.route` make the answers. It is a plain ASGI application, because a framework doubles the
-CPU of a lookup; other paths go to another ASGI application. Source: Pulsar 4.0.8,
-lookup.v2.TopicLookup and TopicLookupBase.
+Decides what is asked, who may ask, how long a lookup waits for an owner, and the texts and status
+codes; the answer itself comes from `lbcore.route`. A bare ASGI application, because a framework
+costs as much again as everything else a lookup does; other paths are another's.
+Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the X-Ballast headers are ours.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import parse_qs, unquote, unquote_plus
+from urllib.parse import parse_qs, quote, unquote, unquote_plus
 
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.view import View
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from jobs.service.access_control import KeysOutdatedError
 from jobs.service.changes import Broadcast
 from jobs.service.exchange import (
     JSON,
@@ -26,31 +28,22 @@ from jobs.service.exchange import (
     Receive,
     Send,
     encode,
+    error_body,
     until_gone,
 )
-from jobs.service.lookup_metrics import LookupMetrics, SharedMetrics
-from jobs.service.lookup_replies import (
-    ANY_AGE,
-    BAD_AGE,
+from jobs.service.lookup_metrics import (
     INVALID_NAME,
-    LookupReply,
-    LookupRequest,
-    bad_age,
-    bundle_reply,
-    not_allowed,
-    not_found,
-    not_ready,
-    of_method,
-    owner_reply,
-    reason,
-    refusal,
-    stale,
-    stamped,
-    stamps,
+    NOT_READY,
+    REFUSED,
+    STALE,
+    LookupMetrics,
+    SharedMetrics,
 )
 from lbcore.model.names import InvalidNameError
+from lbcore.pulsar.errors import unexpected
+from lbcore.route.addresses import lookup_body
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import LookupOutcome
+from lbcore.route.snapshot import Answer, LookupOutcome
 
 AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
@@ -63,6 +56,189 @@ _METRICS_TEXT: Header = (b"content-type", b"text/plain; version=0.0.4; charset=u
 _CLOSE: Header = (b"connection", b"close")
 _DIGITS_MAX = 15
 _ASK_AGAIN_S = 5.0
+AGE = b"x-ballast-age-ms"
+ANY_AGE = 1 << 62
+BAD_AGE = -1
+_WORTH_WAITING = frozenset({LookupOutcome.NO_OWNER, LookupOutcome.BROKER_UNKNOWN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupRequest:
+    """A lookup as asked for: the topic's full name, for the bundle or for its owner."""
+
+    topic: str
+    tenant: str
+    is_bundle: bool
+    listener: str
+    age_max_ms: int = ANY_AGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupReply:
+    """Reply to a lookup; `is_final` is False if waiting may bring a better answer.
+
+    unowned: the bundle without an owner, if that is the cause. state: of the bundle whose owner was
+    asked for.
+    """
+
+    status: int
+    body: bytes
+    result: str = ""
+    headers: tuple[Header, ...] = ()
+    is_final: bool = True
+    unowned: BundleRoute | None = None
+    state: str = ""
+
+
+def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupReply:
+    """Return the reply with the topic's broker, or the reason why there is none."""
+    headers = stamps(view, answer)
+    outcome, address, listener = answer.outcome, answer.address, request.listener
+    state = "" if answer.route is None else answer.route.state.value
+    if address is not None and outcome is LookupOutcome.FOUND:
+        body = lookup_body(address, address.listeners[listener] if listener else None)
+        return LookupReply(
+            status=200, body=body, headers=headers, result=outcome.value, state=state
+        )
+    if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
+        body = reason("Namespace not found")
+        return LookupReply(status=404, body=body, headers=headers, result=outcome.value)
+    if outcome is LookupOutcome.LISTENER_UNKNOWN:
+        body = reason(_no_listener(listener))
+        return LookupReply(
+            status=500, body=body, headers=headers, result=outcome.value, state=state
+        )
+    return LookupReply(
+        status=503,
+        body=reason(_no_owner(answer)),
+        headers=(*headers, RETRY),
+        result=outcome.value,
+        is_final=outcome not in _WORTH_WAITING,
+        unowned=answer.route if outcome is LookupOutcome.NO_OWNER else None,
+        state=state,
+    )
+
+
+def bundle_reply(view: View, answer: Answer) -> LookupReply:
+    """Return the range of the topic's bundle, unquoted as Pulsar writes it."""
+    headers = stamps(view, answer)
+    if answer.route is None:
+        body = reason("Namespace not found")
+        return LookupReply(status=404, body=body, headers=headers, result=answer.outcome.value)
+    if not answer.route.version_id:
+        body = reason(_no_owner(answer))
+        return LookupReply(
+            status=503, body=body, headers=(*headers, RETRY), result=answer.outcome.value
+        )
+    body = answer.route.range_text.encode()
+    return LookupReply(status=200, body=body, headers=headers, result="bundle")
+
+
+def _no_owner(answer: Answer) -> str:
+    route = answer.route
+    if answer.outcome is LookupOutcome.BROKER_UNKNOWN and route is not None:
+        return (
+            f"The addresses of broker {route.broker}, which owns the bundle of this topic, are not "
+            "known yet: try again"
+        )
+    state = "" if route is None else f" (bundle {route.bundle} is {route.state.value})"
+    return f"No broker serves this topic at the moment{state}: try again"
+
+
+def _no_listener(listener: str) -> str:
+    """Pulsar's text up to the first line of its stack trace."""
+    message = f"the broker do not have {listener} listener"
+    return unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
+
+
+def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
+    """That it is JSON, how old the answer is, and which record it comes from."""
+    if answer is None or answer.route is None:
+        return (JSON, *ages(view))
+    route = answer.route
+    return (
+        JSON,
+        *ages(view),
+        (b"x-ballast-bundle", route.bundle.encode()),
+        (b"x-ballast-version-id", b"%d" % route.version_id),
+        broker_stamp(route),
+    )
+
+
+def broker_stamp(route: BundleRoute) -> Header:
+    """Return the header with the broker to which the bundle's clients are sent."""
+    return (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode())
+
+
+def ages(view: View) -> tuple[Header, ...]:
+    """Return the headers with the table version and both ages."""
+    return (
+        (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
+        (AGE, b"%d" % view.age_ms(boot_ms())),
+        (b"x-ballast-writer-silent-ms", b"%d" % view.writer_silent_ms(wall_ms())),
+    )
+
+
+def stamped(reply: LookupReply, view: View | None) -> LookupReply:
+    """The reply with `ages`, unless it has them already or nothing is known yet."""
+    if view is None or any(name == AGE for name, _ in reply.headers):
+        return reply
+    return replace(reply, headers=(*reply.headers, *ages(view)))
+
+
+def not_ready() -> LookupReply:
+    """Nothing is known yet."""
+    body = reason("The tables are not loaded yet: try again")
+    return LookupReply(status=503, body=body, headers=(JSON, RETRY), result=NOT_READY)
+
+
+def stale(view: View, age_max_ms: int) -> LookupReply:
+    """The answer is older than was asked for."""
+    body = reason(
+        f"The answer would be {view.age_ms(boot_ms())} ms old, more than max_age_ms={age_max_ms}: "
+        "the tables can't be followed at the moment"
+    )
+    return LookupReply(status=503, body=body, headers=(*stamps(view), RETRY), result=STALE)
+
+
+def bad_age() -> LookupReply:
+    """A bound on the age that is none."""
+    body = reason("max_age_ms must be a whole number of milliseconds")
+    return LookupReply(status=400, body=body, headers=(JSON,), result=INVALID_NAME)
+
+
+def refusal(error: HttpError, path: bytes) -> LookupReply:
+    """Return the reply to a caller without permission or above the rate limit."""
+    kind, body = error_body(path, error.status, error.reason)
+    return LookupReply(
+        status=error.status, body=body, headers=(kind, *error.headers), result=REFUSED
+    )
+
+
+def not_found(path: bytes) -> LookupReply:
+    """There is no such path."""
+    kind, body = error_body(path, 404, "HTTP 404 Not Found")
+    return LookupReply(status=404, body=body, headers=(kind,))
+
+
+def not_allowed(method: str, path: bytes) -> LookupReply:
+    """A lookup is only read; OPTIONS is told so."""
+    allow = (b"allow", b"GET, HEAD, OPTIONS")
+    if method == "OPTIONS":
+        return LookupReply(status=200, body=b"", headers=(allow,))
+    kind, body = error_body(path, 405, "HTTP 405 Method Not Allowed")
+    return LookupReply(status=405, body=body, headers=(kind, allow))
+
+
+def of_method(reply: LookupReply, method: str, path: bytes) -> LookupReply:
+    """Health and metrics are only read, too."""
+    is_told = method in ("GET", "HEAD") or reply.status in (404, 405)
+    return reply if is_told else not_allowed(method, path)
+
+
+def reason(text: str) -> bytes:
+    """An error's body, as Pulsar's."""
+    return encode({"reason": text})
 
 
 class LookupGuard(Protocol):
@@ -73,6 +249,9 @@ class LookupGuard(Protocol):
 
     def check_metrics(self, scope: Message) -> None:
         """401 or 403 for the metrics."""
+
+    async def renew_keys(self) -> None:
+        """After KeysOutdatedError: have the keys of tokens asked for again."""
 
 
 class HostCheck(Protocol):
@@ -147,9 +326,14 @@ class LookupApp:
                 try:
                     self.hooks.hosts.check_host(scope)
                 except HttpError as error:
-                    await _send(send, refusal(error))
+                    await _send(send, refusal(error, scope["raw_path"]))
                     return
-            await self._serve(scope, receive, send)
+            try:
+                await self._serve(scope, receive, send)
+            except KeysOutdatedError:  # of the first step: nothing has been read or sent
+                assert self.hooks.guard is not None  # noqa: S101 (it has raised)
+                await self.hooks.guard.renew_keys()
+                await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -174,9 +358,9 @@ class LookupApp:
             await self.hooks.others(scope, receive, send)
             return
         else:
-            reply = not_found()
-        reply = of_method(reply, scope["method"])
-        if reply.result != FOUND:  # an answer with an owner has its stamps already
+            reply = not_found(path)
+        reply = of_method(reply, scope["method"], path)
+        if reply.result != FOUND:  # which has its stamps, and is to be fast
             reply = stamped(reply, self.follower.view)
         await _send(send, reply)
 
@@ -185,14 +369,14 @@ class LookupApp:
     async def _look_up(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
         request = _parse(scope, path)
         if request is None:
-            return not_found()
+            return not_found(path)
         if scope["method"] not in ("GET", "HEAD"):
-            return not_allowed(scope["method"])
+            return not_allowed(scope["method"], path)
         if self.hooks.guard is not None:
             try:
                 self.hooks.guard.check_lookup(scope, request.tenant)
             except HttpError as error:
-                return refusal(error)
+                return refusal(error, path)
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply
@@ -289,7 +473,7 @@ class LookupApp:
             try:
                 self.hooks.guard.check_metrics(scope)
             except HttpError as error:
-                return refusal(error)
+                return refusal(error, b"/metrics")
         body = self.metrics.text() if self.shared is None else self.shared.text()
         return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
 

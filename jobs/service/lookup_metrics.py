@@ -32,9 +32,13 @@ from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.atomic_file import atomic_write
 from jobs.service.access import TokenFault
-from jobs.service.access_control import OTHER_REFUSALS, AdminCounts, AuditCounts, GateCounts
-from jobs.service.csrf import FOREIGN
-from jobs.service.lookup_replies import OTHER_RESULTS
+from jobs.service.access_control import (
+    FOREIGN,
+    OTHER_REFUSALS,
+    AdminCounts,
+    AuditCounts,
+    GateCounts,
+)
 from jobs.service.v1.reading import Readers
 from jobs.telemetry.declared import BALANCER, DeclaredMetric, counter, gauge, histogram
 from jobs.telemetry.job_names import CHANNEL
@@ -43,6 +47,13 @@ from lbcore.route.bundles import Unsound
 from lbcore.route.snapshot import LookupOutcome
 
 BUCKETS_S = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0)
+NOT_READY = "not_ready"
+INVALID_NAME = "invalid_name"
+STALE = "stale"
+REFUSED = "refused"
+OTHER_RESULTS = ("bundle", INVALID_NAME, NOT_READY, STALE, REFUSED)
+"""What a lookup may come to beside the outcomes; labels of the lookups metric."""
+
 OWNER_LOOKUPS = "pulsar_sunit_state_chn_owner_lookup_total"
 
 _REFUSALS = (*OTHER_REFUSALS, *FOREIGN, *(one.value for one in TokenFault))

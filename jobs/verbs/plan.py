@@ -128,8 +128,8 @@ def _undo(args: argparse.Namespace) -> int:
 def _look_ahead(args: argparse.Namespace) -> int:
     if not args.dry_run:
         raise MisuseError(
-            "`plan` needs a word more",
-            why="it looks ahead with --dry-run, and at plans that wait with an action",
+            "`plan` needs --dry-run or an action",
+            why="--dry-run shows the next cycles' decisions, an action handles waiting plans",
             next_step="write `ballast plan --dry-run` or `ballast plan list`",
         )
     what_if = WhatIf(

@@ -86,6 +86,11 @@ class LookupConfig:
         " again when it changes. A shared secret (HS256) is in the environment variable"
         " BALLAST_TOKEN_SECRET, or in the file that BALLAST_TOKEN_SECRET_FILE names.",
     )
+    token_keys_url: str = setting(
+        "",
+        doc="https:// address of a JWKS with the public keys of tokens. Asked every five minutes,"
+        " and at once for an unknown key, 10 s after the last time at the earliest.",
+    )
     token_audience: str = setting(
         "",
         doc="The audience that a token must name; without one, tokens that name any are refused.",

@@ -26,6 +26,7 @@ from lbcore.explain.explanation import (
 from lbcore.explain.reasons import (
     gauge_message,
     gauge_of,
+    reason_message,
     since_message,
     skip_message,
     verdict_message,
@@ -50,7 +51,7 @@ _STANDSTILLS = frozenset(
     }
 )
 _SHOWN = 3
-_TO_BE_HEARD = "it must be heard again: start it, or `ballast broker forget` it"
+_TO_BE_HEARD = "it must report again: start it, or `ballast broker forget` it"
 _MOVING = frozenset({"assign", "drain", "failover", "repair", "transfer", "unload"})
 
 
@@ -252,7 +253,9 @@ def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
     for row, count in moves:
         if count:
             kinds[row["kind"], row["reason"]] += count
-    said = ", ".join(f"{n} by {kind} ({reason})" for (kind, reason), n in kinds.most_common())
+    said = ", ".join(
+        f"{n} by {kind} ({reason_message(reason)})" for (kind, reason), n in kinds.most_common()
+    )
     return kinds.total(), said
 
 
@@ -260,7 +263,7 @@ def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:
     near = [r for r in rows.candidates if r["phase"] == "shed" and r["subject"] == broker]
     total = rows.cycles()
     yield (
-        f"as giver in {len(near)} of {count_of(total, 'cycle')} in the last "
+        f"considered as source in {len(near)} of {count_of(total, 'cycle')} in the last "
         f"{duration(rows.window_ms)}"
     )
     counts = Counter(row["verdict"] for row in near)
@@ -279,7 +282,8 @@ def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:
         and row["verdict"] != "taken"
     )
     for verdict, count in sorted(lost.items()):
-        yield f"as taker passed over at least {count_of(count, 'time')}: {verdict_message(verdict)}"
+        times = count_of(count, "time")
+        yield f"not chosen as destination at least {times}: {verdict_message(verdict)}"
 
 
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
@@ -291,10 +295,10 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     if row["state"] == "silent":
         if broker in silence.dead:
             yield silence.dead[broker]
-        yield "it is taken for dead: its bundles go to others, it gives and takes nothing"
+        yield "failover treats it as dead: its bundles move to other brokers, and it gets none"
     drain = rows.rules("drain").get(broker)
     if drain is not None:
-        yield f"it is being emptied: {drain['left']} of {drain['total']} bundles left"
+        yield f"it is being drained: {drain['left']} of {drain['total']} bundles left"
     names = {record["bundle"] for record in owned}
     pinned = [p["bundle"] for p in rows.pins if p["is_set"] and p["broker"] == broker]
     there = [bundle for bundle in pinned if bundle in names]
@@ -305,7 +309,7 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
         yield f"{count_of(len(away), 'bundle')} pinned to it and elsewhere now, such as {away[0]}"
     moving = [record for record in owned if record["state"] != "Owned"]
     if moving:
-        yield f"{count_of(len(moving), 'bundle')} of it changing hands"
+        yield f"{count_of(len(moving), 'bundle')} of it in flight"
     keep_ms = rows.config.shedding.cool_down_ms
     cooling = [r for r in owned if has_moved(r) and r["at_ms"] + keep_ms > rows.at_ms]
     if cooling:

@@ -206,7 +206,7 @@ def _cool_downs(rows: ExplainRows) -> Iterable[str]:
 def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> Iterable[str]:
     """Yield what would make balancing move the bundle."""
     if not is_free:
-        yield "first of all, what holds it must end"
+        yield "first, what prevents a move must end"
     if not owner:
         yield from _without_owner(rows, bundle)
         return

@@ -24,7 +24,7 @@ SECTIONS = (
     ("unknown", "what is not known"),
     ("why", "why"),
     ("candidates", "recent candidates"),
-    ("blocks", "what holds it"),
+    ("blocks", "what prevents a move"),
     ("changes", "what would have to change"),
 )
 _WHOLE_FROM = 1_000

@@ -105,13 +105,13 @@ class JobState:
         return ""
 
     def message(self) -> str:
-        """One line: `at work: wrote 2 s ago, cycle 3 s ago, ticks heard`."""
-        ticks = "ticks heard" if self.hears_ticks else "no ticks on broker-load"
+        """One line: `at work: last commit 2 s ago, last cycle 3 s ago, ticks arrive`."""
+        ticks = "ticks arrive" if self.hears_ticks else "no ticks on broker-load"
         if self.word in (JobWord.NEVER_STARTED, JobWord.AWAY):
             ticks = "ticks not known"
         return (
-            f"{self.word.value}: wrote {_ago(self.wrote_ago_ms)}, cycle {_ago(self.cycle_ago_ms)}, "
-            f"{ticks}"
+            f"{self.word.value}: last commit {_ago(self.wrote_ago_ms)},"
+            f" last cycle {_ago(self.cycle_ago_ms)}, {ticks}"
         )
 
 

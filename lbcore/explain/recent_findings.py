@@ -212,7 +212,7 @@ def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
     """
     reasons = Counter(row["reason"] for row in rejected)
     for reason, count in sorted(reasons.items()):
-        yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
+        yield f"{count} messages rejected ({reason}) within 10 minutes: `ballast sql rejected`"
 
 
 ADVICE = "end the upgrade; filters.prefer_later_versions keeps bundles off the older ones"

@@ -1,10 +1,9 @@
 """BrokerScorer: orders, de-duplicates and smooths the reports of a broker group.
 
-Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
-judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
-keyed by a broker (commands, audit entries, reports of a bundle's topics) passes through unjudged:
-its group is its key's, where nothing is known of the broker that sent it. First of the two
-operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar 4.0.8's
+Each report is accepted, late, duplicate or rejected with a reason. The balancer judges liveness,
+because it has every partition's clock. Messages that are not keyed by a broker (commands, audit
+entries, topics of a bundle) pass through unjudged: this group may not know their sender. First of
+the two operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar 4.0.8's
 BrokerLoadData.update.
 """
 
@@ -108,7 +107,7 @@ class BrokerScorer:
     ) -> None:
         """Take in the messages, in the order of the log, then smooth what they brought.
 
-        now_ms: only to forget by; reports are judged by Kafka's time and order alone.
+        now_ms: used to forget silent brokers only; reports are judged by Kafka's time and order.
         """
 
         def take(some: Sequence[RawMessage]) -> None:
@@ -200,7 +199,7 @@ class BrokerScorer:
             self._reject(batch, event, refused)
 
     def _keep_start(self, batch: ScorerBatch, broker: str, track: OpenTrack) -> None:
-        """Keep the track; parts of a start that is over wait in vain for the others."""
+        """Keep the track; reject waiting parts of an earlier start."""
         before = batch.tracks.get(broker)
         if before is not None and before is not track and before.pending:
             self._reject_incomplete(batch, before.pending)

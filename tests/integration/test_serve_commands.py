@@ -135,8 +135,8 @@ def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack:
     stack.kill("job")
     status, said = send(stack, "DELETE", "/v1/pause?timeout_ms=500")
     assert status == 503
-    assert "has not taken up command" in said["reason"]
-    assert "ms old" in said["reason"]
+    assert "has not taken up command" in said["detail"]
+    assert "ms old" in said["detail"]
     with ThreadPoolExecutor(1) as threads:
         asking = threads.submit(command, stack, "unload_namespace", namespace="demo/one")
         assert stack.lookup("persistent://demo/one/t")[0] == 401  # it serves on, tokens and all

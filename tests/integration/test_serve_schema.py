@@ -57,7 +57,11 @@ def document(service: LookupService) -> dict[str, Any]:
 
 
 def schema_of(document: dict[str, Any]) -> BaseSchema:
-    return schemathesis.openapi.from_dict(document).exclude(path=WITHOUT_END)
+    return (
+        schemathesis.openapi.from_dict(document)
+        .include(path_regex="^/v1/")
+        .exclude(path=WITHOUT_END)
+    )
 
 
 def operations(document: dict[str, Any]) -> list[APIOperation]:
@@ -96,7 +100,8 @@ def test_service_answers_as_its_document_says(
     found = {
         one.label: ask_all(one, f"http://127.0.0.1:{service.port}") for one in operations(document)
     }
-    assert len(found) == sum(map(len, document["paths"].values())) - len(WITHOUT_END)
+    own = [said for path, said in document["paths"].items() if path.startswith("/v1/")]
+    assert len(found) == sum(map(len, own)) - len(WITHOUT_END)
     assert sum(map(Counter.total, found.values())) >= EXAMPLES * len(found)
     everything = sum(found.values(), Counter[int]())
     assert everything.keys() >= {200, 400, 404, 503}

@@ -74,6 +74,17 @@ def test_drained_broker_takes_nothing_and_may_leave_and_be_forgotten() -> None:
     assert newest(world, "brokers", "broker")[broker,]["state"] == "active"
 
 
+def test_second_drain_of_a_broker_is_refused_with_what_is_left() -> None:
+    world = running(bundles=40)
+    world.command("drain_broker", broker="broker-1:8080", max_in_flight=1)
+    world.run(5_000)
+    again = world.command("drain_broker", broker="broker-1:8080")
+    world.run(2_000)
+    row = outcome(world, again)
+    assert row["status"] == "refused"
+    assert "is being drained already" in str(row["reason"])
+
+
 def test_drain_cancelled_opens_the_broker_again() -> None:
     world = running(bundles=40)
     broker = "broker-1:8080"

@@ -71,7 +71,7 @@ def test_bundle_of_a_crashed_broker_says_who_was_considered_for_it() -> None:
     assert "runner_up" in {row["verdict"] for row in rows}
     for bundle in lost:
         found = of_bundle(world, bundle)
-        assert found.why[0] == "its owner was taken for dead"
+        assert found.why[0] == "its owner was found dead"
         assert f"was chosen ({owners(world)[bundle]}" in " ".join(placed(found))
 
 
@@ -132,20 +132,24 @@ def test_broker_counts_what_commands_and_crashes_moved() -> None:
     assert found is not None
     count = sum(row["state"] == "Releasing" for row in world.events)
     assert (
-        f"moved {count} bundles to it in the last 1 h: {count} by transfer (Admin)" in found.why[1]
+        f"moved {count} bundles to it in the last 1 h: {count} by transfer (an operator's command)"
+        in found.why[1]
     )
     own = 24 - count
     assert found.why[2] == (
         f"of the bundles that it has now, placement put {own} there in the last 1 h: "
-        f"{own} by assign (Unowned)"
+        f"{own} by assign (it had no owner)"
     )
     assert f"{count} bundles came less than 1 min ago and stay" in found.blocks
     world.kill("broker-1:8080")
     world.run(30_000)
     found = explain_broker(rows_of(world), "broker-1:8080")
     assert found is not None
-    assert "moved 24 bundles from it in the last 1 h: 24 by failover (owner_dead)" in found.why[0]
-    assert found.changes == ("it must be heard again: start it, or `ballast broker forget` it",)
+    assert (
+        "moved 24 bundles from it in the last 1 h: 24 by failover (its owner was silent for "
+        "ownership.broker_timeout_ms)" in found.why[0]
+    )
+    assert found.changes == ("it must report again: start it, or `ballast broker forget` it",)
     assert list(found.numbers) == ["bundles"]
 
 
@@ -257,7 +261,7 @@ def test_failed_over_bundle_says_who_died() -> None:
     world.kill(broker)
     world.run(40_000)
     why = of_bundle(world, bundle).why
-    assert why[0] == "its owner was taken for dead"
+    assert why[0] == "its owner was found dead"
     assert "failover" in why[1]
     assert why[1].endswith(f"from {broker}")
 
@@ -326,7 +330,7 @@ def test_verb_answers_from_the_tables(
         assert json.loads(capsys.readouterr().out)["headline"]
     assert main(["explain", "bundle", str(move["bundle"]), "--tables", str(tables)]) == 0
     text = capsys.readouterr().out
-    assert "what holds it:" in text
+    assert "what prevents a move:" in text
     assert "it helped" in text
     earlier = ["--at", "2023-11-14T22:14:00Z", "--tables", str(tables)]
     assert main(["explain", "bundle", str(move["bundle"]), *earlier]) == 0
@@ -358,7 +362,7 @@ def test_decision_says_who_asked_what_it_became_and_what_was_not_done_in_time() 
     repair = decided(world, "repair", "never_opened")[-1]
     found = explain_decision(rows_of(world), str(repair["decision_id"]))
     assert found is not None
-    assert "did not within ownership.in_flight_timeout_ms" in found.why[0]
+    assert "did not open it within ownership.in_flight_timeout_ms" in found.why[0]
 
 
 def test_skip_of_the_past_says_what_was_needed_then(world: World) -> None:

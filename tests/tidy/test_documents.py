@@ -14,7 +14,7 @@ import pytest
 
 from jobs import run_local
 from jobs.cli import verb_parser
-from jobs.service import lookup_replies
+from jobs.service import lookup_http
 from jobs.verbs import VERBS
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.config.setting import UNSET
@@ -158,7 +158,7 @@ def test_message_that_is_explained_is_in_the_code() -> None:
 def test_header_that_a_document_names_is_sent() -> None:
     pages = ("local.md", "troubleshooting.md", "http.md")
     named = {word for page in pages for word in re.findall(_HEADER, text_of(DOCS / page))}
-    sent = text_of(Path(str(lookup_replies.__file__)))
+    sent = text_of(Path(str(lookup_http.__file__)))
     assert named
     assert [header for header in named if f'b"{header.lower()}"' not in sent] == []
 

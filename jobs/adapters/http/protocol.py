@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from http import HTTPStatus
 from ipaddress import ip_network
 from typing import Any, Protocol
 
@@ -171,7 +172,7 @@ _REFUSALS = {
     Cut.TOO_MUCH_UNANSWERED: (503, "too much is waiting for an answer: try again"),
 }
 _AT_THE_DOOR = frozenset({Cut.TOO_MANY_CONNECTIONS, Cut.TOO_MANY_OF_A_PEER})
-_HEAD = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+_HEAD = b"content-type: application/problem+json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
 _FRAMED = (b"content-length", b"transfer-encoding")
 
 UNSENT_MAX_BYTES = 32_768
@@ -442,7 +443,10 @@ class BoundedProtocol(HttpToolsProtocol):
         logger.warning("connection_cut", extra={"fields": fields})
 
     def _say(self, status: int, reason: str) -> None:
-        body = b'{"reason":"%s"}' % reason.encode()
+        # both forms of an error: the path, which decides, may not be known
+        told = b'{"type":"about:blank","title":"%s","status":%d,"detail":"%s","reason":"%s"}'
+        title, text = HTTPStatus(status).phrase.encode(), reason.encode()
+        body = told % (title, status, text, text)
         self.transport.write(STATUS_LINE[status] + _HEAD % len(body) + body)
 
     def _give_up(self) -> None:

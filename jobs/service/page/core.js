@@ -55,6 +55,7 @@ export async function ask(path, { method = "GET", body } = {}) {
   const text = await reply.text();
   let value = null;
   try { value = JSON.parse(text); } catch { value = { reason: text.slice(0, 200) }; }
+  if (value?.detail && reply.status >= 400) value.reason = value.detail; // a problem (RFC 9457)
   if (reply.status === 401) at("sign-in").hidden = false;
   return { status: reply.status, headers: reply.headers, value };
 }

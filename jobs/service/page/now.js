@@ -193,7 +193,8 @@ function drawDecisions(decisions, nowMs) {
     summary.dataset.key = `decision ${key}`;
     const more = decision.more ? `, and ${whole(decision.more)} more like it` : "";
     const text = sentence(decision);
-    const why = text.includes(decision.why) ? "" : `: ${decision.why}`;
+    const isSaid = decision.kind === "silence" || text.includes(decision.why);
+    const why = isSaid ? "" : `: ${decision.why}`;
     const outcome = decision.outcome ? `; ${decision.outcome.replaceAll("_", " ")}` : "";
     summary.append(make("span", `${clock(decision.at_ms)}`, "dim"), text + more,
       make("span", why + outcome, "dim"));

@@ -184,8 +184,8 @@ function onKey(event) {
     event.preventDefault();
     at("topic").focus();
   }
-  const name = Object.keys(VIEWS)[Number(event.key) - 1];
-  if (name) location.hash = `#/${name}`;
+  const tab = document.querySelectorAll("#views a:not([hidden])")[Number(event.key) - 1];
+  if (tab) location.hash = tab.hash;
 }
 
 function signIn(event) {

@@ -92,6 +92,7 @@ function draw(found) {
   parts.count.textContent = events.length ? `${whole(events.length)} events${older}`
     : "No event yet. Moves, splits, crashes, placements, plans, commands and changed settings appear "
       + "here when they happen; a longer time or other kinds show more.";
+  parts.told.hidden = events.length === 0;
   const lines = Math.max(DRAWN_AT_ONCE, parts.body.children.length);
   replace(parts.body, events.slice(0, lines).map(line)); // a line keeps the focus
   drawMore(0);

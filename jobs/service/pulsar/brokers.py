@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, HttpError, Reply, Request, json_reply
+from jobs.service.exchange import JSON, HttpError, Reply, Request, encode, json_reply
 from jobs.service.pulsar.known import (
     Namespace,
     brokers,
@@ -21,6 +21,7 @@ from jobs.service.pulsar.known import (
     names_by_broker,
     topics_of,
 )
+from jobs.service.routes import Handler
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.pulsar.clusters import internal_data, leader_data
@@ -58,6 +59,29 @@ from lbcore.wire.kinds.balancing_commands import ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
 _OK = Reply(body=b"ok", headers=(JSON,))
+
+
+def _constant(body: bytes, doc: str) -> Handler:
+    """A handler of what never changes."""
+
+    async def answer(request: Request, context: AdminContext) -> Reply:
+        del request, context
+        return Reply(body=body, headers=(JSON,))
+
+    answer.__doc__ = doc
+    return answer
+
+
+get_version = _constant(PULSAR_VERSION.encode(), "The version of Pulsar whose interface this is.")
+list_dynamic = _constant(encode(dynamic_names()), "The keys that may be changed while running.")
+get_internal = _constant(
+    encode(internal_data()), "InternalConfigurationData: there is no metadata store to name."
+)
+get_beans = _constant(b"[]", "Java's beans: none.")
+get_pending = _constant(b"{}", "BookKeeper's pending operations: none.")
+get_quota = _constant(
+    encode(DEFAULT_QUOTA), "Pulsar's default: nothing is ever measured against it."
+)
 
 
 async def list_brokers(request: Request, context: AdminContext) -> Reply:
@@ -138,19 +162,7 @@ async def get_ready(request: Request, context: AdminContext) -> Reply:
     return _OK if context.follower.view is not None else Reply(status=500)
 
 
-async def get_version(request: Request, context: AdminContext) -> Reply:
-    """The version of Pulsar whose interface this is."""
-    del request, context
-    return Reply(body=PULSAR_VERSION.encode(), headers=(JSON,))
-
-
 # -- dynamic configuration
-
-
-async def list_dynamic(request: Request, context: AdminContext) -> Reply:
-    """The keys that may be changed while running."""
-    del request, context
-    return json_reply(dynamic_names())
 
 
 async def get_values(request: Request, context: AdminContext) -> Reply:
@@ -188,12 +200,6 @@ async def delete_value(request: Request, context: AdminContext) -> Reply:
     keys = resets_of(key, files, context.views.settings)
     await carry_out(request, context, ResetConfig(keys=keys))
     return Reply()
-
-
-async def get_internal(request: Request, context: AdminContext) -> Reply:
-    """InternalConfigurationData: there is no metadata store and no BookKeeper to name."""
-    del request, context
-    return json_reply(internal_data())
 
 
 _TOPICS_MAX = 20_000
@@ -256,28 +262,10 @@ async def get_allocator(request: Request, context: AdminContext) -> Reply:
     return json_reply(allocator_stats(request.params["allocator"]))
 
 
-async def get_beans(request: Request, context: AdminContext) -> Reply:
-    """Java's beans: none."""
-    del request, context
-    return json_reply([])
-
-
-async def get_pending(request: Request, context: AdminContext) -> Reply:
-    """BookKeeper's pending operations: none."""
-    del request, context
-    return json_reply({})
-
-
 async def get_availability(request: Request, context: AdminContext) -> Reply:
     """Only Pulsar's oldest load manager has an answer."""
     del request, context
     raise no_availability()
-
-
-async def get_quota(request: Request, context: AdminContext) -> Reply:
-    """Pulsar's default: nothing is ever measured against it."""
-    del request, context
-    return json_reply(DEFAULT_QUOTA)
 
 
 async def set_quota(request: Request, context: AdminContext) -> Reply:

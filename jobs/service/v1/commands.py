@@ -14,55 +14,52 @@ from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.kafka.command_client import new_command
 from jobs.operating.connection_options import started_with
-from jobs.operating.foreseeing import rehearse_command
+from jobs.operating.foreseeing import RehearsedCommand, rehearse_command
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
-from jobs.service.exchange import HttpError, Reply, Request, json_reply
+from jobs.service.exchange import HttpError, Reply, Request, json_reply, problem
 from jobs.service.routes import (
     OBJECT,
     TEXT,
     TEXTS,
     WHOLE,
-    About,
     Example,
     Handler,
-    QueryParameter,
     Route,
-    whole,
+    TextQuery,
+    WholeQuery,
+    reading,
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
 from lbcore.config.tree import Config
 from lbcore.plain import to_plain
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
+from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
-_STATUSES = {"done": 200, "accepted": 202, "sent": 202, "refused": 409, "timed_out": 504}
+_STATUS_OF = {"done": 200, "accepted": 202, "sent": 202, "timed_out": 504}
 _ID_MAX_CHARS = 100
 _WAIT_MAX_MS, _TIMEOUT_MAX_MS = 600_000, 86_400_000
-_UNLOAD_ID = "20261121-unload-1"
 
-QUERIES = (
-    QueryParameter(
-        name="timeout_ms",
-        doc="Until when the balancer may begin it, from now on.",
-        schema=whole(0, _TIMEOUT_MAX_MS),
-    ),
-    QueryParameter(
-        name="wait_ms",
-        doc="Longest wait for the outcome; timeout_ms without it. Then ask by the id.",
-        schema=whole(0, _WAIT_MAX_MS),
-    ),
-    QueryParameter(name="dry_run", doc="true: nothing is sent, and what it would do is said."),
-    QueryParameter(
-        name="command_id", doc="The same id again is the same command, carried out once."
-    ),
+_TIMEOUT = WholeQuery(
+    "timeout_ms", "Until when it may be begun.", 0, _TIMEOUT_MAX_MS, COMMAND_TIMEOUT_MS
 )
-ANSWERS = {
+_WAIT = WholeQuery(
+    "wait_ms", "Longest wait for the outcome; timeout_ms without it.", 0, _WAIT_MAX_MS
+)
+_QUERIES = (
+    _TIMEOUT,
+    _WAIT,
+    TextQuery("command_id", "The same id again is the same command, done once."),
+)
+_OUTCOME = {"command_id": str, "status": str, "reason": str, "result": dict[str, Any]}
+_STATUSES = {
     200: "It has happened.",
     202: "It is under way; ask for its outcome by its id.",
     409: "The balancer refuses it, with the reason.",
     504: "It was not begun in time, and will not be.",
 }
+_ACCEPTED = 202
 
 
 async def post_command(request: Request, context: AdminContext) -> Reply:
@@ -108,6 +105,40 @@ def _from_path(params: Mapping[str, str], names: tuple[str, ...]) -> dict[str, A
 async def _carry_out(
     request: Request, context: AdminContext, kind: str, known: Mapping[str, Any]
 ) -> Reply:
+    arguments = _arguments(request, context, kind, known)
+    timeout_ms = _TIMEOUT.of(request)
+    wait_ms = _WAIT.of(request) if "wait_ms" in request.query else min(timeout_ms, _WAIT_MAX_MS)
+    outcome = await context.command(
+        arguments,
+        request,
+        timeout_ms=timeout_ms,
+        wait_ms=wait_ms,
+        command_id=_command_id(request),
+    )
+    return _answer(outcome)
+
+
+async def post_rehearsal(request: Request, context: AdminContext) -> Reply:
+    """What a command of any kind would do; nothing is sent."""
+    arguments = _arguments(request, context, request.params["kind"], {})
+    command = new_command(
+        context.cluster,
+        arguments,
+        principal=request.caller.name,
+        command_id=_command_id(request),
+        timeout_ms=_TIMEOUT.of(request),
+    )
+    return await in_background(context, partial(_rehearse, context.config, command))
+
+
+def _rehearse(config: Config, command: Command, reader: TableReader) -> Any:
+    return to_plain(rehearse_command(reader, started_with(reader, config), command))
+
+
+def _arguments(
+    request: Request, context: AdminContext, kind: str, known: Mapping[str, Any]
+) -> CommandArguments:
+    """Return the arguments of a command that the caller may send; raises HttpError."""
     if kind not in KINDS:
         raise HttpError(404, f"There is no command {kind[:100]}")
     given = request.json()
@@ -121,28 +152,7 @@ async def _carry_out(
     arguments = parse_arguments(kind, asked)
     if isinstance(arguments, RefusedArguments):
         raise HttpError(400, arguments.detail)
-    timeout_ms = request.whole("timeout_ms", COMMAND_TIMEOUT_MS, maximum=_TIMEOUT_MAX_MS)
-    if request.flag("dry_run"):
-        command = new_command(
-            context.cluster,
-            arguments,
-            principal=request.caller.name,
-            command_id=_command_id(request),
-            timeout_ms=timeout_ms,
-        )
-        return await in_background(context, partial(_rehearse, context.config, command))
-    outcome = await context.command(
-        arguments,
-        request,
-        timeout_ms=timeout_ms,
-        wait_ms=request.whole("wait_ms", min(timeout_ms, _WAIT_MAX_MS), maximum=_WAIT_MAX_MS),
-        command_id=_command_id(request),
-    )
-    return _answer(outcome)
-
-
-def _rehearse(config: Config, command: Command, reader: TableReader) -> Any:
-    return to_plain(rehearse_command(reader, started_with(reader, config), command))
+    return arguments
 
 
 def role_of(kind: str) -> Role:
@@ -168,13 +178,11 @@ def _command_id(request: Request) -> str:
 
 
 def _answer(outcome: CommandEnd) -> Reply:
-    value = {
-        "command_id": outcome.command_id,
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "result": outcome.result,
-    }
-    return json_reply(value, _STATUSES.get(outcome.status, 409))
+    status = _STATUS_OF.get(outcome.status, 409)
+    named = {"command_id": outcome.command_id, "result": outcome.result}
+    if status > _ACCEPTED:
+        return problem(status, outcome.reason, outcome=outcome.status, **named)
+    return json_reply({**named, "status": outcome.status, "reason": outcome.reason}, status)
 
 
 def arguments_schema(kind: str) -> dict[str, Any]:
@@ -201,33 +209,40 @@ _SHAPES: Mapping[type, Mapping[str, Any]] = {
     tuple: {"type": "array"},
     str: TEXT,
 }
-_DONE: Mapping[str, object] = {"command_id": None, "status": "done", "reason": "", "result": {}}
-_RANGE = "0x00000000_0x40000000"
+_AT = "/v1/bundles/{tenant}/{namespace}/{range}"
+_HERE = {
+    "{tenant}/{namespace}/{range}": "acme/ns1/0x00000000_0x40000000",
+    "{broker}": "broker-1:8080",
+}
 
 
-def _about(summary: str, kind: str, path: str, body: Any = None) -> About:
-    return About(
-        summary=summary,
-        queries=QUERIES,
-        body=arguments_schema(kind) if body is not None else None,
-        answers=ANSWERS,
-        example=Example(path=path, status=200, body=body, answer=_DONE),
-    )
+def _short(way: str, kind: str, names: str, summary: str, body: Any = None) -> Route:
+    """Make a short way to a command.
 
-
-def _short(method: str, path: str, kind: str, names: tuple[str, ...], about: About) -> Route:
+    way: method and path. names: of arguments in the path. body: of the example.
+    """
+    method, path = way.split()
+    asked = path
+    for part, known in _HERE.items():
+        asked = asked.replace(part, known)
     return Route(
         method=method,
         path=path,
-        handler=short_way(kind, *names),
+        handler=short_way(kind, *names.split()),
         role=Role.OPERATOR,
         checks_itself=True,
-        about=about,
+        summary=summary,
+        answer=_OUTCOME,
+        queries=_QUERIES,
+        body=None if body is None else arguments_schema(kind),
+        statuses=_STATUSES,
+        example=Example(asked, body=body),
     )
 
 
-_BUNDLE = "/v1/bundles/{tenant}/{namespace}/{range}"
-_AT = f"/v1/bundles/acme/ns1/{_RANGE}"
+_TO = {"destination": "broker-2:8080"}
+_PIN = {"broker": "broker-1:8080", "ttl_ms": 3_600_000, "reason": "release day"}
+_DRAIN = "/v1/brokers/{broker}/drain"
 
 COMMAND_ROUTES = (
     Route(
@@ -235,106 +250,64 @@ COMMAND_ROUTES = (
         path="/v1/commands/{kind}",
         handler=post_command,
         checks_itself=True,
-        about=About(
-            summary="Ask the balancer for anything: the body has the arguments of the kind.",
-            queries=QUERIES,
-            body=OBJECT,
-            answers={**ANSWERS, 404: "There is no such kind."},
-            example=Example(
-                path=f"/v1/commands/unload_bundle?command_id={_UNLOAD_ID}",
-                status=200,
-                body={"bundle": f"acme/ns1/{_RANGE}", "destination": "broker-2:8080"},
-                answer={**_DONE, "command_id": _UNLOAD_ID},
-            ),
+        summary="Ask the balancer for anything: the body has the arguments of the kind.",
+        answer=_OUTCOME,
+        queries=_QUERIES,
+        body=OBJECT,
+        statuses={**_STATUSES, 404: "There is no such kind."},
+        example=Example(
+            "/v1/commands/unload_bundle?command_id=20261121-unload-1",
+            body={"bundle": "acme/ns1/0x00000000_0x40000000", **_TO},
         ),
     ),
     Route(
-        method="GET",
-        path="/v1/commands/{command_id}",
-        handler=get_command,
-        role=Role.VIEWER,
-        about=About(
-            summary="What became of a command.",
-            answers={200: "Its newest row.", 404: "No such command has come to the balancer."},
-            example=Example(path="/v1/commands/unknown", status=404, answer={"reason": None}),
-        ),
+        method="POST",
+        path="/v1/rehearsals/{kind}",
+        handler=post_rehearsal,
+        checks_itself=True,
+        is_recorded=False,
+        summary="Say what a command would do; nothing is sent.",
+        answer=RehearsedCommand,
+        queries=_QUERIES[::2],
+        body=OBJECT,
+        statuses={404: "There is no such kind."},
+        example=Example("/v1/rehearsals/pause", body={}),
+    ),
+    reading(
+        "/v1/commands/{command_id}",
+        get_command,
+        "What became of a command: its newest row.",
+        {
+            **dict.fromkeys(("command_id", "kind", "principal", "status", "reason"), str),
+            "at_ms": int,
+            "arguments": dict[str, Any],
+            "result": dict[str, Any],
+        },
+        statuses={404: "No such command has come to the balancer."},
+        example=Example("/v1/commands/unknown", 404),
     ),
     _short(
-        "PUT",
-        "/v1/brokers/{broker}/drain",
+        f"PUT {_DRAIN}",
         "drain_broker",
-        ("broker",),
-        _about(
-            "Move everything away from a broker.",
-            "drain_broker",
-            "/v1/brokers/broker-1:8080/drain",
-            {"max_in_flight": 10},
-        ),
+        "broker",
+        "Move everything away from a broker.",
+        {"max_in_flight": 10},
     ),
+    _short(f"DELETE {_DRAIN}", "cancel_drain", "broker", "Let a broker take bundles again."),
     _short(
-        "DELETE",
-        "/v1/brokers/{broker}/drain",
-        "cancel_drain",
-        ("broker",),
-        _about(
-            "Let a broker take bundles again.", "cancel_drain", "/v1/brokers/broker-1:8080/drain"
-        ),
+        "DELETE /v1/brokers/{broker}", "forget_broker", "broker", "Forget a broker that is gone."
     ),
+    _short(f"PUT {_AT}/pin", "pin_bundle", "bundle", "Keep a bundle on a broker.", _PIN),
+    _short(f"DELETE {_AT}/pin", "unpin_bundle", "bundle", "Let a bundle move again."),
+    _short(f"PUT {_AT}/unload", "unload_bundle", "bundle", "Move a bundle.", _TO),
     _short(
-        "DELETE",
-        "/v1/brokers/{broker}",
-        "forget_broker",
-        ("broker",),
-        _about("Forget a broker that is gone.", "forget_broker", "/v1/brokers/broker-9:8080"),
-    ),
-    _short(
-        "PUT",
-        f"{_BUNDLE}/pin",
-        "pin_bundle",
-        ("bundle",),
-        _about(
-            "Keep a bundle on a broker.",
-            "pin_bundle",
-            f"{_AT}/pin",
-            {"broker": "broker-1:8080", "ttl_ms": 3_600_000, "reason": "release day"},
-        ),
-    ),
-    _short(
-        "DELETE",
-        f"{_BUNDLE}/pin",
-        "unpin_bundle",
-        ("bundle",),
-        _about("Let a bundle move again.", "unpin_bundle", f"{_AT}/pin"),
-    ),
-    _short(
-        "PUT",
-        f"{_BUNDLE}/unload",
-        "unload_bundle",
-        ("bundle",),
-        _about(
-            "Move a bundle.", "unload_bundle", f"{_AT}/unload", {"destination": "broker-2:8080"}
-        ),
-    ),
-    _short(
-        "PUT",
-        f"{_BUNDLE}/split",
+        f"PUT {_AT}/split",
         "split_bundle",
-        ("bundle",),
-        _about("Split a bundle into two or more.", "split_bundle", f"{_AT}/split", {"parts": 3}),
+        "bundle",
+        "Split a bundle into two or more.",
+        {"parts": 3},
     ),
-    _short(
-        "PUT",
-        "/v1/pause",
-        "pause",
-        (),
-        _about("Stop shedding and splitting.", "pause", "/v1/pause", {"reason": "upgrade"}),
-    ),
-    _short("DELETE", "/v1/pause", "resume", (), _about("Go on.", "resume", "/v1/pause")),
-    _short(
-        "DELETE",
-        "/v1/brake",
-        "release_brake",
-        (),
-        _about("Go on after many brokers vanished.", "release_brake", "/v1/brake"),
-    ),
+    _short("PUT /v1/pause", "pause", "", "Stop shedding and splitting.", {"reason": "upgrade"}),
+    _short("DELETE /v1/pause", "resume", "", "Go on."),
+    _short("DELETE /v1/brake", "release_brake", "", "Go on after many brokers vanished."),
 )

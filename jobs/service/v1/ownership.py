@@ -5,8 +5,9 @@ for now.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -16,10 +17,11 @@ from jobs.operating.answers import RECORD, records_at
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import TEXT, TEXTS, About, Example, QueryParameter, Route, whole
+from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
 from lbcore.ownership.differences import find_differences
+from lbcore.ownership.records import State
 from lbcore.route.addresses import lookup_data
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.slices import LEFT_OUT, LeftOut
@@ -36,7 +38,7 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
     """The bundles, namespace after namespace, a page at a time."""
     namespace = _namespace(request, context)
     after = request.first("after")
-    limit = min(PAGE_MAX, request.whole("limit", PAGE_MAX, minimum=1))
+    limit = min(PAGE_MAX, _LIMIT.of(request))
     if request.first("as_of"):
         moment = _moment(request, "as_of")
         return await in_background(context, partial(_read_page, moment, namespace, after, limit))
@@ -46,13 +48,26 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
         found = snapshot.namespaces.get(namespace)
         names = (namespace,) if found is not None and found.hash_function else ()
     page = _page(snapshot, names, after, limit + 1)
+    seen = blake2b(snapshot.position.query_id.encode(), digest_size=8)
+    await context.turns.gather(map(_marker(seen), page))
     return json_reply(
         {
             "table_version": snapshot.position.table_version,
             "bundles": map(record, page[:limit]),
             "next": page[limit - 1].bundle if len(page) > limit else "",
-        }
+        },
+        tag=seen.hexdigest(),
     )
+
+
+def _marker(seen: "blake2b") -> Callable[[BundleRoute], LeftOut]:
+    """Take a record into the digest of a page: a version of a record never changes."""
+
+    def mark(route: BundleRoute) -> LeftOut:
+        seen.update(b"%s %d\n" % (route.bundle.encode(), route.version_id))
+        return LEFT_OUT
+
+    return mark
 
 
 def _page(
@@ -206,68 +221,52 @@ def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in RECORD}
 
 
-_NAMESPACE = QueryParameter(name="namespace", doc="Only this one; without it, all of the cluster.")
-_ONE = {
-    "bundle": "acme/free/0x00000000_0xffffffff",
-    "version_id": 1,
-    "state": "Free",
-    "source": "",
-    "destination": "",
-}
+_NAMESPACE = TextQuery("namespace", "Only this one; without it, all of the cluster.")
+_LIMIT = WholeQuery("limit", f"Bundles a page, at most {PAGE_MAX}.", 1, 1 << 53, PAGE_MAX)
+_RECORD = {"bundle": str, "version_id": int, "state": State, "source": str, "destination": str}
+_PAST = Maybe({**_RECORD, "cause": str, "at_ms": int})
+_WHEN = {"table_version": int, "at_ms": int, "known_from_ms": int}
+_URLS = ("brokerUrl?", "brokerUrlTls?", "httpUrl?", "httpUrlTls?", "nativeUrl?")
+LOOKUP_DATA = {"brokerUrlSsl": str, **dict.fromkeys(_URLS, str)}
+"""Pulsar's answer to a lookup."""
 
 OWNERSHIP_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/ownership",
-        handler=get_ownership,
-        checks_itself=True,
-        about=About(
-            summary="Who owns what, now or then.",
-            queries=(
-                _NAMESPACE,
-                QueryParameter(name="as_of", doc=_MOMENT),
-                QueryParameter(
-                    name="limit",
-                    doc=f"Bundles a page, at most {PAGE_MAX}.",
-                    schema=whole(1, 1 << 53),
-                ),
-                QueryParameter(name="after", doc="The `next` of the page before."),
-            ),
-            example=Example(
-                path="/v1/ownership?namespace=acme/free",
-                status=200,
-                answer={"table_version": None, "bundles": [{**_ONE, "broker": ""}], "next": ""},
-            ),
+    reading(
+        "/v1/ownership",
+        get_ownership,
+        "Who owns what, now or then.",
+        {
+            "table_version": int,
+            "at_ms?": int,
+            "known_from_ms?": int,
+            "bundles": [{**_RECORD, "broker?": str, "cause?": str, "at_ms?": int}],
+            "next": str,
+        },
+        queries=(
+            _NAMESPACE,
+            TextQuery("as_of", _MOMENT),
+            _LIMIT,
+            TextQuery("after", "The `next` of the page before."),
         ),
+        checks_itself=True,
+        example=Example("/v1/ownership?namespace=acme/free&limit=10"),
     ),
-    Route(
-        method="GET",
-        path="/v1/ownership/diff",
-        handler=get_diff,
-        checks_itself=True,
-        about=About(
-            summary="What changed from one moment to another.",
-            queries=(
-                _NAMESPACE,
-                QueryParameter(name="from", doc=_MOMENT),
-                QueryParameter(name="to", doc=f"{_MOMENT} Without it, now."),
-            ),
-            example=Example(
-                path="/v1/ownership/diff?from=0&namespace=acme/free",
-                status=200,
-                answer={
-                    "from": {"table_version": None, "at_ms": 0, "known_from_ms": None},
-                    "to": {"table_version": None, "at_ms": None, "known_from_ms": None},
-                    "changes": [
-                        {
-                            "bundle": _ONE["bundle"],
-                            "before": None,
-                            "after": {**_ONE, "cause": None, "at_ms": None},
-                        }
-                    ],
-                },
-            ),
+    reading(
+        "/v1/ownership/diff",
+        get_diff,
+        "What changed from one moment to another.",
+        {
+            "from": _WHEN,
+            "to": _WHEN,
+            "changes": [{"bundle": str, "before": _PAST, "after": _PAST}],
+        },
+        queries=(
+            _NAMESPACE,
+            TextQuery("from", _MOMENT),
+            TextQuery("to", f"{_MOMENT} Without it, now."),
         ),
+        checks_itself=True,
+        example=Example("/v1/ownership/diff?from=0&namespace=acme/free"),
     ),
     Route(
         method="POST",
@@ -275,32 +274,30 @@ OWNERSHIP_ROUTES = (
         handler=post_lookups,
         checks_itself=True,
         is_recorded=False,
-        about=About(
-            summary="Who serves many topics, from one snapshot.",
-            body={
-                "type": "object",
-                "required": ["topics"],
-                "properties": {"topics": {**TEXTS, "maxItems": TOPICS_MAX}, "listener": TEXT},
-            },
-            example=Example(
-                path="/v1/lookups",
-                status=200,
-                body={"topics": ["persistent://acme/free/t", "persistent://acme/none/t"]},
-                answer={
-                    "table_version": None,
-                    "age_ms": None,
-                    "answers": [
-                        {
-                            "topic": "persistent://acme/free/t",
-                            "outcome": "no_owner",
-                            "bundle": _ONE["bundle"],
-                            "version_id": 1,
-                            "broker": "",
-                        },
-                        {"topic": "persistent://acme/none/t", "outcome": "namespace_not_found"},
-                    ],
-                },
-            ),
+        summary="Who serves many topics, from one snapshot.",
+        answer={
+            **dict.fromkeys(("table_version", "age_ms", "writer_silent_ms"), int),
+            "answers": [
+                {
+                    "topic": str,
+                    "outcome": str,
+                    "reason?": str,
+                    "brokerUrlSsl?": str,
+                    "bundle?": str,
+                    "version_id?": int,
+                    "broker?": str,
+                    **dict.fromkeys(_URLS, str),
+                }
+            ],
+        },
+        body={
+            "type": "object",
+            "required": ["topics"],
+            "properties": {"topics": {**TEXTS, "maxItems": TOPICS_MAX}, "listener": TEXT},
+        },
+        example=Example(
+            "/v1/lookups",
+            body={"topics": ["persistent://acme/free/t", "persistent://acme/none/t"]},
         ),
     ),
 )

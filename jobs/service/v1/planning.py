@@ -22,23 +22,30 @@ from jobs.service.routes import (
     OBJECT,
     TEXT,
     TEXTS,
-    About,
     Example,
     Handler,
-    QueryParameter,
+    Left,
     Route,
+    TextQuery,
+    WholeQuery,
+    reading,
     whole,
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background
-from lbcore.balancer.state.rules import PlanProposal
+from lbcore.balancer.state.rules import PlanProposal, ProposedStep
 from lbcore.config.tree import Config
-from lbcore.foresight.forecast import ADDED_MAX, WhatIf
+from lbcore.explain.explanation import Explanation
+from lbcore.foresight.forecast import ADDED_MAX, Foresight, WhatIf
 from lbcore.plain import to_plain
 
 STEPS_MAX = 1_000
 """Of one plan that is shown; the others are counted."""
 
-_SINCE_MAX_MS = 90 * 86_400_000
+_COUNTS = ("step_count", "done", "skipped")
+
+_SINCE = WholeQuery(
+    "since_ms", "Instead: all that balancing has moved for so long.", 0, 90 * 86_400_000
+)
 
 
 async def get_plans(request: Request, context: AdminContext) -> Reply:
@@ -58,7 +65,7 @@ async def get_undo_moves(request: Request, context: AdminContext) -> Reply:
     Recent balancing: its moves of the last since_ms.
     """
     plan, drain = request.first("plan"), request.first("drain")
-    since_ms = request.whole("since_ms", 0, maximum=_SINCE_MAX_MS)
+    since_ms = _SINCE.of(request)
     if sum(map(bool, (plan, since_ms, drain))) != 1:
         raise HttpError(400, "Either plan, since_ms or drain must say what shall go back")
     begin_ms = wall_ms() - since_ms if since_ms else 0
@@ -71,9 +78,10 @@ def _read_plans(reader: TableReader) -> dict[str, Any]:
 
 
 def _plan_summary(name: str, one: PlanProposal) -> dict[str, Any]:
-    told = {**to_plain(one), "plan": name, "step_count": len(one.steps)}
-    del told["steps"]
-    return {**told, "done": one.done, "skipped": one.skipped}
+    plain = to_plain(one)
+    del plain["steps"]
+    counts = (len(one.steps), one.done, one.skipped)
+    return {**plain, "plan": name, **dict(zip(_COUNTS, counts, strict=True))}
 
 
 def _read_plan(name: str, reader: TableReader) -> dict[str, Any]:
@@ -91,52 +99,41 @@ def _read_undo_moves(plan: str, since_ms: int, drain: str, reader: TableReader) 
     return {"moves": moves, "left": left}
 
 
-def _route(path: str, handler: Any, about: About) -> Route:
-    return Route(method="GET", path=path, handler=handler, role=Role.VIEWER, about=about)
-
+_SUMMARY = (Left(PlanProposal, "steps"), {"plan": str, **dict.fromkeys(_COUNTS, int)})
 
 PLANNING_ROUTES = (
-    _route(
+    reading(
         "/v1/plans",
         get_plans,
-        About(
-            summary="The plans that wait, and those of the last day, the newest first.",
-            example=Example(path="/v1/plans", status=200, answer={"plans": []}),
-        ),
+        "The plans that wait, and those of the last day, the newest first.",
+        {"plans": [_SUMMARY]},
     ),
-    _route(
+    reading(
         "/v1/plans/{plan}",
         get_plan,
-        About(
-            summary=f"One with at most {STEPS_MAX} steps, and load before and after.",
-            answers={200: "The plan.", 404: "No plan of that name, or none of the last day."},
-            example=Example(path="/v1/plans/unknown", status=404, answer={"reason": None}),
-        ),
+        f"One with at most {STEPS_MAX} steps, and load before and after.",
+        (*_SUMMARY, {"steps": list[ProposedStep]}),
+        statuses={404: "No plan of that name, or none of the last day."},
+        example=Example("/v1/plans/unknown", 404),
     ),
-    _route(
+    reading(
         "/v1/undo",
         get_undo_moves,
-        About(
-            summary="The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
-            queries=(
-                QueryParameter(name="plan", doc="The plan whose moves go back."),
-                QueryParameter(
-                    name="since_ms",
-                    doc="Instead: all that balancing has moved for so long.",
-                    schema=whole(0, _SINCE_MAX_MS),
-                ),
-                QueryParameter(
-                    name="drain", doc="Instead: what the last drain of this broker took away."
-                ),
-            ),
-            answers={200: "Bundle to broker, and what stays.", 409: "Nothing can go back."},
-            example=Example(path="/v1/undo?plan=unknown", status=409, answer={"reason": None}),
+        "The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
+        {"moves": dict[str, str], "left": list[str]},
+        queries=(
+            TextQuery("plan", "The plan whose moves go back."),
+            _SINCE,
+            TextQuery("drain", "Instead: what the last drain of this broker took away."),
         ),
+        statuses={409: "Nothing can go back."},
+        example=Example("/v1/undo?plan=unknown", 409),
     ),
 )
 
 
 _ASKED_MAX = 100
+_ADDED = WholeQuery("add_brokers", "As if so many idle ones joined.", 0, ADDED_MAX)
 _BODY = {
     **OBJECT,
     "properties": {
@@ -166,7 +163,7 @@ async def get_foresight(request: Request, context: AdminContext) -> Reply:
         request.first("strategy"),
         WhatIf(
             settings=tuple(request.query.get("set", ())),
-            add_brokers=request.whole("add_brokers", 0, maximum=ADDED_MAX),
+            add_brokers=_ADDED.of(request),
             remove_brokers=tuple(request.query.get("remove_broker", ())),
         ),
     )
@@ -221,68 +218,43 @@ def _read(config: Config, strategy: str, what_if: WhatIf, reader: TableReader) -
         raise ReadRefusedError(status, f"{error.what}: {error.why}") from None
 
 
-_QUERIES = (
-    QueryParameter(name="strategy", doc="As if it were this one: avg, threshold, overload, ..."),
-    QueryParameter(name="set", doc="As if a setting were so: section.name=value; several times."),
-    QueryParameter(
-        name="add_brokers", doc="As if so many idle ones joined.", schema=whole(0, ADDED_MAX)
-    ),
-    QueryParameter(name="remove_broker", doc="As if it were drained; several times."),
-)
-_ANSWERS = {
-    200: "Decisions by cycle, skips, what is near, load before and after.",
-    409: "It can't be foreseen, with the reason.",
-}
-_EXAMPLE = {"dry_run": True, "strategy": "threshold", "cycles": 10, "decisions": None}
+_ANSWER = ({"dry_run": bool, "tables_age_ms": int}, Foresight)
+_STATUSES = {409: "It can't be foreseen, with the reason."}
 
 FORESEEING_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/plan",
-        handler=get_foresight,
-        role=Role.VIEWER,
-        about=About(
-            summary="What the next cycles would do; nothing is done.",
-            queries=_QUERIES,
-            answers=_ANSWERS,
-            example=Example(path="/v1/plan?strategy=threshold", status=200, answer=_EXAMPLE),
+    reading(
+        "/v1/plan",
+        get_foresight,
+        "What the next cycles would do; nothing is done.",
+        _ANSWER,
+        queries=(
+            TextQuery("strategy", "As if it were this one: avg, threshold, overload, ..."),
+            TextQuery("set", "As if a setting were so: section.name=value; several times."),
+            _ADDED,
+            TextQuery("remove_broker", "As if it were drained; several times."),
         ),
+        statuses=_STATUSES,
+        example=Example("/v1/plan?strategy=threshold"),
     ),
     Route(
         method="POST",
         path="/v1/plan",
         handler=post_plan,
         role=Role.VIEWER,
-        about=About(
-            summary="What the next cycles would do, if; nothing is done.",
-            body=_BODY,
-            answers=_ANSWERS,
-            example=Example(
-                path="/v1/plan",
-                status=200,
-                body={"strategy": "threshold", "set": ["shedding.threshold_percent=5"]},
-                answer=_EXAMPLE,
-            ),
+        summary="What the next cycles would do, if; nothing is done.",
+        answer=_ANSWER,
+        body=_BODY,
+        statuses=_STATUSES,
+        example=Example(
+            "/v1/plan",
+            body={"strategy": "threshold", "set": ["shedding.threshold_percent=5"]},
         ),
     ),
 )
 
 
-_AT_MAX_MS = 10**14
-_WINDOW_MAX_MS = 86_400_000
-
-QUERIES = (
-    QueryParameter(
-        name="at",
-        doc="As it was then, in ms since 1970; without it, now.",
-        schema=whole(0, _AT_MAX_MS),
-    ),
-    QueryParameter(
-        name="window_ms",
-        doc="How far back decisions are looked at.",
-        schema=whole(1, _WINDOW_MAX_MS),
-    ),
-)
+_AT = WholeQuery("at", "As it was then, in ms since 1970; without it, now.", 0, 10**14)
+_WINDOW = WholeQuery("window_ms", "How far back decisions are looked at.", 1, 86_400_000, WINDOW_MS)
 
 
 def explaining(kind: str) -> Handler:
@@ -293,8 +265,8 @@ def explaining(kind: str) -> Handler:
             kind=kind,
             name="/".join(request.params.values()),
             now_ms=wall_ms(),
-            at_ms=request.whole("at", 0, maximum=_AT_MAX_MS),
-            window_ms=request.whole("window_ms", WINDOW_MS, minimum=1, maximum=_WINDOW_MAX_MS),
+            at_ms=_AT.of(request),
+            window_ms=_WINDOW.of(request),
         )
         return await in_background(context, partial(_read_explanation, context.config, question))
 
@@ -308,18 +280,15 @@ def _read_explanation(config: Config, question: ExplainQuestion, reader: TableRe
     return found.to_json()
 
 
-def _explanation_route(kind: str, path: str, summary: str, example: Example) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        handler=explaining(kind),
-        role=Role.VIEWER,
-        about=About(
-            summary=summary,
-            queries=QUERIES,
-            answers={200: "Sentences and numbers.", 404: "There is no such thing."},
-            example=example,
-        ),
+def _explanation_route(kind: str, path: str, summary: str, asked: str, status: int = 200) -> Route:
+    return reading(
+        path,
+        explaining(kind),
+        summary,
+        Explanation,
+        queries=(_AT, _WINDOW),
+        statuses={404: "There is no such thing."},
+        example=Example(asked, status),
     )
 
 
@@ -328,28 +297,26 @@ EXPLAINING_ROUTES = (
         "cluster",
         "/v1/explain/cluster",
         "What balancing does in this cluster, or why it does nothing.",
-        Example(path="/v1/explain/cluster", status=200, answer={"kind": "cluster"}),
+        "/v1/explain/cluster",
     ),
     _explanation_route(
         "broker",
         "/v1/explain/broker/{broker}",
         "Why a broker has what it has, and what it takes to relieve it.",
-        Example(path="/v1/explain/broker/nobody:8080", status=404, answer={"reason": None}),
+        "/v1/explain/broker/nobody:8080",
+        404,
     ),
     _explanation_route(
         "bundle",
         "/v1/explain/bundle/{tenant}/{namespace}/{range}",
         "Why a bundle is where it is, what holds it, what would have to change.",
-        Example(
-            path="/v1/explain/bundle/acme/free/0x00000000_0xffffffff",
-            status=200,
-            answer={"kind": "bundle"},
-        ),
+        "/v1/explain/bundle/acme/free/0x00000000_0xffffffff",
     ),
     _explanation_route(
         "decision",
         "/v1/explain/decision/{decision_id}",
         "A decision with its numbers, its losers and its effect.",
-        Example(path="/v1/explain/decision/local-1-1", status=404, answer={"reason": None}),
+        "/v1/explain/decision/local-1-1",
+        404,
     ),
 )

@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeAlias
@@ -30,7 +31,7 @@ from jobs.adapters.processes.json_log import log_json_lines
 from jobs.console import CommandError, in_one_line
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
+from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode, require_role
 from lbcore.model import names
 from lbcore.route.slices import write_slices
 
@@ -93,8 +94,10 @@ class Readers:
             self._pool.shutdown()
             self._pool = None
 
-    async def ask(self, question: ReadQuestion) -> IO[bytes]:
-        """The answer as JSON in a file, which is gone when it is closed; asked again once.
+    async def ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
+        """The answer as JSON in a file, which is gone when it is closed, and its digest.
+
+        Asked again once.
 
         Raises ReadRefusedError, BrokenProcessPool, OSError where no file can be made.
         """
@@ -103,14 +106,15 @@ class Readers:
         except BrokenProcessPool:
             return await self._ask(question)
 
-    async def _ask(self, question: ReadQuestion) -> IO[bytes]:
+    async def _ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
         answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (the caller closes it)
         pool = self._running()
         self._answers += 1
         if self._answers % ANSWERS_MAX == 0:
             self._pool = None  # Python 3.10 has no max_tasks_per_child
         try:
-            await asyncio.wrap_future(pool.submit(_answer, question, Path(answer.name)))
+            made = pool.submit(_answer, question, Path(answer.name))
+            digest = await asyncio.wrap_future(made)
         except BaseException as error:
             answer.close()
             if isinstance(error, BrokenProcessPool) and pool is self._pool:
@@ -120,7 +124,7 @@ class Readers:
         finally:
             if pool is not self._pool:
                 pool.shutdown(wait=False)
-        return answer
+        return answer, digest
 
     def _running(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -157,12 +161,15 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def _answer(question: ReadQuestion, file: Path) -> None:
-    """Write an answer into a file; runs in a process of the pool."""
+def _answer(question: ReadQuestion, file: Path) -> str:
+    """Write an answer into a file and return its digest; runs in the pool."""
+    digest = blake2b(digest_size=8)
     try:
         reader = TableReader(question.root, question.cluster)
         with file.open("wb") as answer:
-            answer.writelines(write_slices(question.read(reader)))
+            for part in write_slices(question.read(reader)):
+                digest.update(part)
+                answer.write(part)
     except ReadRefusedError:
         raise
     except CommandError as error:
@@ -172,12 +179,14 @@ def _answer(question: ReadQuestion, file: Path) -> None:
         logger.exception("read_failed")
         reason = f"{type(error).__name__}: see the log of the service"
         raise ReadRefusedError(500, reason) from None
+    return digest.hexdigest()
 
 
 class _AnswerParts:
     """An answer in its file; under way until it has been read, or is dropped."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], digest: str) -> None:
+        self.digest = digest
         self._file = file
 
     def __iter__(self) -> Iterator[bytes]:
@@ -196,7 +205,8 @@ async def in_background(context: AdminContext, read: Read) -> Reply:
 
     Raises HttpError 503 if it can't be read.
     """
-    return Reply(headers=(JSON,), parts=await _made(context, read))
+    parts = await _made(context, read)
+    return Reply(headers=(JSON,), parts=parts, tag=parts.digest)
 
 
 async def _made(context: AdminContext, read: Read) -> _AnswerParts:
@@ -205,7 +215,7 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
     question = ReadQuestion(read, context.views.root, context.cluster)
     readers.under_way += 1
     try:
-        return _AnswerParts(await readers.ask(question))
+        return _AnswerParts(*await readers.ask(question))
     except BaseException as error:
         readers.under_way -= 1
         if isinstance(error, ReadRefusedError):
@@ -290,9 +300,7 @@ class Kept:
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:
     """Raise HttpError 403 without this role on the tenant ("*": the cluster)."""
-    if not request.caller.may(role, context.cluster, tenant):
-        where = "the cluster" if tenant == "*" else f"tenant {tenant}"
-        raise HttpError(403, f"{request.caller.name} is not {role.name.lower()} of {where}")
+    require_role(request.caller, role, context.cluster, tenant)
 
 
 def tenant_of(name: str) -> str:

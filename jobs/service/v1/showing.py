@@ -1,6 +1,7 @@
 """State of the cluster, its brokers, namespaces, pins and policies, as JSON.
 
-Settings and decisions, too. All are rows of tables.
+Settings, decisions, load over time (view Heat) and what has happened (view Timeline), too. All are
+rows of tables; `jobs.operating` bounds the answers.
 """
 
 from collections.abc import Mapping
@@ -11,24 +12,48 @@ from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import MisuseError
-from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, read_bundles
+from jobs.operating.answers import BUNDLE_ORDERS, read_bundles
+from jobs.operating.answers import BUNDLES_MAX as LISTED_MAX
 from jobs.operating.connection_options import started_with
+from jobs.operating.history import (
+    BROKERS_MAX,
+    BUNDLES_MAX,
+    EVENTS_MAX,
+    KINDS,
+    MOMENTS_MAX,
+    OF_BROKERS,
+    OF_BUNDLES,
+    HeatQuestion,
+    TimelineQuestion,
+    read_heat,
+    read_timeline,
+)
 from jobs.operating.status_rows import read_overview, read_status_rows
 from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import TEXT, WHOLE, About, Example, Handler, QueryParameter, Route, whole
+from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.config.reported_settings import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.explain.status import make_status
+from lbcore.explain.overview import ExplainedDecision, Moment
+from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.model.tables import (
+    BROKERS,
+    DECISIONS,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
+)
 from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.dynamic import in_force
 
-_DECISIONS_MAX = 1_000
+_LIMIT = WholeQuery("limit", "Decisions at most.", 1, 1_000, 100)
+_LISTED = WholeQuery("limit", "Bundles at most.", 1, LISTED_MAX, 20)
 _SQL_MAX_CHARS, _SQL_ROWS_MAX = 100_000, 100_000
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
 _STARTED = ("setting", "started", "origin")
@@ -71,7 +96,7 @@ async def get_settings(request: Request, context: AdminContext) -> Reply:
     del request
     changed, started = context.views.settings, context.started
     config, _ = in_force(started, changed)
-    told = [] if started is context.config else reported_rows(started, started, "")
+    rows = [] if started is context.config else reported_rows(started, started, "")
     shown = {
         key: entry
         for key, entry in sorted(SETTINGS.items())
@@ -79,7 +104,7 @@ async def get_settings(request: Request, context: AdminContext) -> Reply:
     }
     answer = {
         "cluster": context.cluster,
-        "started": [{name: row[name] for name in _STARTED} for row in told],
+        "started": [{name: row[name] for name in _STARTED} for row in rows],
         "settings": {key: value_of(config, entry) for key, entry in shown.items()},
         "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
         "changed": dict(sorted(changed.items())),
@@ -99,14 +124,15 @@ def rows_of(name: str, key: str) -> Handler:
             for at, row in enumerate(rows)
         )
         shown = (_without(rows[at]) for _, at in sorted(places))
-        return json_reply({"version": version, name: shown})
+        tag = f"{context.snapshot.position.query_id}.{name}.{version}"
+        return json_reply({"version": version, name: shown}, tag=tag)
 
     return handle
 
 
 async def get_decisions(request: Request, context: AdminContext) -> Reply:
     """The newest decisions with their inputs."""
-    limit = request.whole("limit", 100, minimum=1, maximum=_DECISIONS_MAX)
+    limit = _LIMIT.of(request)
     conditions = [
         f"{name} = {literal(request.first(name))}"
         for name in ("bundle", "kind", "decision_id")
@@ -127,9 +153,8 @@ async def get_bundles(request: Request, context: AdminContext) -> Reply:
     by = request.first("by", "rate")
     if by not in BUNDLE_ORDERS:
         raise HttpError(400, f"by must be one of {', '.join(BUNDLE_ORDERS)}, got {by[:100]}")
-    limit = request.whole("limit", 20, minimum=1, maximum=BUNDLES_MAX)
-    broker = request.first("broker")
-    return await in_background(context, partial(_read_bundles, by, broker, limit))
+    read = partial(_read_bundles, by, request.first("broker"), _LISTED.of(request))
+    return await in_background(context, read)
 
 
 def _read_bundles(by: str, broker: str, limit: int, reader: TableReader) -> dict[str, Any]:
@@ -181,124 +206,105 @@ def _without(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _LEFT_OUT}
 
 
-def _shown(path: str, handler: Handler, about: About) -> Route:
-    return Route(method="GET", path=path, handler=handler, role=Role.VIEWER, about=about)
-
-
-def _about(summary: str, path: str, answer: Any, *queries: QueryParameter) -> About:
-    return About(
-        summary=summary, queries=queries, example=Example(path=path, status=200, answer=answer)
-    )
-
+_SERVICE = {
+    **dict.fromkeys(("table_version", "age_ms", "writer_silent_ms"), int),
+    "can_command": bool,
+    "kafka_trouble": str,
+}
+_STATUS = (ClusterStatus, {"group_words": str, "gap_messages": list[str]})
+_BUNDLE = "/v1/bundles/{tenant}/{namespace}/{range}/history"
 
 SHOWING_ROUTES = (
-    _shown(
+    reading(
         "/v1/status",
         get_status,
-        _about("How the cluster is: phase, why, counts, moves, alarms.", "/v1/status", None),
+        "How the cluster is: phase, why, counts, moves, alarms.",
+        (*_STATUS, {"service": _SERVICE}),
     ),
-    _shown(
+    reading(
         "/v1/settings",
         get_settings,
-        _about(
-            "The settings that decide.",
-            "/v1/settings",
-            {"cluster": None, "settings": None, "origins": None, "changed": {}},
-        ),
+        "The settings that decide.",
+        {
+            "cluster": str,
+            "started": [dict.fromkeys(_STARTED, str)],
+            "settings": dict[str, Any],
+            "origins": dict[str, str],
+            "changed": dict[str, Any],
+        },
     ),
-    _shown(
-        "/v1/brokers",
-        rows_of("brokers", "broker"),
-        _about(
-            "Every broker as a lookup answers with it.",
-            "/v1/brokers",
-            {"version": None, "brokers": None},
-        ),
+    *(
+        reading(
+            f"/v1/{table.name}",
+            rows_of(table.name, key),
+            table.doc,
+            {"version": int, table.name: [table]},
+        )
+        for table, key in (
+            (BROKERS, "broker"),
+            (NAMESPACES, "namespace"),
+            (PINS, "bundle"),
+            (POLICIES, "name"),
+        )
     ),
-    _shown(
-        "/v1/namespaces",
-        rows_of("namespaces", "namespace"),
-        _about("Every namespace.", "/v1/namespaces", {"version": None, "namespaces": None}),
-    ),
-    _shown(
-        "/v1/pins",
-        rows_of("pins", "bundle"),
-        _about("Bundles that stay on a broker.", "/v1/pins", {"version": None, "pins": []}),
-    ),
-    _shown(
-        "/v1/policies",
-        rows_of("policies", "name"),
-        _about(
-            "Isolation, anti-affinity, pauses, drains, excluded.",
-            "/v1/policies",
-            {"version": None, "policies": []},
-        ),
-    ),
-    _shown(
+    reading(
         "/v1/decisions",
         get_decisions,
-        _about(
-            "The newest decisions and why.",
-            "/v1/decisions?limit=10",
-            {"decisions": []},
-            QueryParameter(
-                name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=whole(1, _DECISIONS_MAX)
-            ),
-            QueryParameter(name="bundle", doc="Only about this bundle."),
-            QueryParameter(name="kind", doc="Only of this kind, such as transfer or skip."),
-            QueryParameter(name="decision_id", doc="Only this one."),
+        "The newest decisions and why.",
+        {"decisions": [DECISIONS]},
+        queries=(
+            _LIMIT,
+            TextQuery("bundle", "Only about this bundle."),
+            TextQuery("kind", "Only of this kind, such as transfer or skip."),
+            TextQuery("decision_id", "Only this one."),
         ),
+        example=Example("/v1/decisions?limit=10"),
     ),
-    _shown(
+    reading(
         "/v1/bundles",
         get_bundles,
-        _about(
-            "The bundles with the most load, in the newest minute of each broker.",
-            "/v1/bundles?by=rate",
-            {"bundles": []},
-            QueryParameter(name="by", doc=f"One of {', '.join(BUNDLE_ORDERS)}; rate without it."),
-            QueryParameter(name="broker", doc="Only those that it has now."),
-            QueryParameter(
-                name="limit", doc="At most so many; 20 without it.", schema=whole(1, BUNDLES_MAX)
-            ),
+        "The bundles with the most load, in the newest minute of each broker.",
+        {"bundles": [MapOf(Any)]},
+        queries=(
+            TextQuery("by", f"One of {', '.join(BUNDLE_ORDERS)}; rate without it."),
+            TextQuery("broker", "Only those that it has now."),
+            _LISTED,
         ),
+        example=Example("/v1/bundles?by=rate"),
     ),
     Route(
         method="POST",
         path="/v1/sql",
         handler=post_sql,
         checks_itself=True,
-        about=About(
-            summary=f"One SELECT on the tables, of at most {_SQL_ROWS_MAX} rows; for admins of all "
-            "clusters.",
-            body={"type": "object", "required": ["query"], "properties": {"query": TEXT}},
-            answers={200: "Names of columns, and rows."},
-            example=Example(
-                path="/v1/sql",
-                status=200,
-                body={"query": "SELECT 1 AS one"},
-                answer={"columns": ["one"], "rows": [{"one": 1}]},
-            ),
-        ),
+        summary=f"One SELECT on the tables, of at most {_SQL_ROWS_MAX} rows; for admins of all.",
+        answer={"columns": list[str], "rows": [MapOf(Any)]},
+        body={"type": "object", "required": ["query"], "properties": {"query": TEXT}},
+        example=Example("/v1/sql", body={"query": "SELECT 1 AS one"}),
     ),
-    _shown(
-        "/v1/bundles/{tenant}/{namespace}/{range}/history",
+    reading(
+        _BUNDLE,
         get_history,
-        _about(
-            "Every version of a bundle's record.",
-            "/v1/bundles/acme/free/0x00000000_0xffffffff/history",
-            {"events": None},
-        ),
+        "Every version of a bundle's record.",
+        {"events": [OWNERSHIP_EVENTS]},
+        statuses={404: "No such bundle was ever there."},
+        example=Example("/v1/bundles/acme/free/0x00000000_0xffffffff/history"),
     ),
 )
 
 
 _kept = Kept(1.2)
+_MADE_SINCE = WholeQuery(
+    "since_ms",
+    "The answer is to be made since then, `at_ms` of an event; ms since 1970.",
+    0,
+    1 << 53,
+)
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Return status, balance, last decisions as sentences, age and caller."""
-    since_ms = request.whole("since_ms", 0)
+    since_ms = _MADE_SINCE.of(request)
     read = partial(partial, _read, context.config, context.around)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}
     return await _kept.reply(context, read, more, since_ms)
@@ -321,29 +327,108 @@ def _read(
 
 
 OVERVIEW_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/overview",
-        handler=get_overview,
-        role=Role.VIEWER,
-        about=About(
-            summary="The cluster at one glance: status, balance of the last hour, last decisions.",
-            queries=(
-                QueryParameter(
-                    name="since_ms",
-                    doc="The answer is to be made since then, `at_ms` of an event; ms since 1970.",
-                    schema=WHOLE,
-                ),
-            ),
-            example=Example(
-                path="/v1/overview",
-                status=200,
-                answer={
-                    **dict.fromkeys(("status", "service", "caller")),
-                    "balance": [],
-                    "decisions": [],
-                },
-            ),
+    reading(
+        "/v1/overview",
+        get_overview,
+        "The cluster at one glance: status, balance of the last hour, last decisions.",
+        {
+            "status": (*_STATUS, {"in_flight_count": int}),
+            "balance": [(Moment, {"imbalance": float | None})],
+            "decisions": list[ExplainedDecision],
+            "service": _SERVICE,
+            "caller": {"name": str, "role": str},
+        },
+        queries=(_MADE_SINCE,),
+    ),
+)
+
+
+HOUR_MS = 3_600_000
+_UNTIL = WholeQuery("until", "The end of it, ms since 1970; without it, now.", 0, 10**14)
+
+
+def _window(minimum_ms: int, maximum_ms: int) -> WholeQuery:
+    doc = "How far back, one hour unless the request says otherwise."
+    return WholeQuery("window_ms", doc, minimum_ms, maximum_ms, HOUR_MS)
+
+
+_HEAT_WINDOW, _TIMELINE_WINDOW = _window(60_000, 7 * 24 * HOUR_MS), _window(1, 90 * 24 * HOUR_MS)
+_ABOUT_MAX_CHARS = 500
+
+
+async def get_heat(request: Request, context: AdminContext) -> Reply:
+    """Brokers by moments; with `broker`, its bundles by moments."""
+    broker = request.first("broker")
+    known = OF_BUNDLES if broker else OF_BROKERS
+    by = request.first("by") or ("msg_rate" if broker else "usage")
+    if by not in known:
+        raise HttpError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
+    question = HeatQuestion(
+        by=by,
+        broker=broker,
+        until_ms=_UNTIL.of(request) or wall_ms(),
+        window_ms=_HEAT_WINDOW.of(request),
+    )
+    return await in_background(context, partial(read_heat, question=question))
+
+
+async def get_timeline(request: Request, context: AdminContext) -> Reply:
+    """The newest events within a window."""
+    asked = request.first("kinds")
+    kinds = tuple(asked.split(",")) if asked else tuple(KINDS)
+    if not set(kinds) <= set(KINDS):
+        raise HttpError(400, f"kinds must be of {', '.join(KINDS)}, separated by commas")
+    until_ms = _UNTIL.of(request) or wall_ms()
+    question = TimelineQuestion(
+        from_ms=max(0, until_ms - _TIMELINE_WINDOW.of(request)),
+        until_ms=until_ms,
+        kinds=kinds,
+        about=request.first("about")[:_ABOUT_MAX_CHARS],
+    )
+    return await in_background(context, partial(read_timeline, question=question))
+
+
+HISTORY_ROUTES = (
+    reading(
+        "/v1/heat",
+        get_heat,
+        f"Load over time: at most {BROKERS_MAX} brokers, or {BUNDLES_MAX} bundles of one, by at "
+        f"most {MOMENTS_MAX} moments.",
+        {
+            **dict.fromkeys(("by", "unit", "broker"), str),
+            **dict.fromkeys(("from_ms", "step_ms", "moments", "left_out"), int),
+            "names": list[str],
+            "values": list[list[float | None]],
+        },
+        queries=(
+            TextQuery("by", f"One of {', '.join({**OF_BROKERS, **OF_BUNDLES})}."),
+            TextQuery("broker", "Its bundles; without it, all brokers."),
+            _HEAT_WINDOW,
+            _UNTIL,
         ),
+        example=Example("/v1/heat?by=usage&window_ms=600000"),
+    ),
+    reading(
+        "/v1/timeline",
+        get_timeline,
+        f"What has happened, the newest first, at most {EVENTS_MAX} events.",
+        {
+            "events": [
+                {
+                    "at_ms": int,
+                    **dict.fromkeys(("kind", "id", "what", "bundle", "source", "destination"), str),
+                    **dict.fromkeys(("reason", "by", "outcome"), str),
+                    "loads": dict[str, float | None] | None,
+                }
+            ],
+            "left_out": int,
+        },
+        queries=(
+            TextQuery("kinds", f"Of {', '.join(KINDS)}, by commas; all without."),
+            TextQuery("about", "Only events that name it."),
+            _TIMELINE_WINDOW,
+            _UNTIL,
+        ),
+        example=Example("/v1/timeline?kinds=move"),
     ),
 )

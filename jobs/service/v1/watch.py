@@ -16,14 +16,15 @@ from jobs.service.access import Role
 from jobs.service.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Request, Stream, encode
-from jobs.service.routes import WHOLE, About, Example, QueryParameter, Route
+from jobs.service.routes import Example, TextQuery, WholeQuery, reading
 from jobs.service.v1.ownership import record
 from jobs.service.v1.reading import require, tenant_of
 from jobs.service.views import SHOWN_TABLES, SMALL_TABLES
 from lbcore.model.tables import LOAD_HISTORY
 
 ALIVE_S = 15.0
-ALIVE_MIN_MS, ALIVE_MAX_MS = 500, 60_000
+_ALIVE_RANGE = ("How often to say `alive`.", 500, 60_000)
+_ALIVE = WholeQuery("alive_ms", *_ALIVE_RANGE, 15_000)
 END_OF_PART = b": end\n\n"
 _CATCH_UP_S = 2.0
 _RENDERED_MAX = 64
@@ -56,10 +57,7 @@ async def get_watch(request: Request, context: AdminContext) -> Stream:
         raise HttpError(400, _NO_ID)
     if place is not None and table != context.changes.table:
         place = _OF_ANOTHER_TABLE
-    alive_ms = request.whole(
-        "alive_ms", int(ALIVE_S * 1_000), minimum=ALIVE_MIN_MS, maximum=ALIVE_MAX_MS
-    )
-    watcher = Watcher(context, context.changes, namespace, alive_ms / 1_000)
+    watcher = Watcher(context, context.changes, namespace, _ALIVE.of(request) / 1_000)
     return Stream(parts=watcher.parts(place), headers=STREAM_HEADERS)
 
 
@@ -152,40 +150,10 @@ class Watcher:
         }
 
 
-WATCH_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/watch",
-        handler=get_watch,
-        checks_itself=True,
-        about=About(
-            summary="Each change of ownership, as server-sent events: start, change, alive, reset.",
-            queries=(
-                QueryParameter(
-                    name="namespace", doc="Only this one; without it, all of the cluster."
-                ),
-                QueryParameter(
-                    name="alive_ms",
-                    doc=f"How often to say `alive`, from {ALIVE_MIN_MS} to {ALIVE_MAX_MS}.",
-                    schema=WHOLE,
-                ),
-                QueryParameter(
-                    name="last_event_id", doc="As the header Last-Event-ID: where to go on."
-                ),
-            ),
-            media_type="text/event-stream",
-            example=Example(
-                path="/v1/watch?last_event_id=never", status=400, answer={"reason": None}
-            ),
-        ),
-    ),
-)
-
-
 LISTENERS_MAX = 100
 """Pages that may listen to one process: each costs four looks a second."""
 
-_ALIVE_MS = 10_000
+_PAGE_ALIVE = WholeQuery("alive_ms", *_ALIVE_RANGE, 10_000)
 _APART_S, _LOOK_S = 1.0, 0.25
 _BATCH_S = 0.3
 """How long a batch commits, after its first commit is seen: looked at before, half of it shows."""
@@ -194,7 +162,7 @@ _LOOKED_AT = tuple(table.name for table in (*SMALL_TABLES, LOAD_HISTORY, *SHOWN_
 
 async def get_events(request: Request, context: AdminContext) -> Stream:
     """A stream that begins with `batch`."""
-    alive_ms = request.whole("alive_ms", _ALIVE_MS, minimum=ALIVE_MIN_MS, maximum=ALIVE_MAX_MS)
+    alive_ms = _PAGE_ALIVE.of(request)
     if context.changes is None:
         raise HttpError(503, "This service does not follow changes")
     context.view  # noqa: B018 (503 before the first load)
@@ -243,23 +211,30 @@ def _event(kind: str, context: AdminContext) -> bytes:
     return f"event: {kind}\ndata: ".encode() + encode(told) + b"\n\n"
 
 
-EVENT_ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/events",
-        handler=get_events,
-        role=Role.VIEWER,
-        about=About(
-            summary="That the tables have changed, as server-sent events: batch, alive.",
-            queries=(
-                QueryParameter(
-                    name="alive_ms",
-                    doc=f"How often to say `alive`, from {ALIVE_MIN_MS} to {ALIVE_MAX_MS}.",
-                    schema=WHOLE,
-                ),
-            ),
-            media_type="text/event-stream",
-            example=Example(path="/v1/events?alive_ms=1", status=400, answer={"reason": None}),
+_STREAM = "text/event-stream"
+
+WATCH_ROUTES = (
+    reading(
+        "/v1/watch",
+        get_watch,
+        "Each change of ownership, as server-sent events: start, change, alive, reset.",
+        str,
+        queries=(
+            TextQuery("namespace", "Only this one; without it, all of the cluster."),
+            _ALIVE,
+            TextQuery("last_event_id", "As the header Last-Event-ID: where to go on."),
         ),
+        checks_itself=True,
+        media_type=_STREAM,
+        example=Example("/v1/watch?last_event_id=never", 400),
+    ),
+    reading(
+        "/v1/events",
+        get_events,
+        "That the tables have changed, as server-sent events: batch, alive.",
+        str,
+        queries=(_PAGE_ALIVE,),
+        media_type=_STREAM,
+        example=Example("/v1/events?alive_ms=1", 400),
     ),
 )

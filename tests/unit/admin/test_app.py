@@ -98,7 +98,7 @@ def test_request_that_no_route_serves_has_a_reason(
     reply = call(app, path, method=method)
     assert reply.status == status
     if status >= 400:
-        assert reply.json["reason"]
+        assert reply.json["detail"]
 
 
 def test_body_beyond_the_limit_is_refused_however_it_comes(app: AdminApp) -> None:
@@ -193,7 +193,7 @@ def test_command_that_nobody_takes_up_is_503_with_its_id(app: AdminApp, balancer
     balancer.answer = lambda _: None
     reply = call(app, "/x/acme/ns1/unload", method="PUT")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-    assert balancer.commands[0].command_id in reply.json["reason"]
+    assert balancer.commands[0].command_id in reply.json["detail"]
 
 
 def test_command_without_kafka_is_503(tables: Path) -> None:

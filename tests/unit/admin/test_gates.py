@@ -21,12 +21,12 @@ from jobs.service.access import (
     TokenRules,
     parse_grant,
     parse_grants,
-    secret_key,
 )
 from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.token_keys import TokenKeys, secret_key
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.values.tokens import SECRET, claims, token
@@ -44,7 +44,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(
     tables: Path, balancer: Balancer | None = None, per_s: float = 0, **rules: Any
 ) -> LookupApp:
-    keys = WatchedFile((), lambda: (secret_key(SECRET),))
+    keys = TokenKeys(WatchedFile((), lambda: (secret_key(SECRET),)))
     checker = TokenChecker(keys, TokenRules(audience="ballast"))
     gate = Gatekeeper(
         GateRules(cluster="c1", **{"needs_proof": True, **rules}), checker, RateLimiter(per_s)
@@ -95,7 +95,8 @@ def test_request_without_an_accepted_token_is_401_with_a_challenge(tables: Path,
         reply = call(app, path, text)
         assert reply.status == 401
         assert reply.headers["www-authenticate"].startswith("Bearer")
-        assert reply.json["reason"].startswith("Authentication required")
+        told = reply.json["reason" if path == LOOKUP else "detail"]
+        assert told.startswith("Authentication required")
         assert text not in reply.body.decode() or not text
 
 
@@ -229,7 +230,7 @@ def test_limiter_refills_steadily_and_forgets_who_is_long_gone() -> None:
 
 
 def test_caller_is_believed_for_as_long_as_the_token() -> None:
-    keys = WatchedFile((), lambda: (secret_key(SECRET),))
+    keys = TokenKeys(WatchedFile((), lambda: (secret_key(SECRET),)))
     checker = TokenChecker(keys, TokenRules(audience="ballast"))
     gate = Gatekeeper(GateRules(cluster="c1", needs_proof=True), checker, RateLimiter(0))
     proof = signed("viewer", exp=4_000_000_000)

@@ -71,7 +71,7 @@ def test_body_of_very_many_values_is_refused_before_it_is_parsed(
     monkeypatch.setattr("jobs.service.exchange.strict_json", lambda _: pytest.fail("parsed"))
     answer = send(app, "/v1/lookups", MANY[name])
     assert answer.status == 400
-    assert "at most 25000 values" in answer.json["reason"]
+    assert "at most 25000 values" in answer.json["detail"]
 
 
 def with_slots(body: Any) -> list[Any]:
@@ -91,7 +91,7 @@ def test_a_command_with_hostile_json_is_refused_with_a_sentence(app: AdminApp, k
         for hostile in HOSTILE:
             reply = send(app, f"/v1/commands/{kind}", filled(body, hostile))
             assert 400 <= reply.status < 500, (body, hostile[:40], reply.status)
-            assert len(reply.json["reason"]) > 10
+            assert len(reply.json["detail"]) > 10
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda text: str(text)[:12])
@@ -101,12 +101,12 @@ def test_a_setting_of_hostile_json_is_refused_with_a_sentence(
 ) -> None:
     reply = send(app, "/v1/commands/set_config", f'{{"values": {{"{key}": {hostile}}}}}')
     assert reply.status == 400
-    assert reply.json["reason"]
+    assert reply.json["detail"]
 
 
 @pytest.mark.parametrize("route", WRITING, ids=lambda route: f"{route.method} {route.path}")
 def test_no_route_answers_hostile_json_with_an_error_of_ours(app: AdminApp, route: Route) -> None:
-    example = route.about.example if route.about else None
+    example = route.example
     path = example.path if example else route.path.replace("{", "").replace("}", "")
     bodies = [SLOT, {"x": SLOT}, *with_slots(example.body if example else None)]
     for body in bodies:

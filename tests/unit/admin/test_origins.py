@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from jobs.service.access_control import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.csrf import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
 from jobs.service.exchange import HttpError
 from jobs.service.routes import SAFE
 from tests.support.admin.admin_world import Balancer, make_context, write_tables

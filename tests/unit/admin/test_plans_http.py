@@ -73,7 +73,7 @@ def test_one_plan_has_its_steps_and_an_unknown_one_is_not_found(asked: Any) -> N
     assert [step["became"] for step in one["steps"]] == ["done"] * one["step_count"]
     status, found = get("/v1/plans/nosuch")
     assert status == 404
-    assert "no plan nosuch" in found["reason"]
+    assert "no plan nosuch" in found["detail"]
 
 
 @pytest.mark.parametrize("by", ["plan", "since"])
@@ -99,4 +99,4 @@ def test_way_back_of_nothing_is_refused_in_words(asked: Any) -> None:
     ):
         status, found = get(f"/v1/undo?{query}")
         assert status == 409
-        assert found["reason"].startswith(f"there is nothing to undo: {why}")
+        assert found["detail"].startswith(f"there is nothing to undo: {why}")

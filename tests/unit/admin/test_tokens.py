@@ -21,9 +21,8 @@ from jobs.service.access import (
     TokenError,
     TokenFault,
     TokenRules,
-    read_keys,
-    secret_key,
 )
+from jobs.service.token_keys import TokenKeys, read_keys, secret_key
 from tests.support.values.tokens import (
     EC_KEY,
     OTHER_RSA_KEY,
@@ -43,7 +42,7 @@ def checker(path: Path | None = None, rules: TokenRules = RULES, secret: str = "
         own = (secret_key(secret),) if secret else ()
         return own + (read_keys(str(path)) if path else ())
 
-    return TokenChecker(WatchedFile((str(path or ""),), read, look_s=0), rules)
+    return TokenChecker(TokenKeys(WatchedFile((str(path or ""),), read, look_s=0)), rules)
 
 
 @pytest.fixture

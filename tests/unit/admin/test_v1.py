@@ -1,24 +1,31 @@
 """Our own paths: every example of the OpenAPI document, roles."""
 
 import asyncio
+import gzip
 import json
+import re
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from jobs.service.access import Caller, Grant, Role
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext, CommandEnd
-from jobs.service.routes import Example, Route
-from jobs.service.v1.openapi import draw_openapi
+from jobs.service.routes import Route
+from jobs.service.v1.openapi import IN_FRONT, draw_openapi
 from lbcore.wire.commands import KINDS
-from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.admin_world import BROKERS, Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of
+from tests.support.admin.documented_answers import check_answer
+from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
 
-OWN = [route for route in ROUTES if route.about is not None]
+SHOWN = [route for route in ROUTES if not route.is_open]
+OWN = [route for route in SHOWN if route.path.startswith("/v1/")]
+DOCUMENT = draw_openapi(SHOWN)
 BUNDLE = bundles_of("acme/ns1", 4)[0]
 
 
@@ -44,39 +51,56 @@ def call(app: AdminApp, path: str, value: Any = None, **request: Any) -> Answer:
     return asyncio.run(ask(app, path, body=body, **request))
 
 
-def fits(found: Any, wanted: Any) -> bool:
-    """Whether an answer is the example's; None there stands for whatever varies."""
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            (key in found) and fits(found[key], wanted[key]) for key in wanted
-        )
-    if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(fits(one, other) for one, other in zip(found, wanted, strict=True))
-        )
-    return wanted is None or found == wanted
-
-
 @pytest.mark.parametrize("route", OWN, ids=lambda r: f"{r.method} {r.path}")
-def test_example_of_the_document_is_what_is_answered(app: AdminApp, route: Route) -> None:
-    assert route.about is not None
-    example: Example = route.about.example
-    reply = call(app, example.path, example.body, method=route.method)
-    assert reply.status == example.status, reply.body
-    assert example.answer is None or fits(reply.json, example.answer), reply.json
+def test_example_of_the_document_is_answered_as_it_says(app: AdminApp, route: Route) -> None:
+    assert route.example is not None
+    reply = call(app, route.example.path, route.example.body, method=route.method)
+    assert reply.status == route.example.status, reply.body
+    check_answer(DOCUMENT, route, reply)
 
 
-def test_document_has_every_own_path_once_and_is_served(app: AdminApp) -> None:
+@pytest.mark.parametrize(
+    "route",
+    [route for route in SHOWN if route.path.startswith("/admin/") and route.method == "GET"],
+    ids=lambda route: str(route.path),
+)
+def test_answer_on_a_path_of_pulsar_is_of_its_schema(app: AdminApp, route: Route) -> None:
+    known = {"cluster": CLUSTER, "bundle": BUNDLE.rpartition("/")[2], "broker": BROKERS[0]}
+    known |= {"tenant": "acme", "namespace": "ns1", "domain": "persistent", "topic": "t"}
+    path = re.sub(r"{(\w+)}", lambda found: known.get(found[1], "x"), route.path)
+    reply = call(app, path)
+    check_answer(DOCUMENT, route, reply)
+    assert reply.status < 500 or "broker-stats" in path
+
+
+def test_document_has_every_path_once_and_is_served(app: AdminApp) -> None:
     document = call(app, "/v1/openapi.json").json
-    assert document == json.loads(json.dumps(draw_openapi(OWN)))
+    assert document == json.loads(json.dumps(DOCUMENT))
+    Draft202012Validator.check_schema(document["components"]["schemas"])
     operations = [one for path in document["paths"].values() for one in path.values()]
-    assert len(operations) == len(OWN)
-    assert len({one["operationId"] for one in operations}) == len(OWN)
+    assert len(operations) == len(SHOWN) + len(IN_FRONT)
+    assert len({one["operationId"] for one in operations}) == len(operations)
     assert all(one["summary"].endswith(".") for one in operations)
-    without = [r for r in ROUTES if r.path.startswith("/v1/") and r.about is None]
-    assert without == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "detail"),
+    [
+        ("/v1/nosuch", "application/problem+json", "detail"),
+        ("/admin/v2/nosuch", "application/json", "reason"),
+        ("/admin/v2/namespaces/acme/nosuch", "application/json", "reason"),
+    ],
+)
+def test_error_is_a_problem_but_of_pulsar_on_its_paths(
+    app: AdminApp, path: str, kind: str, detail: str
+) -> None:
+    reply = call(app, path)
+    assert (reply.status, reply.headers["content-type"]) == (404, kind)
+    if detail == "detail":
+        title = {"type": "about:blank", "title": "Not Found", "status": 404}
+        assert reply.json == {**title, "detail": "HTTP 404 Not Found"}
+    else:
+        assert reply.json.keys() == {"reason"}
 
 
 def test_every_kind_of_command_can_be_asked_for(app: AdminApp, balancer: Balancer) -> None:
@@ -98,12 +122,13 @@ def test_outcome_of_a_command_is_told_by_the_status(
     )
     reply = call(app, f"/v1/bundles/{BUNDLE}/unload?command_id=x1", {}, method="PUT")
     assert reply.status == code
-    assert reply.json == {
-        "command_id": "x1",
-        "status": status,
-        "reason": "because",
-        "result": {"a": 1},
-    }
+    if code < HTTPStatus.BAD_REQUEST:
+        named = {"status": status, "reason": "because"}
+    else:
+        title = HTTPStatus(code).phrase
+        named = {"type": "about:blank", "title": title, "status": code, "detail": "because"}
+        named["outcome"] = status
+    assert reply.json == {**named, "command_id": "x1", "result": {"a": 1}}
     assert balancer.commands[0].arguments == {"bundle": BUNDLE}
     assert balancer.entries[0].command_id == "x1"
 
@@ -203,3 +228,42 @@ def test_earlier_ownership_and_differences_come_from_the_events(
     assert call(app, "/v1/ownership?as_of=v99").status == 503
     history = call(app, f"/v1/bundles/{BUNDLE}/history").json["events"]
     assert [row["version_id"] for row in history] == [1, 2]
+
+
+LARGE = ["/v1/ownership", "/v1/ownership?as_of=v2", "/v1/openapi.json", "/page/core.js"]
+
+
+@pytest.mark.parametrize("path", LARGE)
+def test_large_answer_is_packed_for_who_takes_it_and_not_sent_twice(
+    tables: Path, path: str
+) -> None:
+    app = AdminApp(make_context(tables), ROUTES)
+    plain, packed = call(app, path), call(app, path, headers={"Accept-Encoding": "br, gzip;q=0.5"})
+    assert plain.headers["vary"] == packed.headers["vary"] == "accept-encoding"
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert call(app, path, headers={"Accept-Encoding": "gzip;q=0"}).body == plain.body
+    tag = packed.headers["etag"]
+    assert tag == plain.headers["etag"]
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        again = call(app, path, headers={"If-None-Match": known})
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+    assert call(app, path, headers={"If-None-Match": '"other"'}).body == plain.body
+    head = call(app, path, method="HEAD", headers={"Accept-Encoding": "gzip"})
+    assert (head.status, head.body, head.headers["etag"]) == (200, b"", tag)
+
+
+def test_entity_tag_changes_with_what_it_names(
+    moving: tuple[TablesWriter, AdminContext],
+) -> None:
+    writer, context = moving
+    app = AdminApp(context, ROUTES)
+
+    def tags() -> list[str | None]:
+        return [call(app, path).headers.get("etag") for path in ("/v1/ownership", "/v1/brokers")]
+
+    before = tags()
+    assert tags() == before
+    writer.batch([Row(bundle=BUNDLE, version=2, destination=BROKERS[1])])
+    context.follower.poll()
+    assert [one != two for one, two in zip(tags(), before, strict=True)] == [True, False]

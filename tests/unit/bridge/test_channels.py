@@ -149,6 +149,11 @@ def test_batch_that_is_cut_is_named(content: bytes) -> None:
         list(parse_entry("3:0", {"x-pulsar-num-batch-message": "1"}, content))
 
 
+def test_record_without_a_key_is_named() -> None:
+    with pytest.raises(UnreadableEntryError, match="3:0: the record has no key"):
+        list(parse_entry("3:0", {}, b"{}"))
+
+
 TOLD: dict[str, Any] = json.loads(
     (Path(__file__).parent / "pulsar_answers" / "scalable-topics.json").read_text()
 )

@@ -80,7 +80,7 @@ def test_brokers_of_several_versions_at_once_are_told(
 ) -> None:
     brokers = DeltaTable(tables / "brokers")
     brokers.update(updates={"version": "'4.0.8'"})
-    assert examine(capsys, tables)[1]["versions"]["what"] == "all active brokers tell 4.0.8 (3)"
+    assert examine(capsys, tables)[1]["versions"]["what"] == "all active brokers run 4.0.8 (3)"
     brokers.update(updates={"version": "'4.2.4'"}, predicate="broker = 'broker-0:8080'")
     found = examine(capsys, tables)[1]["versions"]
     assert found["verdict"] == "warn"

@@ -126,7 +126,7 @@ def test_tables_that_tell_nothing_are_answered_for_by_the_files_and_it_is_said(
     ):
         assert main([*words, "--tables", str(tmp_path)]) == 0
         out, err = capsys.readouterr()
-        assert "the tables don't tell what the job was started with" in err
+        assert "the tables have no settings of the job yet" in err
         assert of_files in out
 
 

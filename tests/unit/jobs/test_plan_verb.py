@@ -137,7 +137,7 @@ def test_question_that_makes_no_sense_is_refused(
 
 def test_plan_without_dry_run_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan"]) == 2
-    assert "`plan` needs a word more" in capsys.readouterr().err
+    assert "`plan` needs --dry-run or an action" in capsys.readouterr().err
 
 
 @pytest.fixture

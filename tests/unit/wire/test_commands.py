@@ -110,6 +110,7 @@ def test_kind_that_is_not_known_is_refused_with_a_suggestion() -> None:
         ("pin_bundle", {"bundle": BUNDLE}, RejectReason.MISSING_FIELD),
         ("set_config", {"values": {}}, RejectReason.OUT_OF_RANGE),
         ("set_config", {"values": []}, RejectReason.WRONG_TYPE),
+        ("propose_plan", {**FULL["propose_plan"], "moves": {}}, RejectReason.OUT_OF_RANGE),
         ("reset_config", {"keys": [1]}, RejectReason.WRONG_TYPE),
         (
             "set_isolation_policy",
