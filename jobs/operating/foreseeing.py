@@ -18,6 +18,7 @@ from jobs.operating.text_format import did_you_mean, text_table
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.explain.explanation import number
+from lbcore.explain.reasons import reason_message
 from lbcore.foresight.forecast import (
     ForeseenBroker,
     Foresight,
@@ -47,8 +48,11 @@ class Outlook:
         return any(one["reason"] in FAULTS for one in self.found.skips)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return {"dry_run": True, "tables_age_ms": self.tables_age_ms, **self.found.to_json()}
+        """JSON-able values; `why` of a decision is its reason as a sentence."""
+        found = self.found.to_json()
+        decisions = [{**one, "why": reason_message(one["reason"])} for one in found["decisions"]]
+        about = {"dry_run": True, "tables_age_ms": self.tables_age_ms}
+        return {**about, **found, "decisions": decisions}
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -171,7 +175,8 @@ def _decision(one: Mapping[str, Any]) -> str:
     inputs = one["inputs"]
     what = one["bundle"] or f"{inputs.get('bundles', '')} bundles".strip()
     way = " → ".join(name for name in (one["source"], one["destination"]) if name)
-    text = f"{one['kind']} {what} {way}".rstrip() + f": {one['reason']} ({one['strategy']})"
+    text = f"{one['kind']} {what} {way}".rstrip() + f": {reason_message(one['reason'])}"
+    text += f" ({one['strategy']})" if one["strategy"] else ""
     changes = [
         f"{side} {_percent(inputs.get(f'{side}_usage'))} → {_percent(expected)}"
         for side in ("source", "destination")
@@ -183,7 +188,7 @@ def _decision(one: Mapping[str, Any]) -> str:
 def _skip_lines(found: Foresight) -> Iterator[str]:
     runs: list[tuple[str, int, int]] = []
     for one in found.skips:
-        reason, cycle = f"{one['reason']}{_fault(one)}", one["cycle"]
+        reason, cycle = _fault(one) or reason_message(one["reason"]), one["cycle"]
         if runs and runs[-1][0] == reason and runs[-1][2] == cycle - 1:
             runs[-1] = (reason, runs[-1][1], cycle)
         else:
@@ -194,10 +199,10 @@ def _skip_lines(found: Foresight) -> Iterator[str]:
 
 
 def _fault(one: Mapping[str, Any]) -> str:
-    """Return the fault of a custom strategy; "" without one."""
+    """Return the fault of a custom strategy with its label; "" without one."""
     if one["reason"] not in FAULTS:
         return ""
-    return f": {one['inputs'].get('skipped', {}).get('strategy', '')}"
+    return f"{one['reason']}: {one['inputs'].get('skipped', {}).get('strategy', '')}"
 
 
 def _waiting_lines(found: Foresight) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 
@@ -23,6 +24,7 @@ _STOP_S = 40.0
 """It takes 2 s on a quiet machine; whoever is asked in vain is killed after 4 s."""
 
 _SIZE = ("--brokers", "4", "--bundles", "24")
+_ODD_NAME = "-é 🙂 q'u\"o %x #a"
 
 
 class _Run:
@@ -56,14 +58,9 @@ class _Run:
 
     def processes(self) -> dict[int, str]:
         """Every process that names the run's folder, but for the run itself."""
-        listed = subprocess.run(
-            [shutil.which("ps") or "ps", "-axww", "-o", "pid=,command="],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        rows = (line.strip().partition(" ") for line in listed.stdout.splitlines())
-        mine = {int(pid): command for pid, _, command in rows if str(self.folder) in command}
+        running = psutil.process_iter(["pid", "cmdline"])
+        commands = {one.pid: " ".join(one.info["cmdline"] or ()) for one in running}
+        mine = {pid: command for pid, command in commands.items() if str(self.folder) in command}
         return {pid: command for pid, command in mine.items() if pid != self.process.pid}
 
     def pid_of(self, words: str) -> int:
@@ -75,9 +72,9 @@ class _Run:
 def start(tmp_path: Path) -> Iterator[Callable[..., _Run]]:
     runs: list[_Run] = []
 
-    def make(*words: str) -> _Run:
-        (tmp_path / "var").mkdir(exist_ok=True)
-        runs.append(_Run(tmp_path / "var" / "local", *words))
+    def make(*words: str, parent: str = "var") -> _Run:
+        (tmp_path / parent).mkdir(exist_ok=True)
+        runs.append(_Run(tmp_path / parent / "local", *words))
         return runs[-1]
 
     yield make
@@ -104,11 +101,11 @@ def _is_rescued(line: Mapping[str, Any]) -> bool:
     return states.get("broker-2") == "killed" and _is_open(line)
 
 
-def test_run_local_survives_crashes_and_goes_on_with_its_state(
+def test_run_local_in_an_oddly_named_folder_survives_crashes_and_goes_on_with_its_state(
     start: Callable[..., _Run], tmp_path: Path
 ) -> None:
-    summary_path = tmp_path / "summary.json"
-    first = start(*_SIZE, "--summary", str(summary_path))
+    summary_path = tmp_path / _ODD_NAME / "summary.json"
+    first = start(*_SIZE, "--summary", str(summary_path), parent=_ODD_NAME)
     first.wait_for("all bundles open", _is_open)
     told = first.out.with_suffix(".err").read_text()
     for name in ("Kafka", "lookup service", "simulated brokers"):
@@ -118,11 +115,12 @@ def test_run_local_survives_crashes_and_goes_on_with_its_state(
     first.wait_for("the job works again", lambda line: line["batches"] > batches + 2)
     _ballast("kill-broker", "broker-2", "--state-dir", str(first.folder))
     first.wait_for("broker-2's bundles are open elsewhere", _is_rescued)
+    _ask_about(first.folder)
     _end(first)
     _check_summary(json.loads(summary_path.read_text()))
     assert any(event.endswith("balance_cluster was started again") for event in first.events())
 
-    second = start("--for", "8")
+    second = start("--for", "8", parent=_ODD_NAME)
     assert second.process.wait(_START_S) == 0, second.said()
     assert _gone(second)
     assert second.lines()[-1]["bundles"] == 24
@@ -131,6 +129,7 @@ def test_run_local_survives_crashes_and_goes_on_with_its_state(
         zip(*(events[name].to_pylist() for name in ("bundle", "version_id")), strict=True)
     )
     assert len(set(versions)) == len(versions), "the second run forgot what the first decided"
+    _check_folder(tmp_path, first.folder)
 
 
 def test_commands_of_the_tours_page_work_on_a_run(start: Callable[..., _Run]) -> None:
@@ -189,26 +188,31 @@ def _check_summary(summary: Mapping[str, Any]) -> None:
     assert summary["decision_to_lookup_ms"]["count"] > 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "-é 🙂 q'u\"o %x #a",
-        *(pytest.param(one, marks=pytest.mark.long) for one in ("x" * 200, "a:b", "{x}", "$x*?;&")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["x" * 200, "a:b", "{x}", "$x*?;&"])
 def test_run_local_keeps_its_state_in_the_folder_that_was_named(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name / "state"
+    folder = tmp_path / name / "local"
     folder.parent.mkdir()
     for _ in range(2):
         run = _Run(folder, *_SIZE)
         try:
             run.wait_for("all bundles open", _is_open)
-            _ballast("sql", "who-has-what", "--state-dir", str(folder))
-            _ballast("explain", "cluster", "--state-dir", str(folder))
+            _ask_about(folder)
         finally:
             run.process.terminate()
             run.process.wait(_STOP_S)
-    assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)
+    _check_folder(tmp_path, folder)
+
+
+def _ask_about(folder: Path) -> None:
+    """Ask the run in this folder by two verbs that read its tables."""
+    _ballast("sql", "who-has-what", "--state-dir", str(folder))
+    _ballast("explain", "cluster", "--state-dir", str(folder))
+
+
+def _check_folder(parent: Path, folder: Path) -> None:
+    """Check that a run wrote to the folder that was named, and to none beside it."""
+    assert os.listdir(parent) == [folder.parent.name]  # noqa: PTH208 (names as they are)
     assert {"kafka", "tables", "job", "logs"} <= {path.name for path in folder.iterdir()}
     assert (folder / "job" / "checkpoints" / "epoch-0" / "commits").is_dir()
 

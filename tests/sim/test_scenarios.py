@@ -39,9 +39,10 @@ COMPARED = [
 ]
 SHORT = (
     *("g05", "g10", "g11", "g12", "g14", "g16", "g17", "g20", "g23"),
-    *("isolation/busy", "saturation/one-at", "asim/heterogeneous", "performance/scale-in"),
+    *("isolation/busy", "asim/heterogeneous", "saturation/all", "saturation/one-at"),
+    *("performance/rolling", "performance/scale", "performance/split"),
 )
-"""Those that take less than three seconds."""
+"""Those that take some seconds."""
 SHORT_COMPARED = ("scenarios/saturation/one-at-three-times",)
 WEAK = {
     "g07-load-of-another-process": "uniform moves bundles back: 36 returns in 40 minutes",

@@ -76,7 +76,7 @@ function decisions(found) {
   list.append(...found.slice(0, SHOWN).map((one) => {
     const item = make("li");
     item.append(`${one.kind} `, one.bundle ? explainButton("bundle", one.bundle) : "",
-      ` ${way(one)} `, make("span", `${one.reason || ""}${one.more_hits
+      ` ${way(one)} `, make("span", `${one.why || ""}${one.more_hits
         ? `, after ${one.more_hits} observations more` : ""}`, "dim"));
     return item;
   }));

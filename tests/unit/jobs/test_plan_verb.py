@@ -64,12 +64,13 @@ def test_text_says_what_comes_when_and_what_it_brings(
     text = capsys.readouterr().out
     assert text.startswith("dry run, nothing was sent")
     assert "under avg with avg: 10 cycles" in text
-    assert "cycle 1 would decide nothing: HitCount" in text
+    assert "cycle 1 would decide nothing: a broker is beyond its threshold, but not for" in text
     assert f"near: {HOT} against broker-1:8080" in text
     assert "needs 1 hits more" not in text
     assert "needs 1 hit more (too_few_hits)" in text
     assert "after 1 more hit, cycle 2, in 15 s to 1 min 5 s:" in text
-    assert f"{HOT} → broker-1:8080: Overloaded (avg); source 60.0 % → " in text
+    why = "its broker was above the ideal load or the threshold (avg)"
+    assert f"{HOT} → broker-1:8080: {why}; source 60.0 % → " in text
     assert "(floor-adjusted " in text
     assert "not known here: which report was judged last" in text
 
@@ -80,7 +81,7 @@ def test_text_counts_the_hits_that_the_tables_have(
     assert plan(tables) == 0
     text = capsys.readouterr().out
     assert "at once:" in text
-    assert "would decide nothing: HitCount" not in text.splitlines()[2]
+    assert "would decide nothing: a broker is beyond" not in text.splitlines()[2]
 
 
 def test_drain_is_foreseen_in_the_same_form(
@@ -89,7 +90,7 @@ def test_drain_is_foreseen_in_the_same_form(
     words = ["broker", "drain", HOT, "--dry-run", "--tables", str(tables)]
     assert main(words) == 0
     text = capsys.readouterr().out
-    assert f"{HOT} → broker-1:8080: Draining" in text
+    assert f"{HOT} → broker-1:8080: its broker is being drained" in text
     assert f"{HOT} (drained)" in text
     assert "gets hot: " not in text
     assert "not known here: " in text
@@ -192,7 +193,7 @@ def test_body_that_makes_no_sense_is_refused_with_a_reason(
 ) -> None:
     reply = post(app, body)
     assert reply.status == status
-    assert reply.json["reason"]
+    assert reply.json["detail"]
 
 
 @pytest.mark.parametrize("reason", FAULTS)
@@ -202,8 +203,9 @@ def test_fault_of_an_own_strategy_is_shown_and_fails(reason: str) -> None:
     found = mock.Mock(skips=[{**idle, "cycle": 1}, *({**fault, "cycle": at} for at in (2, 3))])
     outlook = Outlook(found=found, tables_age_ms=0)
     assert outlook.has_faults
+    why = "brokers are beyond their thresholds, but no bundle of theirs may or can move"
     assert list(_skip_lines(found)) == [
-        "cycle 1 would decide nothing: NoBundles",
+        f"cycle 1 would decide nothing: {why}",
         f"cycles 2 to 3 would decide nothing: {reason}: m:f: raised KeyError, line 7",
     ]
     assert not Outlook(found=mock.Mock(skips=[idle]), tables_age_ms=0).has_faults

@@ -19,6 +19,7 @@ from lbcore.config.splitting import (
 from lbcore.model.bundles import BundleRange
 from lbcore.model.names import parse_range
 from lbcore.plain import from_plain, to_plain
+from lbcore.plan.shed.common import TooBig
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
     ALGORITHM_SUMMARIES,
@@ -33,10 +34,11 @@ from lbcore.plan.split.algorithms import (
     specified_boundaries,
     topic_count_boundaries,
 )
-from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, divide_too_big, find_cut
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import (
     EMPTY_STATE,
+    VERDICTS,
     SplitDecision,
     SplitReason,
     SplitState,
@@ -531,6 +533,20 @@ def test_split_under_way_counts_towards_the_namespaces_maximum() -> None:
     assert [decision.name for decision in decisions] == [LEFT]
     assert run(view, state, config, blocked=(LEFT,))[0] == ()
     assert [each.name for each in run(view, state, config)[0]] == [LEFT]
+
+
+def test_bundles_above_a_fair_share_count_splits_of_their_namespace_towards_its_maximum() -> None:
+    view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
+    too_big = TooBig(rows=np.array([0, 1]), excess=np.array([2.0, 1.5]), by_rate=True)
+    mask = np.zeros(2, dtype=np.bool_)
+    decisions, after, seen = divide_too_big(view, too_big, EMPTY_STATE, config, mask)
+    assert [decision.name for decision in decisions] == [LEFT]
+    assert seen.verdict.tolist() == [
+        VERDICTS.index(one) for one in (SplitVerdict.SPLIT, SplitVerdict.NAMESPACE_FULL)
+    ]
+    assert after.pending == {LEFT: 1}
+    elsewhere = replace(EMPTY_STATE, pending={"t/b/0x00000000_0xffffffff": 1})
+    assert len(divide_too_big(view, too_big, elsewhere, config, mask)[0]) == 1
 
 
 def test_children_stay_with_the_owner_when_configured() -> None:
