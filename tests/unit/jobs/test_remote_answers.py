@@ -110,11 +110,10 @@ class Service:
         )
 
 
-async def read_here(question: reading.ReadQuestion) -> IO[bytes]:
+async def read_here(question: reading.ReadQuestion) -> tuple[IO[bytes], str]:
     """Read as a process of the service's pool does, in this one."""
     answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (as there)
-    reading._answer(question, Path(answer.name))  # noqa: SLF001 (as there)
-    return answer
+    return answer, reading._answer(question, Path(answer.name))  # noqa: SLF001 (as there)
 
 
 @pytest.fixture
@@ -131,6 +130,8 @@ def service(
     found = Service(AdminApp(context, ROUTES))
     monkeypatch.setattr("jobs.operating.service_client.exchange", found.exchange)
     monkeypatch.setattr(reading.readers, "ask", read_here)
+    # a plan says who proposed it: the token's owner, or this user
+    monkeypatch.setattr("jobs.adapters.kafka.command_client.local_principal", lambda: "anonymous")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     return found
 
