@@ -180,8 +180,8 @@ LINES: list[tuple[str, ...]] = [
     ("sql", "most-moved"),
     ("sql", "SELECT broker, count(*) AS bundles FROM owners GROUP BY broker ORDER BY broker"),
     ("config", "show", "--changed"),
-    ("broker", "drain", HOT, "--dry-run"),
-    ("bundle", "unload", BUNDLE, "--dry-run"),
+    ("broker", "drain", HOT, "--dry-run", "--command-id", "once"),
+    ("bundle", "unload", BUNDLE, "--dry-run", "--command-id", "once"),
     ("bundle", "unpin", f"{SPACE}/0xe0000000_0xffffffff", "--dry-run"),
 ]
 
