@@ -20,7 +20,7 @@ from jobs.telemetry.bridge_metrics import BRIDGE_METRICS
 from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.config.load import differences
-from lbcore.config.pulsar_presets import PRESETS, Preset
+from lbcore.config.pulsar_keys import PRESETS, Preset
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.tree import Config
 from lbcore.model.archives import ARCHIVES, MONTH, Archive

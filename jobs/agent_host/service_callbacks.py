@@ -47,6 +47,11 @@ def _no_topics() -> Sequence[TopicsRead]:
     return ()
 
 
+def _no_merge(bundle: str, merged: str, token: int) -> None:
+    message = f"this service can't merge bundles, {merged} is not made (token {token})"
+    raise NotImplementedError(f"{message}: {bundle} stays as it is")
+
+
 def _no_permits(_: Permits) -> None:
     return None
 
@@ -58,10 +63,12 @@ class Callbacks:
     open(bundle, token): serve the range as one bundle, whatever of it was open before. token is the
     fencing token: it grows with each owner, so a store can refuse an older one. close(bundle,
     token): serve nothing of the range. split(bundle, children, token): serve the range as these
-    bundles. Each may be called again for what is done already.
+    bundles. merge(bundle, merged, token): serve on as before, and be ready to open the bundle and
+    its upper neighbour as the merged one; a service that leaves it out refuses. Each may be called
+    again for what is done already.
 
-    These three run in threads, one at a time for a bundle, `Options.threads` at once. One that has
-    not returned after `agent.callback_timeout_ms` has failed. load(): what the service carries now;
+    These four run in threads, one at a time for a bundle, `Options.threads` at once. One that has
+    not returned after a minute has failed. load(): what the service carries now;
     topics(): of the bundles whose topics have changed, the topics. Both must be quick.
     attach(permits): called once, before anything else; permits tells at each use whether a bundle
     may be served.
@@ -71,5 +78,6 @@ class Callbacks:
     open: Callable[[str, int], None]
     close: Callable[[str, int], None]
     split: Callable[[str, Sequence[str], int], None]
+    merge: Callable[[str, str, int], None] = _no_merge
     topics: Callable[[], Sequence[TopicsRead]] = _no_topics
     attach: Callable[[Permits], None] = _no_permits

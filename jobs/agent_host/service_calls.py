@@ -145,7 +145,7 @@ class ServiceCalls:
         return not task.is_overdue and self._seen_ms - began_ms >= self._timeout_ms
 
     def _give_up(self, task: _CallbackTask) -> None:
-        failure = f"it has not returned within agent.callback_timeout_ms = {self._timeout_ms} ms"
+        failure = f"it has not returned within {self._timeout_ms} ms"
         of_what = f" of {task.call.bundle}" if task.call else ""
         logger.error(
             "%s%s hangs: %s; nothing else of this hash range runs until it does",
@@ -200,6 +200,8 @@ class ServiceCalls:
             self._callbacks.open(call.bundle, call.version_id)
         elif call.callback is Callback.CLOSE:
             self._callbacks.close(call.bundle, call.version_id)
+        elif call.callback is Callback.MERGE:
+            self._callbacks.merge(call.bundle, call.children[0], call.version_id)
         else:
             self._callbacks.split(call.bundle, call.children, call.version_id)
 

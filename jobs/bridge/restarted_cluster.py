@@ -35,7 +35,7 @@ from lbcore.bridge.client_latency import (
     publish_ms,
     worst_ms,
 )
-from lbcore.config.reported_settings import newest_reported
+from lbcore.config.load import newest_reported
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message

@@ -28,9 +28,8 @@ from jobs.console import CommandError, MisuseError, note
 from jobs.local.layout import CLUSTER, Layout
 from jobs.operating.service_client import ServiceAddress, service_url
 from jobs.operating.text_format import did_you_mean
-from lbcore.config.custom_strategy import CustomStrategy
-from lbcore.config.reported_settings import as_started
-from lbcore.config.tree import Config
+from lbcore.config.load import as_started
+from lbcore.config.tree import Config, CustomStrategy
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name

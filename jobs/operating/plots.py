@@ -40,6 +40,7 @@ _HOURS_FROM_MS = 3 * 3_600_000
 _CAUSES = {
     "shed": "#0072B2",
     "split": "#E69F00",
+    "merge": "#F0E442",
     "failover": "#D55E00",
     "drain": "#009E73",
     "admin": "#CC79A7",

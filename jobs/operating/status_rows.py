@@ -14,9 +14,16 @@ from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.explain.overview import Moment, Overview, last_decisions, moments
 from lbcore.explain.recent_findings import RECENT_MS
-from lbcore.explain.status import HISTORY_MS, StatusRows, make_status
+from lbcore.explain.status import (
+    HISTORY_MS,
+    Moment,
+    Overview,
+    StatusRows,
+    last_decisions,
+    make_status,
+    moments,
+)
 from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
 from jobs.console import printable
-from lbcore.model.nearest import nearest
+from lbcore.model.names import nearest
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONGEST_MS = 36_500 * _UNITS_MS["d"]

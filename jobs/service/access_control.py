@@ -129,12 +129,15 @@ class Gatekeeper:
     """Lets callers in. checker: of tokens, None = tokens are no proof here."""
 
     def __init__(
-        self, rules: GateRules, checker: TokenChecker | None, limiter: RateLimiter
+        self,
+        rules: GateRules,
+        checker: TokenChecker | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self.counts = GateCounts()
         self._rules = rules
         self._checker = checker
-        self._limiter = limiter
+        self._limiter = limiter or RateLimiter(0)
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
 
     @property

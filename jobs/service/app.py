@@ -14,8 +14,15 @@ from time import time
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
-from jobs.service.access import ANY, Caller, anonymous
-from jobs.service.access_control import AdminCounts, Origins, RateLimiter, address_of
+from jobs.service.access import ANY, Caller
+from jobs.service.access_control import (
+    AdminCounts,
+    Gatekeeper,
+    GateRules,
+    Origins,
+    RateLimiter,
+    address_of,
+)
 from jobs.service.context import AdminContext
 from jobs.service.exchange import (
     RETRY,
@@ -56,14 +63,6 @@ class Gate(Protocol):
         """The caller of a request."""
 
 
-class OpenGate:
-    """Everybody may everything: a service on loopback, or one that was told so."""
-
-    def caller(self, scope: Message) -> Caller:
-        """Nobody in particular, from the connection's address."""
-        return anonymous(address_of(scope))
-
-
 class AdminApp:
     """Serves routes over one context.
 
@@ -86,7 +85,7 @@ class AdminApp:
         self._refusals = RateLimiter(_REFUSALS_PER_S)
         self._context = context
         self._router = Router(routes)
-        self._gate = gate or OpenGate()
+        self._gate = gate or Gatekeeper(GateRules(cluster=context.cluster))
         self._origins = origins
         self._body_max_bytes = body_max_bytes
 

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote, unquote, unquote_plus
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.access_control import KeysOutdatedError
+from jobs.service.access_control import Gatekeeper, KeysOutdatedError, Origins
 from jobs.service.changes import Broadcast
 from jobs.service.exchange import (
     JSON,
@@ -241,26 +241,6 @@ def reason(text: str) -> bytes:
     return encode({"reason": text})
 
 
-class LookupGuard(Protocol):
-    """Says whether a request may be answered; raises HttpError when not."""
-
-    def check_lookup(self, scope: Message, tenant: str) -> None:
-        """401, 403 or 429 for a lookup in this tenant."""
-
-    def check_metrics(self, scope: Message) -> None:
-        """401 or 403 for the metrics."""
-
-    async def renew_keys(self) -> None:
-        """After KeysOutdatedError: have the keys of tokens asked for again."""
-
-
-class HostCheck(Protocol):
-    """Says whether a request was sent under a name of this service."""
-
-    def check_host(self, scope: Message) -> None:
-        """Raises HttpError 421 when not."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """Collaborators of a lookup service.
@@ -271,8 +251,8 @@ class Hooks:
     """
 
     others: AsgiApp | None = None
-    guard: LookupGuard | None = None
-    hosts: HostCheck | None = None
+    guard: Gatekeeper | None = None
+    hosts: Origins | None = None
     ask_owner: Callable[[BundleRoute], None] | None = None
     kafka: KafkaWatch | None = None
 

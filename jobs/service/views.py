@@ -21,7 +21,7 @@ from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_a
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
-from lbcore.config.reported_settings import as_started, newest_reported
+from lbcore.config.load import as_started, newest_reported
 from lbcore.config.tree import Config
 from lbcore.model.names import namespace_of_topic
 from lbcore.model.tables import (

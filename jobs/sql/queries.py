@@ -80,8 +80,8 @@ STAYS = SqlView(
     ),
     datafusion=f"""
 SELECT cluster, namespace, bundle, version_id, state,
-  CASE WHEN state IN ('Releasing', 'Splitting') THEN source ELSE destination END AS broker,
-  cause, at_ms AS began_ms,
+  CASE WHEN state IN ('Releasing', 'Splitting', 'Merging') THEN source ELSE destination
+    END AS broker, cause, at_ms AS began_ms,
   LEAD(at_ms) OVER (PARTITION BY cluster, bundle ORDER BY version_id) - at_ms AS lasted_ms,
   LEAD(state) OVER (PARTITION BY cluster, bundle ORDER BY version_id) AS next_state,
   {day("at_ms")} AS day
@@ -299,7 +299,7 @@ OWNERS = SqlView(
     datafusion=f"""
 SELECT cluster, namespace, bundle, state,
   CASE WHEN state = 'Owned' THEN destination
-    WHEN state IN ('Releasing', 'Splitting') THEN source ELSE '' END AS broker,
+    WHEN state IN ('Releasing', 'Splitting', 'Merging') THEN source ELSE '' END AS broker,
   CASE WHEN state IN ('Assigning', 'Releasing') THEN destination ELSE '' END AS next_broker,
   version_id, at_ms AS since_ms, {instant("at_ms")} AS since
 FROM bundle_ownership WHERE state NOT IN ('Deleted', 'Init')""",
@@ -490,7 +490,8 @@ ORDER BY cluster, day, cycles DESC, strategy, reason""",
         text="""
 SELECT cluster, day, state, broker, COUNT(*) AS times, ROUND(AVG(lasted_ms), 0) AS mean_ms,
   MAX(lasted_ms) AS longest_ms
-FROM stays WHERE state IN ('Assigning', 'Releasing', 'Splitting') AND lasted_ms IS NOT NULL
+FROM stays WHERE lasted_ms IS NOT NULL
+  AND state IN ('Assigning', 'Releasing', 'Splitting', 'Merging')
 GROUP BY cluster, day, state, broker
 ORDER BY longest_ms DESC, cluster, day, state, broker LIMIT 100""",
     ),

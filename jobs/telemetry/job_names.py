@@ -231,7 +231,7 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
 _OWNERSHIP: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bundles", "Bundles by state.", "cluster", "state", state=_STATES),
     gauge("ballast_oldest_record_seconds", "How long the oldest bundle of a state is in it.",
-          "cluster", "state", state=("Assigning", "Free", "Releasing", "Splitting")),
+          "cluster", "state", state=("Assigning", "Free", "Merging", "Releasing", "Splitting")),
     gauge("ballast_stuck_bundles", "Bundles in flight for longer than any timeout.", "cluster"),
     counter("ballast_transitions_total", "Records written.", "cluster", "cause", "state",
             cause=_CAUSES, state=_STATES),

@@ -41,7 +41,7 @@ from jobs.operating.service_answers import answers_of
 from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
-from lbcore.config.pulsar_presets import PRESETS
+from lbcore.config.pulsar_keys import PRESETS
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config

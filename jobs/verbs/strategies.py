@@ -6,7 +6,7 @@ from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.text_format import did_you_mean
-from lbcore.config.catalogue import Entry
+from lbcore.config.setting import Entry
 from lbcore.plan.registry import (
     PLACE,
     PLACEMENT_STRATEGIES,

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="e.g. topics.min_insync_replicas=2",
+        help="e.g. topics.replication_factor=3",
     )
     parser.add_argument("--repair", action="store_true", help="set configuration keys that differ")
     parser.add_argument("--role", choices=sorted(ROLES), default="job", help="acls: who")

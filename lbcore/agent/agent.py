@@ -172,6 +172,10 @@ class AgentMachine:
         if work.stopping_at_ms is not None and is_new_here:
             after = give_up(after, STOPPING)
         work.advance(after)
+        if after.goal is Goal.MERGE:
+            work.advance_blocked()  # the merged bundle's record may have come first
+        elif record.bundle not in work.holdings:
+            work.end_merge(record.bundle, record.version_id)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:
         is_load_due, are_bundles_due = are_due(work.reporting, read, self._signals, now_ms)
@@ -260,12 +264,12 @@ def _take_result(work: AgentContext, done: CallDone) -> None:
     before = work.holdings.get(done.bundle)
     if before is None:
         return
-    if is_return_of_stuck(before, done):
-        work.take_back_call(come_back(before, done))
+    if before.stuck is not None and is_return_of_stuck(before, done):
+        work.take_back_call(before.stuck, come_back(before, done), is_done=not done.failure)
         return
     after = finish(before, done)
     if after is not before:
-        work.finish_call(before, after)
+        work.finish_call(before, after, is_done=not done.failure)
 
 
 def _take_overdue(work: AgentContext, event: CallOverdue) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
+from lbcore.config.kafka import Wire
 from lbcore.config.signals import SignalsConfig
-from lbcore.config.wire import Wire
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
 from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.fields import names as read_names

@@ -12,13 +12,16 @@ from lbcore.ownership.busy_ranges import Busy, BusyRanges, OpenRanges
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Call,
+    Callback,
     CallDone,
+    Goal,
     Holding,
     forget,
     inherited,
     next_call,
 )
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.resolve import is_newer
 from lbcore.ownership.stuck import CallOverdue, refuse_call
 from lbcore.plain import LEFT_OUT, applied, plain_of
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
@@ -95,8 +98,8 @@ class AgentState:
     versions: the newest version read of each bundle. holdings: the bundles that it has to do with;
     pending: those of them for which something may be due. busy: where callbacks run; blocked: the
     bundles whose callback waits for one of an overlapping bundle; stuck: those whose callback was
-    given up and has not returned. stopping_at_ms: when it was told to stop. lease: what Kafka has
-    confirmed.
+    given up and has not returned. merging: those that become another with a neighbour.
+    stopping_at_ms: when it was told to stop. lease: what Kafka has confirmed.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -105,6 +108,7 @@ class AgentState:
     busy: Annotated[Busy, LEFT_OUT] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
     stuck: Annotated[frozenset[str], LEFT_OUT] = frozenset()
+    merging: Annotated[frozenset[str], LEFT_OUT] = frozenset()
     reporting: Reporting = field(default_factory=Reporting)
     stopping_at_ms: int | None = None
     is_stopped: bool = False
@@ -127,6 +131,7 @@ class AgentContext:
         self._busy = BusyRanges(state.busy)
         self._blocked = set(state.blocked)
         self._stuck = set(state.stuck)
+        self._merging = set(state.merging)
         self._open: OpenRanges | None = None
 
     def freeze(self) -> AgentState:
@@ -138,6 +143,7 @@ class AgentContext:
             busy=self._busy.freeze(),
             blocked=frozenset(self._blocked),
             stuck=frozenset(self._stuck),
+            merging=frozenset(self._merging),
             reporting=self.reporting,
             stopping_at_ms=self.stopping_at_ms,
             is_stopped=self.is_stopped,
@@ -156,9 +162,9 @@ class AgentContext:
         """
         kept, call = next_call(holding)
         self._blocked.discard(kept.bundle)
-        if call is not None and self._is_stuck(call.bundle):
+        if call is not None and self._is_stuck(call.range):
             kept, call = refuse_call(holding, STUCK), None
-        if call is not None and self._may_run(holding):
+        if call is not None and self._may_run(holding, call):
             self.effects.append(call)
         elif call is not None:
             self._blocked.add(call.bundle)
@@ -174,42 +180,77 @@ class AgentContext:
         else:
             self._pending.discard(kept.bundle)
 
-    def _may_run(self, holding: Holding) -> bool:
+    def _may_run(self, holding: Holding, call: Call) -> bool:
         """Take the range of a holding's call unless it overlaps a call or an open bundle.
 
         What is open there although a record wants something else has had no record of its own yet:
         its namespace was made again with other boundaries, and each bundle's records come in order,
         but not those of all bundles. Either it is closed when its record comes, or the call is of
-        the namespace's former life, and the next record of its bundle takes it back.
+        the namespace's former life, and the next record of its bundle takes it back. Bundles that
+        were merged into this one are open until its callback has run.
         """
         if self._open is None:
             self._open = OpenRanges(b for b, kept in self.holdings.items() if kept.is_open)
+        parents = self._merged_into(holding.bundle, call.version_id)
+        for name in parents:
+            self._open.discard(name)
         is_beside_open = holding.token == NO_TOKEN and self._open.overlaps(holding.bundle)
-        return not is_beside_open and self._busy.take(holding.bundle)
+        for name in parents:
+            self._open.add(name)
+        return not is_beside_open and self._busy.take(call.range)
 
-    def finish_call(self, before: Holding, after: Holding) -> None:
+    def _merged_into(self, bundle: str, version_id: int) -> list[str]:
+        """Return the open bundles that this one, from this version on, replaces."""
+        return [
+            name
+            for name in sorted(self._merging)
+            if self.holdings[name].merged == bundle
+            and self.holdings[name].is_open
+            and is_newer(version_id, self.holdings[name].version_id)
+        ]
+
+    def end_merge(self, bundle: str, version_id: int) -> None:
+        """Close what was merged into a bundle that is not for this agent, or is stuck."""
+        for name in self._merged_into(bundle, version_id):
+            self.advance(replace(self.holdings[name], goal=Goal.DROP, is_settled=False))
+
+    def _absorb(self, call: Call, *, is_done: bool) -> None:
+        """Forget what was merged into a bundle whose callback has run."""
+        if is_done or call.callback is Callback.OPEN:
+            for name in self._merged_into(call.bundle, call.version_id):
+                self._drop(name)
+
+    def finish_call(self, before: Holding, after: Holding, *, is_done: bool) -> None:
         """A callback has run: follow what it did to children, start what it kept waiting."""
-        self._busy.release(before.bundle)
+        call = before.running
+        assert call is not None  # noqa: S101 it has just run
+        self._busy.release(call.range)
+        self._absorb(call, is_done=is_done)
         if after.split_into != before.split_into:
             self._disinherit(before)
             self._inherit(after)
         self.advance(after)
-        self._advance_blocked()
+        self.advance_blocked()
 
     def give_up_call(self, after: Holding) -> None:
         """A callback takes too long: its range stays taken, and who waits for it fails."""
-        self._stuck.add(after.bundle)
+        call = after.stuck
+        assert call is not None  # noqa: S101 it is overdue
+        self._stuck.add(call.range)
+        self.end_merge(call.bundle, call.version_id)
         self.advance(after)
-        self._advance_blocked()
+        self.advance_blocked()
 
-    def take_back_call(self, after: Holding) -> None:
+    def take_back_call(self, call: Call, after: Holding, *, is_done: bool) -> None:
         """A callback that was given up has returned: its range is free again."""
-        self._stuck.remove(after.bundle)
-        self._busy.release(after.bundle)
+        self._stuck.remove(call.range)
+        self._busy.release(call.range)
+        self._absorb(call, is_done=is_done)
         self.advance(after)
-        self._advance_blocked()
+        self.advance_blocked()
 
-    def _advance_blocked(self) -> None:
+    def advance_blocked(self) -> None:
+        """Start what waits for an overlapping bundle, where that waits no longer."""
         for bundle in sorted(self._blocked):
             self.advance(self.holdings[bundle])
 
@@ -258,13 +299,15 @@ class AgentContext:
             child = self.holdings.get(name)
             if child is not None and child.version_id == 0:
                 self._drop(name)
-                self._pending.discard(name)
-                self._blocked.discard(name)
             elif child is not None:
                 self.advance(replace(child, token=NO_TOKEN, is_settled=False))
 
     def _keep(self, holding: Holding) -> None:
         self._own_holdings()[holding.bundle] = holding
+        if holding.merged:
+            self._merging.add(holding.bundle)
+        else:
+            self._merging.discard(holding.bundle)
         if self._open is not None and holding.is_open:
             self._open.add(holding.bundle)
         elif self._open is not None:
@@ -272,6 +315,8 @@ class AgentContext:
 
     def _drop(self, bundle: str) -> None:
         self._own_holdings().pop(bundle, None)
+        for kept in (self._merging, self._pending, self._blocked):
+            kept.discard(bundle)
         if self._open is not None:
             self._open.discard(bundle)
 
@@ -301,12 +346,16 @@ def unpack_agent(blob: bytes) -> AgentState:
         raise UnknownStateSchemaError.of("Agent", schema, STATE_SCHEMA)
     state: AgentState = applied(_STATE.back, plain)
     busy = BusyRanges({})
-    for name, holding in state.holdings.items():
-        if holding.running is not None or holding.stuck is not None:
-            busy.take(name)
+    stuck = [holding.stuck for holding in state.holdings.values() if holding.stuck is not None]
+    running = [
+        holding.running for holding in state.holdings.values() if holding.running is not None
+    ]
+    for call in (*running, *stuck):
+        busy.take(call.range)
     return replace(
         state,
         pending=frozenset(name for name, one in state.holdings.items() if one.is_pending),
         busy=busy.freeze(),
-        stuck=frozenset(name for name, one in state.holdings.items() if one.stuck is not None),
+        stuck=frozenset(call.range for call in stuck),
+        merging=frozenset(name for name, one in state.holdings.items() if one.merged),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
+from lbcore.bounds.moves import Brokers, Floats, least_imbalance
 from lbcore.model.resources import local_max
 from lbcore.plan.groups import members_by_group
 from lbcore.signals.imbalance import imbalance

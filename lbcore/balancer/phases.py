@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from lbcore.balancer.commands.bundles import drive_unloads
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
+from lbcore.balancer.commands.merges import drive_merges
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.moves import observe_moves
@@ -237,7 +238,7 @@ PHASES: dict[str, Phase] = {
         on_fault=isolate_command,
         otherwise=isolate_message,
     ),
-    # what brokers did about what they were told: opened, closed, split
+    # what brokers did about what they were told: opened, closed, split, merged
     "take_answers": ItemPhase(items=_answers, do=take_answers, on_fault=isolate_answer),
     # commands that waited for a bundle which an answer has freed
     "take_queued": ItemPhase(items=_queued, do=take_queued_of, on_fault=fail_waiting),
@@ -297,6 +298,8 @@ PHASES: dict[str, Phase] = {
     "place_free": BatchPhase(do=lambda work, _: place_free(work)),
     # when it is due: the plan, what to shed and split
     "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
+    # merges whose bundles have come together, and with the plan's splits those of cold bundles
+    "drive_merges": BatchPhase(do=lambda work, _: drive_merges(work)),
     # plans that a person has approved, some steps further
     "drive_proposals": BatchPhase(do=lambda work, _: drive_proposals(work)),
     # brokers that are being emptied: how far, and whether it is over
@@ -341,6 +344,7 @@ INNER_PHASES = (
     "drain",
     "forget_silent",
     "make_report",
+    "merge",
     "repair",
     "smooth_loads",
     "take_messages",

@@ -28,7 +28,7 @@ from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.deletions import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
-from lbcore.config.reported_settings import newest_reported, reported_digest
+from lbcore.config.load import newest_reported, reported_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults
 from lbcore.model.names import parse_bundle
 from lbcore.model.tables import (
@@ -46,7 +46,7 @@ from lbcore.model.tables import (
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.ownership.states import IN_FLIGHT
+from lbcore.ownership.states import IN_FLIGHT, RESHAPING
 from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Command
 
@@ -372,10 +372,10 @@ def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
     parse_bundle(row["bundle"])
     state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)
     brokers = {name: row[name] for name in _BROKERS_OF_RECORD}
-    if state is State.SPLITTING and not row["source"]:
+    if state in RESHAPING and not row["source"]:
         source, incarnation = row["destination"], row["destination_incarnation"]
         brokers = dict(zip(_BROKERS_OF_RECORD, (source, incarnation, "", ""), strict=True))
-    if state is State.SPLITTING:
+    if state in RESHAPING:
         state = State.RELEASING if brokers["source"] else State.FREE
     return OwnershipRecord(
         cluster=row["cluster"],

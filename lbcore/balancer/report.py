@@ -19,7 +19,7 @@ from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, STATES
-from lbcore.config.reported_settings import reported_digest, reported_rows
+from lbcore.config.load import reported_digest, reported_rows
 from lbcore.model.resources import COUNT
 from lbcore.model.tables import BROKERS, LOAD_HISTORY, PLANNING_MEMORY, SETTINGS_IN_FORCE
 from lbcore.ownership.records import State

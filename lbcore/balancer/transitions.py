@@ -1,4 +1,4 @@
-"""Transitions of ownership: repairs, splits, acknowledgements and reconciliation.
+"""Transitions of ownership: repairs, splits, merges, acknowledgements, audit.
 
 Repairs give bundles of dead brokers new owners, and end stuck transitions. Brokers' answers (acks)
 advance records, as `ownership.acknowledge` defines. Reconciliation compares brokers' reports with
@@ -31,7 +31,7 @@ from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.waiting import wait_also
 from lbcore.model.names import FULL_UPPER, bundle_order, parse_bundle
 from lbcore.model.tables import AUDIT
-from lbcore.ownership.acknowledge import acknowledge
+from lbcore.ownership.acknowledge import acknowledge, are_partners
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
 from lbcore.ownership.changes import (
     Action,
@@ -41,6 +41,7 @@ from lbcore.ownership.changes import (
     Refused,
     Surroundings,
     Transition,
+    partner_of,
 )
 from lbcore.ownership.protocol import carry_out, transfer
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -50,7 +51,12 @@ from lbcore.plan.decision import Places
 from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.scorer.group_update import BundleReport, GroupUpdate, Placed
-from lbcore.signals.averages import BundleAverages, inherited_averages, with_rows
+from lbcore.signals.averages import (
+    BundleAverages,
+    inherited_averages,
+    joined_averages,
+    with_rows,
+)
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 
 _REPAIRED_MAX = 32_768
@@ -65,6 +71,7 @@ _CAUSES = {
     IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
     IntentReason.SOURCE_DEAD: Cause.FAILOVER,
     IntentReason.RESTARTED: Cause.RESTART,
+    IntentReason.NEVER_MERGED: Cause.MERGE,
 }
 
 
@@ -80,9 +87,8 @@ def repair_ownership(work: BatchContext) -> None:
     is_braked, is_silence = is_confirming(work), bool(many_silent(work))
     intents: list[tuple[int, Intent]] = []
     for row in _suspects(work, presence).tolist():
-        intent = repair(
-            work.ledger.record_at(row), _watch(work, row, presence), work.config.ownership
-        )
+        record = work.ledger.record_at(row)
+        intent = repair(record, _watch(work, record, row, presence), work.config.ownership)
         if intent is None or intent.action is Action.WAIT:
             continue
         if (is_braked or is_silence) and intent.reason in _OF_THE_DEAD:
@@ -168,14 +174,24 @@ def _suspects(work: BatchContext, presence: list[Presence]) -> NDArray[np.int64]
     return np.union1d(ledger.rows_in(*IN_FLIGHT), lost)
 
 
-def _watch(work: BatchContext, row: int, presence: list[Presence]) -> FlightWatch:
+def _partner(work: BatchContext, record: OwnershipRecord) -> OwnershipRecord | None:
+    """The record of the bundle that this one is to be merged with."""
+    return work.ledger.record(partner_of(record.bundle, *record.children))
+
+
+def _watch(
+    work: BatchContext, record: OwnershipRecord, row: int, presence: list[Presence]
+) -> FlightWatch:
     ledger = work.ledger
     source, destination = int(ledger.source[row]), int(ledger.destination[row])
+    partner = _partner(work, record) if record.state is State.MERGING else record
     return FlightWatch(
         source=Presence.ALIVE if source == NOBODY else presence[source],
         destination=Presence.ALIVE if destination == NOBODY else presence[destination],
         waiting_ms=work.clock_ms - int(ledger.clock_ms[row]),
         silent_ms=work.clock_ms - int(ledger.closing_clock_ms[row]),
+        is_partner_gone=partner is None
+        or (partner is not record and not are_partners(record, partner)),
     )
 
 
@@ -259,16 +275,29 @@ def finish_split(work: BatchContext, before: OwnershipRecord) -> None:
     """Finish a split that its owner has acknowledged. before: the Splitting record."""
     parent, children = before.bundle, sorted(before.children)
     topics = work.topics.loads_of(parent)
-    shares = topic_shares(topics, cuts_of(children)).tolist()
-    counts = None if topics is None else _counts(topics, children)
-    _inherit_load(work, parent, dict(zip(children, shares, strict=True)), counts)
+    shares = topic_shares(topics, cuts_of(children))
+    parents = np.full(len(children), work.ledger.index[parent], dtype=np.int64)
+    new = inherited_averages(work.ledger.averages(), parents, shares)
+    if topics is not None:
+        new = replace(new, topics=np.array(_counts(topics, children), dtype=np.int64))
+    sessions = np.floor(work.ledger.sessions[parents] * shares).astype(np.int64)
+    _inherit(work, [parent], children, new, sessions)
     work.topics = work.topics.divided(parent, children)
-    unloaded = dict(work.plan.unloaded_ms)
-    since_ms = unloaded.pop(parent, None)
-    if since_ms is not None:
-        unloaded |= dict.fromkeys(children, since_ms)
-        work.plan = replace(work.plan, unloaded_ms=unloaded)
     _place(work, before)
+
+
+def finish_merge(work: BatchContext, before: OwnershipRecord) -> None:
+    """Finish a merge that its owner has acknowledged.
+
+    before: the Merging record of one parent.
+    """
+    [child] = before.children
+    parents = sorted([before.bundle, partner_of(before.bundle, child)])
+    rows = np.array([work.ledger.index[parent] for parent in parents], dtype=np.int64)
+    new = joined_averages(work.ledger.averages(), rows)
+    sessions = work.ledger.sessions[rows].sum(keepdims=True)
+    _inherit(work, parents, [child], new, sessions)
+    work.topics = work.topics.joined(parents, child)
 
 
 def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
@@ -303,30 +332,34 @@ def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
     return counts
 
 
-def _inherit_load(
-    work: BatchContext, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None
+def _inherit(
+    work: BatchContext,
+    parents: Sequence[str],
+    children: Sequence[str],
+    new: BundleAverages,
+    sessions: NDArray[np.int64],
 ) -> None:
-    """Give the children their parent's load averages and time of its last move.
+    """Give children their load averages and the time of their parents' last move.
 
-    shares: child → its part of the parent's traffic, in name order; topics: how many each has,
-    None = by its part.
+    new: a row a child.
     """
     ledger = work.ledger
-    rows = np.array([ledger.index[child] for child in shares], dtype=np.int64)
-    parents = np.full(len(rows), ledger.index[parent], dtype=np.int64)
-    part = np.array(list(shares.values()), dtype=np.float64)
-    new = inherited_averages(ledger.averages(), parents, part)
-    counted = new.topics if topics is None else np.array(topics, dtype=np.int64)
-    sessions = np.floor(ledger.sessions[parents] * part).astype(np.int64)
+    rows = np.array([ledger.index[child] for child in children], dtype=np.int64)
     averages = BundleAverages(
         short=with_rows(ledger.short, rows, new.short),
         short_count=with_rows(ledger.short_count, rows, new.short_count),
         long=with_rows(ledger.long, rows, new.long),
         long_count=with_rows(ledger.long_count, rows, new.long_count),
-        topics=with_rows(ledger.topics, rows, counted),
+        topics=with_rows(ledger.topics, rows, new.topics),
     )
     ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)
-    ledger.note_moved(rows.tolist(), int(ledger.moved_ms[parents[0]]))
+    moved_ms = max(int(ledger.moved_ms[ledger.index[parent]]) for parent in parents)
+    ledger.note_moved(rows.tolist(), moved_ms)
+    unloaded = dict(work.plan.unloaded_ms)
+    since_ms = [unloaded.pop(parent) for parent in parents if parent in unloaded]
+    if since_ms:
+        unloaded |= dict.fromkeys(children, max(since_ms))
+        work.plan = replace(work.plan, unloaded_ms=unloaded)
 
 
 def _place(work: BatchContext, before: OwnershipRecord) -> None:
@@ -417,12 +450,12 @@ def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
 
 
 def _reserve_children(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
-    """Add rows for the children of all answered splits at once.
+    """Add rows for the children that are acknowledged at once.
 
     Adding one alone costs as much as all.
     """
     acks = (answer.ack for answer in answers)
-    answered = {ack.bundle for ack in acks if ack.outcome is AckOutcome.SPLIT}
+    answered = {ack.bundle for ack in acks if ack.outcome in _REACHED}
     children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
     work.ledger.add(child for names in children for child in names)
 
@@ -431,15 +464,17 @@ def _take(
     work: BatchContext, ack: Ack, sender: Instance, incarnations: dict[str, str]
 ) -> Intent | None:
     record = work.ledger.record(ack.bundle)
-    origin = work.origin(Cause.ACK)
+    is_merge = record is not None and record.state is State.MERGING
+    is_refused_merge = is_merge and ack.outcome is AckOutcome.FAILED
+    origin = work.origin(Cause.MERGE if is_refused_merge else Cause.ACK)
     around = _surroundings(work, record, incarnations)
     answer = acknowledge(record, ack, sender, origin, around)
     if isinstance(answer, Transition):
         work.apply(answer)
         if ack.outcome is AckOutcome.FAILED and ack.reason:
             work.failures[ack.bundle] = ack.reason
-        if record is not None and ack.outcome is AckOutcome.SPLIT:
-            finish_split(work, record)
+        if record is not None and answer.record.state is State.DELETED:
+            _REACHED[ack.outcome](work, record)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif isinstance(answer, Refused):
         work.counts[f"ack_refused:{answer.reason.value}"] += 1
@@ -451,6 +486,10 @@ def _take(
     else:
         return answer
     return None
+
+
+_REACHED = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
+"""Acknowledgements that end parents, and what then becomes of what is known of them."""
 
 
 def _is_second_failure(record: OwnershipRecord | None) -> bool:
@@ -473,6 +512,7 @@ def _surroundings(
         incarnations=incarnations,
         kept={name: kept for name, kept in children.items() if kept is not None},
         version_floor=namespace.highest_version,
+        partner=_partner(work, record) if record.state is State.MERGING else None,
     )
 
 
@@ -570,7 +610,7 @@ def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
 
 
 def _changing(work: BatchContext) -> list[int]:
-    """Return rows not judged: changed in this batch, or children of a split in flight.
+    """Return rows not judged: changed in this batch, or children in the making.
 
     An agent serves the children of a split before their records come. An old Deleted record of the
     same name must not close such a child.

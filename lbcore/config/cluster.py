@@ -1,9 +1,9 @@
-"""Settings of one cluster as a whole; clusters of one job may differ."""
+"""Settings of one cluster, the quotas of its tenants, and what processes say."""
 
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
-from lbcore.model.weekly import WeeklyWindow, quiet_until_ms
+from lbcore.model.times import WeeklyWindow, quiet_until_ms
 
 BALLAST = "ballast"
 EXTERNAL = "external"
@@ -55,14 +55,9 @@ class ClusterConfig:
         doc="ask_above: a cycle that moves more than this share of the messages of an isolation"
         " group (all, without policies) waits.",
     )
-    approval_wait_ms: int = setting(
-        3_600_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=2_592_000_000,
-        dynamic=True,
-        doc="A plan that nobody has answered for this long lapses, and the next cycle plans anew.",
-    )
+    # a plan that nobody has answered for this long lapses: its loads are old, and the next cycle
+    # plans again
+    approval_wait_ms: int = 3_600_000
     quiet_hours: tuple[str, ...] = setting(
         (),
         dynamic=True,
@@ -84,3 +79,51 @@ class ClusterConfig:
         """Return the end of the current quiet hours; 0 = not in quiet hours."""
         windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]
         return quiet_until_ms(windows, self.quiet_offset_min, now_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """Quotas of one tenant, and the most bundles that one batch changes."""
+
+    # namespaces of a tenant; create_namespace is refused beyond it
+    tenant_namespaces_max: int = 10_000
+    tenant_bundles_max: int = setting(
+        200_000,
+        unit="bundles",
+        minimum=1,
+        maximum=10_000_000,
+        dynamic=True,
+        doc="Most bundles of a tenant, those still to be made included; create_namespace and"
+        " split_bundle are refused beyond it. Splits by themselves have"
+        " splitting.max_namespace_bundles.",
+    )
+    # created topics of a tenant that are kept, a partitioned one counted once
+    tenant_topics_max: int = 150_000
+    # partitions of all topics of a tenant together
+    tenant_partitions_max: int = 4_194_304
+    # pins, pauses, anti-affinity groups and exclusions of a tenant's namespaces and bundles
+    tenant_rules_max: int = 20_000
+    # bundles that one batch makes, deletes or unloads; longer batches would hold up placement
+    bundles_made_max: int = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """Address of the metrics endpoint, and the level of detail."""
+
+    host: str = setting(
+        "127.0.0.1",
+        doc="Address at which the job and agents give out metrics; who reaches it may read them.",
+    )
+    bundle_metrics: bool = setting(
+        False,  # noqa: FBT003 (the default)
+        pulsar="exposeBundlesMetricsInPrometheus",
+        doc="Metrics of each bundle, too, once a minute: five series a bundle, for small clusters.",
+    )
+    debug: bool = setting(
+        False,  # noqa: FBT003 (the default)
+        dynamic=True,
+        pulsar="loadBalancerDebugModeEnabled",
+        doc="Log a line for each transition, decision, candidate and refused message of a batch,"
+        " too. No decision depends on it.",
+    )

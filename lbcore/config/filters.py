@@ -61,16 +61,11 @@ class FilterConfig:
         "min_limit. Pulsar 4.0.8 stores the threshold and ignores it when it places bundles.",
         dynamic=True,
     )
-    flap_window_ms: int = setting(
-        600_000,
-        doc="Starts of a broker within this time count as flapping.",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
-    )
+    # starts of a broker within this time count as flapping
+    flap_window_ms: int = 600_000
     flap_starts: int = setting(
         3,
-        doc="A broker that started this often within flap_window_ms takes no bundle; 0 = off.",
+        doc="A broker that started this often within ten minutes takes no bundle; 0 = off.",
         unit="starts",
         minimum=0,
         pulsar_default=0,

@@ -6,7 +6,7 @@ Values of the topics are Kafka's own configuration keys.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.setting import derived, setting
 from lbcore.model.times import HOUR_MS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -37,13 +37,7 @@ class KafkaConfig:
     ca_file: str = setting("", doc="PEM file of the authorities that Kafka's certificate is from.")
     certificate_file: str = setting("", doc="PEM file of our own certificate, for mutual TLS.")
     key_file: str = setting("", doc="PEM file of its key.")
-    request_timeout_ms: int = setting(
-        30_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=600_000,
-        doc="Longest wait for one answer of Kafka.",
-    )
+    request_timeout_ms: int = 30_000  # longest wait for one answer, as Kafka's clients have it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +52,8 @@ class TopicsConfig:
         doc="Partitions of broker-load, bundle-load, topic-load and acks; as many as cores that"
         " read them, as each is a reader in every batch. The driver ticks on each of broker-load.",
     )
-    ownership_partitions: int = setting(
-        4,
-        unit="partitions",
-        minimum=1,
-        maximum=1_000,
-        doc="Partitions of ownership, which every agent and its compaction read.",
-    )
+    # of ownership, which every agent and its compaction read: more would cost each of them
+    ownership_partitions: int = 4
     replication_factor: int = setting(
         1,
         unit="copies",
@@ -72,12 +61,11 @@ class TopicsConfig:
         maximum=10,
         doc="Copies of each partition; 3 in production.",
     )
-    min_insync_replicas: int = setting(
+    # copies that must have a message before it counts as sent: one may be away
+    min_insync_replicas: int = derived(
         1,
-        unit="copies",
-        minimum=1,
-        maximum=10,
-        doc="Copies that must have a message before it counts as sent; 2 in production.",
+        sources=("topics.replication_factor",),
+        by=lambda config: max(1, config.topics.replication_factor - 1),
     )
     report_retention_ms: int = setting(
         6 * HOUR_MS,
@@ -90,3 +78,15 @@ class TopicsConfig:
     request_retention_ms: int = 168 * HOUR_MS
     # a day, for readers of ownership that are away; longer ones read the tables
     tombstone_retention_ms: int = 24 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The largest sizes of one message; a larger one is rejected as too_large."""
+
+    max_message_bytes: int = 1_048_576  # of a message's value: Kafka's own default for a batch
+    max_bundles_per_message: int = 5_000  # of one part of a bundle-load, and acks of one message
+    max_topics_per_message: int = 10_000  # of one topic-load; max_message_bytes bounds it, too
+    max_parts: int = 1_000  # of one bundle-load: with 2,000 bundles each, two million a broker
+    max_name_chars: int = 512  # of a cluster, broker, bundle, topic or command
+    max_text_chars: int = 4_096  # of other texts: URLs, reasons of failure, principals

@@ -3,19 +3,24 @@
 Decides which keys exist and how overlays lie upon each other: defaults, then base, then overlays,
 each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster. Reads no file: the
 mappings come from `jobs.adapters.processes.settings`.
+
+A job tells, a row each, the settings that decisions depend on, from which the configuration's
+version is made. Access to Kafka, permissions and agents' behaviour belong to each process and are
+not told. So no path of a secret and no user's name gets into a table.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from lbcore.config.catalogue import Entry
-from lbcore.config.setting import UNSET
+from lbcore.config.setting import UNSET, Entry
 from lbcore.config.tree import (
     CLUSTERS,
+    DEFAULT,
     ON_COMMAND_LINE,
+    PULSAR_EXACT,
     SECTIONS,
     SETTINGS,
     UNDECIDING_SECTIONS,
@@ -25,7 +30,7 @@ from lbcore.config.tree import (
     value_of,
 )
 from lbcore.config.values import ConfigError, Problem, as_written, check_value, shown_value
-from lbcore.model.nearest import nearest
+from lbcore.model.names import nearest
 
 _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
 
@@ -227,7 +232,11 @@ def _tables(
 
 
 def _unknown(key: str, prefix: str = "") -> Problem:
-    name = key.rpartition(".")[2]
+    section, _, name = key.rpartition(".")
+    follows = _constant(section, name)
+    if follows:
+        detail = f"is no setting any more: {follows}; delete the line"
+        return Problem(key=prefix + key, detail=detail)
     if name in _PULSAR_KEYS:
         advice = f"that is Pulsar's name, here it is {_PULSAR_KEYS[name]}"
     else:
@@ -237,7 +246,94 @@ def _unknown(key: str, prefix: str = "") -> Problem:
     return Problem(key=prefix + key, detail=f"there is no such setting; {advice}")
 
 
+def _constant(section: str, name: str) -> str:
+    """Return what a value that is no setting follows; "" = there is none."""
+    of_section = fields(SECTIONS[section]) if section in SECTIONS else ()
+    for one in of_section:
+        if one.name == name and "derived" in one.metadata:
+            return f"it follows {' and '.join(one.metadata['derived'][0])}"
+        if one.name == name and "correction" in one.metadata:
+            return f"it is {one.default}, and Pulsar's value under {PULSAR_EXACT}"
+        if one.name == name and "setting" not in one.metadata:
+            return f"it is always {one.default}"
+    return ""
+
+
 def _unknown_section(prefix: str, section: str) -> Problem:
     near = nearest(section, tuple(SECTIONS))
     advice = f"did you mean [{near}]?" if near else f"there are {', '.join(SECTIONS)}"
     return Problem(key=prefix + section, detail=f"there is no such section; {advice}")
+
+
+Row = Mapping[str, Any]
+
+REPORTED = tuple(key for key, entry in SETTINGS.items() if entry.section not in UNDECIDING_SECTIONS)
+"""The settings that are told, in the order of their declaration."""
+
+_COMPARED = ("setting", "value", "origin", "started", "config_version")
+
+
+def reported_rows(started: Config, present: Config, config_version: str) -> list[dict[str, Any]]:
+    """Return a row a setting.
+
+    started: as files and command line say; present: with what commands changed. Both of one
+    cluster. config_version: of `present`.
+    """
+    return [
+        {
+            "setting": key,
+            "value": _json(key, present),
+            "origin": present.origins.get(key, DEFAULT),
+            "started": _json(key, started),
+            "config_version": config_version,
+        }
+        for key in REPORTED
+    ]
+
+
+def reported_digest(rows: Iterable[Row]) -> str:
+    """By which it is known whether the same was told before; "" of no rows."""
+    told = sorted([str(row[name]) for name in _COMPARED] for row in rows)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest() if told else ""
+
+
+def newest_reported(rows: Iterable[Row]) -> list[Row]:
+    """Of one cluster's rows those that were told last, all at once."""
+    found = list(rows)
+    last_ms = max((int(row["at_ms"]) for row in found), default=0)
+    return [row for row in found if row["at_ms"] == last_ms]
+
+
+def as_started(config: Config, rows: Iterable[Row], kept: Collection[str] = ()) -> Config:
+    """Return the configuration that the job was started with; itself if unknown.
+
+    config: of the cluster, as the files of whoever asks say. rows: all of its cluster; the newest
+    count. kept: keys whose values stay. A value that this version doesn't take, of a job of another
+    version, stays as it is.
+    """
+    newest = newest_reported(rows)
+    if not newest:
+        return config
+    values: dict[str, Any] = {}
+    origins = dict(config.origins)
+    for row in newest:
+        key = str(row["setting"])
+        value = UNSET if key in kept else _readable(key, row["started"])
+        if value is not UNSET:
+            values[key] = value
+            origins[key] = str(row["origin"])
+    known = {key: origin for key, origin in origins.items() if origin != DEFAULT}
+    return replace(changed(config, values), origins=known)
+
+
+def _readable(key: str, text: str) -> Any:
+    """The value, or UNSET for one that can't be used here."""
+    try:
+        return check_value(SETTINGS[key], json.loads(text))
+    except (ConfigError, KeyError, ValueError, RecursionError):
+        return UNSET
+
+
+def _json(key: str, config: Config) -> str:
+    value = plain_value(SETTINGS[key], value_of(config, SETTINGS[key]))
+    return json.dumps(value, ensure_ascii=False)

@@ -67,11 +67,8 @@ class LookupConfig:
         pulsar="loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
         doc="Longest wait of a lookup for a bundle that has no owner yet; then 503.",
     )
-    cluster_aliases: tuple[str, ...] = setting(
-        ("standalone",),
-        doc="Other names that Pulsar's tools may call the cluster by; a Pulsar on one machine has "
-        "the name `standalone`.",
-    )
+    # Pulsar's tools may call the cluster so: a Pulsar on one machine has this name
+    cluster_aliases: tuple[str, ...] = ("standalone",)
     # lookups that wait at once in one worker; more are answered 503 at once
     max_waiting: int = 10_000
     authentication: str = setting(
@@ -123,13 +120,7 @@ class LookupConfig:
         "", doc="PEM file of the authorities that clients' certificates are from."
     )
     max_body_bytes: int = 1_048_576  # as long as the longest message that the job takes
-    max_header_bytes: int = setting(
-        65_536,
-        unit="bytes",
-        minimum=4_096,
-        maximum=16_777_216,
-        doc="Longest first line and headers of a request.",
-    )
+    max_header_bytes: int = 65_536  # of the first line and the headers of a request
     # of one worker; fewer where the process may not open so many files
     max_connections: int = 20_000
     max_connections_per_peer: int = setting(
@@ -140,38 +131,14 @@ class LookupConfig:
         doc="Most connections of one address (of IPv6: one /64) to one worker; more are answered"
         " 503. 0 = no limit of its own; behind a proxy every connection is the proxy's.",
     )
-    request_timeout_ms: int = setting(
-        30_000,
-        unit="ms",
-        minimum=100,
-        maximum=3_600_000,
-        doc="Longest time from the first to the last byte of a request; its headers have 15 s of"
-        " it at most.",
-    )
-    answer_timeout_ms: int = setting(
-        20_000,
-        unit="ms",
-        minimum=100,
-        maximum=3_600_000,
-        doc="How long a client may take less than 10,000 bytes/s of an answer that waits for it;"
-        " then the connection is cut.",
-    )
-    max_unanswered_bytes: int = setting(
-        67_108_864,
-        unit="bytes",
-        minimum=65_536,
-        maximum=68_719_476_736,
-        doc="Most bytes of requests, whole or not, that one worker holds before they are answered;"
-        " beyond it, who holds more than 8,192 of them is answered 503.",
-    )
-    max_unread_bytes: int = setting(
-        268_435_456,
-        unit="bytes",
-        minimum=65_536,
-        maximum=68_719_476_736,
-        doc="Most bytes of answers that one worker holds until their clients read them; beyond it"
-        " a client that falls behind is cut off.",
-    )
+    # from the first to the last byte of a request; its headers have 15 s of it
+    request_timeout_ms: int = 30_000
+    # a client that takes less than 10,000 bytes/s of its answer for this long is cut off
+    answer_timeout_ms: int = 20_000
+    # of requests that one worker holds; beyond it, who holds more than 8,192 of them gets a 503
+    max_unanswered_bytes: int = 67_108_864
+    # of answers that one worker holds; beyond it a client that falls behind is cut off
+    max_unread_bytes: int = 268_435_456
     max_requests_per_s: int = setting(
         0,
         unit="requests/s",

@@ -5,15 +5,25 @@ ServiceConfiguration, and ours where no key is named.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from lbcore.config.setting import derived, setting
+from lbcore.config.setting import correction, derived, setting
 
 SECOND_MS = 1_000
+_TIMEOUT = ("ownership.broker_timeout_ms",)
+_TRIGGER = ("pipeline.trigger_ms",)
 
 EAGER = "eager"
 ON_DEMAND = "on_demand"
 FENCING_TOKEN = "token"  # noqa: S105 the name of a mode, not a secret
 FENCING_LEASE = "lease"
+
+
+def _spare_ms(config: Any) -> int:
+    """Return what is left of broker_timeout_ms without a clock step and a batch."""
+    ownership, batch_ms = config.ownership, config.pipeline.trigger_ms
+    spare_ms: int = ownership.broker_timeout_ms - ownership.clock_step_max_ms - batch_ms
+    return max(0, spare_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +77,34 @@ class OwnershipConfig:
     )
     # a silent broker that no record names is struck off after a week, as forget_broker does
     forget_broker_after_ms: int = 604_800_000
-    brake_brokers: int = setting(
-        3,
-        unit="brokers",
-        minimum=0,
-        maximum=1_000_000,
-        pulsar_default=0,
-        doc="The brake needs at least so many brokers to vanish at once; 0 = no brake.",
-        dynamic=True,
-    )
+    # the brake needs at least so many brokers to vanish at once; 0 = no brake
+    brake_brokers: int = correction(3, pulsar=0)
     # the least part of all brokers, beside brake_brokers, whose loss stops shedding
     brake_percent: int = 30
     # brokers that are taken for dead within this time have vanished at once
-    brake_window_ms: int = derived(15_000, source="ownership.broker_timeout_ms")
+    brake_window_ms: int = derived(
+        15_000,
+        sources=_TIMEOUT,
+        by=lambda config: min(15_000, config.ownership.broker_timeout_ms),
+    )
     # with the brake on, failover waits this long for the brokers that vanished
-    brake_confirm_ms: int = derived(10_000, source="ownership.broker_timeout_ms", part=2 / 3)
+    brake_confirm_ms: int = derived(
+        10_000,
+        sources=_TIMEOUT,
+        by=lambda config: min(10_000, round(config.ownership.broker_timeout_ms * 2 / 3)),
+    )
     # most that one message advances a partition's clock, two ticks: what is longer was our own gap
-    clock_step_max_ms: int = derived(2_000, source="pipeline.trigger_ms", part=2, least=400)
+    clock_step_max_ms: int = derived(
+        2_000,
+        sources=_TRIGGER,
+        by=lambda config: max(400, min(2_000, 2 * config.pipeline.trigger_ms)),
+    )
     # a partition without a tick for longer raises an alarm: its brokers can't be judged
-    tick_alarm_ms: int = derived(10_000, source="pipeline.trigger_ms", part=10, least=2_000)
+    tick_alarm_ms: int = derived(
+        10_000,
+        sources=_TRIGGER,
+        by=lambda config: max(2_000, min(10_000, 10 * config.pipeline.trigger_ms)),
+    )
     fencing: str = setting(
         FENCING_TOKEN,
         choices=(FENCING_TOKEN, FENCING_LEASE),
@@ -107,13 +126,17 @@ class AgentConfig:
     # at most max_bundles_per_message, which leaves room for other agents
     bundles_per_part: int = 2_000
     # an acknowledgement that nothing has followed yet is sent again after this time
-    ack_repeat_ms: int = derived(3_000, source="agent.heartbeat_interval_ms")
-    callback_timeout_ms: int = setting(
+    ack_repeat_ms: int = derived(
+        3_000,
+        sources=("agent.heartbeat_interval_ms",),
+        by=lambda config: min(3_000, config.agent.heartbeat_interval_ms),
+    )
+    # a callback that has not returned after this time has failed; it keeps its thread. The balancer
+    # waits no longer for a bundle to be closed.
+    callback_timeout_ms: int = derived(
         60_000,
-        unit="ms",
-        minimum=100,
-        maximum=3_600_000,
-        doc="A callback that has not returned after this time has failed; it keeps its thread.",
+        sources=("ownership.unload_timeout_ms",),
+        by=lambda config: min(60_000, config.ownership.unload_timeout_ms),
     )
     shutdown_timeout_ms: int = setting(
         60_000,
@@ -123,11 +146,15 @@ class AgentConfig:
         doc="Longest time that a stopping broker waits for its bundles to be moved away.",
     )
     # after shutdown_timeout_ms a stopping broker closes what it has left, this long
-    stop_grace_ms: int = derived(10_000, source="agent.shutdown_timeout_ms", part=1 / 6)
-    agent_lease_ms: int = setting(
+    stop_grace_ms: int = derived(
         10_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=3_600_000,
-        doc="With fencing = lease: an agent serves only this long after its last confirmed report.",
+        sources=("agent.shutdown_timeout_ms",),
+        by=lambda config: min(10_000, round(config.agent.shutdown_timeout_ms / 6)),
+    )
+    # with fencing = lease an agent serves only this long after its last confirmed report: less than
+    # broker_timeout_ms without a clock step and a batch, or two brokers serve a bundle at once
+    agent_lease_ms: int = derived(
+        10_000,
+        sources=(*_TIMEOUT, *_TRIGGER),
+        by=lambda config: min(10_000, 5 * _spare_ms(config) // 6),
     )

@@ -9,6 +9,7 @@ from lbcore.config.setting import correction, derived, setting
 from lbcore.model.names import check_cluster
 
 MINUTE_MS = 60_000
+_TRIGGER = ("pipeline.trigger_ms",)
 KEPT, ARCHIVED, DROPPED = "keep", "archive", "drop"
 
 
@@ -43,13 +44,8 @@ class Pipeline:
         doc="Shortest time between the starts of two micro-batches. 3000 saves CPU in a small"
         " cluster.",
     )
-    max_offsets_per_trigger: int = setting(
-        20_000,
-        unit="messages",
-        minimum=100,
-        maximum=10_000_000,
-        doc="Most messages of one micro-batch; bounds the memory and time of catching up.",
-    )
+    # messages of a micro-batch: bounds the time of a batch that catches up
+    max_offsets_per_trigger: int = 20_000
     # bytes of a micro-batch, not compressed: bounds its memory whatever a record's size
     max_bytes_per_trigger: int = 67_108_864
     # of a cluster, a 24th of it at once: 6,400 messages of 16 kB; others are counted
@@ -85,22 +81,19 @@ class Pipeline:
         dynamic=True,
         doc="Time between cycles that split; a multiple of decision_interval_ms.",
     )
-    hit_period_ms: int = setting(
+    # hit counters and averages of each cycle advance once a round of shedding; in Pulsar always
+    hit_period_ms: int = derived(
         10_000,
-        unit="ms",
-        minimum=0,
-        maximum=3_600_000,
-        pulsar_default=0,
-        dynamic=True,
-        doc="A broker's hit counters and per-cycle averages advance at most once in this time,"
-        " rounded up to whole cycles.",
+        sources=("pipeline.shed_interval_ms", "shedding.is_pulsar_exact"),
+        by=lambda config: (
+            0 if config.shedding.is_pulsar_exact else config.pipeline.shed_interval_ms
+        ),
     )
-    load_history_interval_ms: int = setting(
+    # between two rows of a broker in load_history: six cycles, a minute at most
+    load_history_interval_ms: int = derived(
         60_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=3_600_000,
-        doc="Time between two rows of a broker in load_history.",
+        sources=("pipeline.decision_interval_ms",),
+        by=lambda config: max(1_000, min(60_000, 6 * config.pipeline.decision_interval_ms)),
     )
     # a table's small files are joined before they slow its commits
     upkeep_interval_ms: int = 30_000
@@ -119,28 +112,22 @@ class Pipeline:
         maximum=36_500,
         doc="Days of ownership_events and commands that stay in the job's tables.",
     )
-    heartbeat_commit_ms: int = setting(
-        10_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=600_000,
-        doc="With nothing to write, a commit this often says that the writer lives.",
+    # with nothing to write, a commit this often says that the writer lives
+    heartbeat_commit_ms: int = derived(
+        10_000, sources=_TRIGGER, by=lambda config: min(10_000, 10 * config.pipeline.trigger_ms)
     )
     # time between the ticks of the driver on each partition of broker-load
-    tick_interval_ms: int = derived(1_000, source="pipeline.trigger_ms", least=200)
+    tick_interval_ms: int = derived(
+        1_000,
+        sources=_TRIGGER,
+        by=lambda config: max(200, min(1_000, config.pipeline.trigger_ms)),
+    )
     # free bundles wait this long for more brokers to join, five times as long at most
     settle_ms: int = 3_000
     # older load of a broker counts as unknown
     report_age_max_ms: int = correction(180_000, pulsar=2_700_000)
-    restart_settle_ms: int = setting(
-        30_000,
-        unit="ms",
-        minimum=0,
-        maximum=3_600_000,
-        pulsar_default=0,
-        dynamic=True,
-        doc="A broker that restarted, or came back from silence, is unsettled for this long.",
-    )
+    # a broker that restarted, or came back from silence, is unsettled for this long
+    restart_settle_ms: int = correction(30_000, pulsar=0)
     # no plan while more brokers than this are silent or new
     unsettled_max_percent: int = correction(50, pulsar=100)
     # 16 bytes each; bundles of other topics are cut as if nothing were known of them

@@ -6,7 +6,7 @@ key is named.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import correction, setting
+from lbcore.config.setting import correction, derived, setting
 from lbcore.config.strategies import BALLAST, LEAST_LONG_TERM_MESSAGE_RATE
 
 
@@ -24,13 +24,11 @@ class PlacementConfig:
         dynamic=True,
     )
     seed: int = 0  # chooses among equally good brokers; any number does, as long as it stays
-    overloaded_threshold_percent: float = setting(
+    # above it a broker is the last resort
+    overloaded_threshold_percent: float = derived(
         85.0,
-        doc="A broker whose weighted usage is above this is the last resort of placement.",
-        unit="percent",
-        minimum=0,
-        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
-        dynamic=True,
+        sources=("shedding.overloaded_threshold_percent",),
+        by=lambda config: config.shedding.overloaded_threshold_percent,
     )
     usage_difference_percent: float = setting(
         10.0,

@@ -3,13 +3,16 @@
 Decides what a Pulsar key means here; a setting's declaration has its names, factor and Pulsar's
 default. One key may be mirrored by settings of several sections; all of them take it.
 Source: Pulsar 4.0.8, ServiceConfiguration and conf/broker.conf (java.util.Properties).
+
+`PRESETS` are the releases as overlays, conf/pulsar-*.toml. Defaults of 4.0.8 are those of 4.2.4 and
+5.0.0-M1.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lbcore.config.catalogue import Entry
 from lbcore.config.filters import EXTENSIBLE, MODULAR
 from lbcore.config.java_values import (
     BOOLEAN,
@@ -21,8 +24,8 @@ from lbcore.config.java_values import (
     parse_number,
     trim,
 )
-from lbcore.config.setting import UNSET, pulsar_value
-from lbcore.config.splitting import SHORT_TERM
+from lbcore.config.setting import UNSET, Entry, pulsar_value
+from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.strategies import (
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     LOAD_MANAGERS,
@@ -61,7 +64,7 @@ WITHOUT_EFFECT: Mapping[str, WithoutEffect] = {
         "repair runs in every decision cycle", "60"
     ),
     "loadBalancerServiceUnitStateMaxConcurrentOverrides": WithoutEffect(
-        "a broker's drain has shedding.max_drains_in_flight", "64"
+        "a broker's drain may name how many bundles leave at once", "64"
     ),
     "loadBalancerMultiPhaseBundleUnload": WithoutEffect(
         "the agent closes a bundle before another one opens it", "true"
@@ -165,8 +168,8 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings implied by the load manager that the keys name.
 
     They hold whatever else the keys say. The extensible one falls back on TransferShedder, which
-    alone it can load, and knows one placement. It splits by the last statistics, and reports a
-    broker's bundles apart from its load. The modular one reports both together by the weighted
+    alone it can load, and knows one placement. It reports a broker's bundles apart from its
+    load. The modular one reports both together by the weighted
     usage, and splits at the first hit, however many. Source: UnloadScheduler,
     ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
     """
@@ -175,7 +178,6 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
             "shedding.strategy": TRANSFER,
             "placement.strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-            "splitting.averages": SHORT_TERM,
             "signals.report_by_weight": False,
         }
     if manager == MODULAR:
@@ -298,3 +300,41 @@ def _whole(entry: Entry, value: Any) -> Any:
     if entry.type is int and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+_HEAD = "Written from the settings' declarations by `ballast config show --pulsar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """One overlay: its comment, whose rules, and the class of load manager."""
+
+    head: str
+    rules: str
+    manager: str
+
+    def config(self) -> Config:
+        """Return the config of this release under a broker.conf without other settings."""
+        config, _ = from_pulsar_keys({"loadManagerClassName": self.manager})
+        return changed(config, {"shedding.rules": self.rules})
+
+
+def _preset(rules: str, pipeline: str) -> tuple[str, Preset]:
+    name = f"pulsar-{rules}-{pipeline}"
+    manager = LOAD_MANAGERS[pipeline]
+    head = f"Pulsar {rules} as shipped, under {manager}. {_HEAD} {name}`."
+    return name, Preset(head=head, rules=rules, manager=manager)
+
+
+PRESETS: Mapping[str, Preset] = {
+    "pulsar-4.0.8": Preset(
+        head="Pulsar 4.0.8's rules and defaults, which the conformance cases are run with."
+        f" {_HEAD}`.",
+        rules=RULES_4_0,
+        manager="",
+    ),
+    **dict(
+        _preset(rules, pipeline) for rules in (RULES_4_0, RULES_4_2) for pipeline in LOAD_MANAGERS
+    ),
+}
+"""The name of an overlay in conf/ → what is in it."""

@@ -11,12 +11,13 @@ from inspect import getdoc
 from textwrap import wrap
 from typing import Any
 
-from lbcore.config.catalogue import GROUPED_FROM, Entry
 from lbcore.config.load import SettingDifference
-from lbcore.config.setting import UNSET
+from lbcore.config.setting import GROUPED_FROM, UNSET, Entry
 from lbcore.config.tree import SECTIONS, SETTINGS, Config, value_of
 
 _WIDTH = 97
+_OF_SETTINGS = {entry.section for entry in SETTINGS.values()}
+_WITH_SETTINGS = {name: declaring for name, declaring in SECTIONS.items() if name in _OF_SETTINGS}
 _BASE_HEAD = """\
 # Every setting of Ballast with its default, written by `ballast config show --base`.
 # Change nothing here: an overlay names what differs (conf/README.md says how)."""
@@ -38,7 +39,7 @@ def render_config(config: Config, head: str = _BASE_HEAD) -> str:
     With meaning, unit, range and Pulsar's key.
     """
     blocks = [head]
-    for section, declaring in SECTIONS.items():
+    for section, declaring in _WITH_SETTINGS.items():
         about = _comment((getdoc(declaring) or "").splitlines()[0])
         blocks.append(f"[{section}]\n{about}")
         blocks += [
@@ -52,7 +53,7 @@ def render_config(config: Config, head: str = _BASE_HEAD) -> str:
 def render_page() -> str:
     """The reference of all settings as Markdown, a list a section."""
     blocks = [_PAGE_HEAD]
-    for section, declaring in SECTIONS.items():
+    for section, declaring in _WITH_SETTINGS.items():
         about = (getdoc(declaring) or "").splitlines()[0]
         items = (_item(entry) for entry in SETTINGS.values() if entry.section == section)
         blocks.append(f"## {section}\n\n{about}\n\n" + "\n".join(items))

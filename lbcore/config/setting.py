@@ -5,9 +5,9 @@ A section of the configuration is a frozen dataclass whose fields are made by `s
 So nothing about a setting is written twice.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, get_type_hints
 
 UNSET: Any = object()
 
@@ -48,13 +48,12 @@ def correction(default: Any, *, pulsar: Any) -> Any:
     return field(default=default, metadata={"correction": about})
 
 
-def derived(default: int, *, source: str, part: float = 1, least: int = 0) -> Any:
-    """Constant that a shorter time shortens.
+def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any]) -> Any:
+    """Value that follows settings.
 
-    It is `part` of the source, from least to the default. source: the setting, "section.name",
-    whose default gives ours.
+    by: of the whole configuration, computed again when one of the sources is set.
     """
-    return field(default=default, metadata={"derived": (source, part, least)})
+    return field(default=default, metadata={"derived": (sources, by)})
 
 
 def declared(section_field: "Field[Any]") -> Setting:
@@ -78,3 +77,73 @@ def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
     if factor is None or type(value) not in (int, float):
         return value
     return value * factor
+
+
+TYPES: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple[str, ...]: "a list of texts",
+}
+"""The types a setting may have, and how an error message names them."""
+
+
+GROUPED_FROM = 10_000
+"""Whole numbers from here on are written in groups of three digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One setting with its place in the tree."""
+
+    section: str
+    name: str
+    type: Any
+    default: Any
+    about: Setting
+
+    @property
+    def key(self) -> str:
+        """The name that an operator uses: section.name."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def range(self) -> str:
+        """The allowed values as text, "" when all of the type are."""
+        if self.about.choices:
+            return ", ".join(self.about.choices)
+        least, most = self.about.minimum, self.about.maximum
+        if least is not None and most is not None:
+            return f"{_number(least)} .. {_number(most)}"
+        if least is not None:
+            return f"at least {_number(least)}"
+        return "" if most is None else f"at most {_number(most)}"
+
+
+def entries(sections: Mapping[str, type]) -> Iterator[Entry]:
+    """Yield the settings of the sections in order; other fields are constants.
+
+    Raises TypeError for a setting of a type that isn't in TYPES: a bug of its section.
+    """
+    for section, declaring in sections.items():
+        types = get_type_hints(declaring)
+        for one in fields(declaring):
+            if "setting" not in one.metadata:
+                continue  # a constant, with its reason beside it
+            if types[one.name] not in TYPES:
+                message = f"{section}.{one.name} must be of a type in TYPES, got {one.type!r}"
+                raise TypeError(message)
+            yield Entry(
+                section=section,
+                name=one.name,
+                type=types[one.name],
+                default=one.default,
+                about=declared(one),
+            )
+
+
+def _number(value: float) -> str:
+    if not float(value).is_integer():
+        return str(value)
+    return f"{int(value):_}" if abs(value) >= GROUPED_FROM else str(int(value))

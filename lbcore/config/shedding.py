@@ -5,7 +5,7 @@ Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import correction, setting
+from lbcore.config.setting import correction, derived, setting
 from lbcore.config.strategies import BALLAST, THRESHOLD
 from lbcore.model.names import check_namespace
 
@@ -38,13 +38,8 @@ class SheddingConfig:
         "bytes/s) above what is left of the budget, 4.2 only one that fits",
         dynamic=True,
     )
-    by_group: bool = setting(
-        default=True,
-        pulsar_default=False,
-        doc="avg, threshold, overload, uniform: judge a broker against the brokers that isolation "
-        "policies let share its bundles; off, as in Pulsar, against the whole cluster",
-        dynamic=True,
-    )
+    # avg, threshold, overload, uniform judge a broker against those that may share its bundles
+    by_group: bool = correction(default=True, pulsar=False)
     is_pulsar_exact: bool = setting(
         default=False,
         pulsar_default=True,
@@ -202,15 +197,8 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_moves_per_broker: int = setting(
-        200,
-        pulsar_default=-1,
-        doc="bundles taken from or given to one broker at most in a cycle; -1 = no cap",
-        unit="bundles",
-        minimum=-1,
-        dynamic=True,
-    )
-    max_moves_per_namespace: int = -1  # -1 = no limit: those of a cycle and of a broker hold
+    # bundles taken from or given to one broker in a cycle: its clients connect again
+    max_moves_per_broker: int = correction(200, pulsar=-1)
     max_moves_per_hour: int = setting(
         -1,
         doc="bundles that cycles may move within any hour, drains and pins apart; -1 = no cap",
@@ -225,14 +213,8 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_moves_in_flight: int = setting(
-        2_000,
-        pulsar_default=-1,
-        doc="moves decided and not yet landed at most; -1 = no cap",
-        unit="bundles",
-        minimum=-1,
-        dynamic=True,
-    )
+    # moves decided and not yet landed; -1 = no cap
+    max_moves_in_flight: int = correction(2_000, pulsar=-1)
     cool_down_ms: int = setting(
         60_000,
         pulsar_default=0,
@@ -241,20 +223,116 @@ class SheddingConfig:
         minimum=0,
         dynamic=True,
     )
-    role_cool_down_ms: int = setting(
+    # a broker that shed bundles takes no shed ones for this long, and the other way round
+    role_cool_down_ms: int = derived(
         60_000,
-        pulsar_default=0,
-        doc="a broker that shed bundles takes no shed ones for this long, and the other way round",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
+        sources=("shedding.cool_down_ms",),
+        by=lambda config: config.shedding.cool_down_ms,
     )
-    max_drains_in_flight: int = setting(
-        100,
-        doc="bundles that leave one broker at once because it drains or they are pinned elsewhere",
-        unit="bundles",
-        minimum=1,
-        dynamic=True,
-    )
+    # bundles that leave one broker at once because it drains or they are pinned elsewhere; a drain
+    # may name another number
+    max_drains_in_flight: int = 100
     # even distribution does not undo what avg has planned
     keep_destination: bool = correction(default=True, pulsar=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealLoadConfig:
+    """Tolerances around the ideal load, and the moves beyond them."""
+
+    tolerance_percent: float = 8.0  # of the level: a smaller difference counts no low hit
+    tolerance_points: float = 1.0  # no smaller difference counts, however low the level is
+    high_points: float = 8.0  # a broker that is this far from the level counts a high hit, too
+    # low hits in a row, each on a fresh report, until bundles move: noise rarely lasts so long
+    low_hits: int = 3
+    # high hits in a row until bundles move: one report may err
+    high_hits: int = 2
+    churn_budget: float = setting(
+        0.15,
+        doc="Part of all load that one round may move; what one broker is too hot by, and one "
+        "bundle, always may.",
+        unit="part",
+        minimum=0.001,
+        maximum=1,
+        dynamic=True,
+    )
+    # a bundle above this part of a level is divided on a hot broker that can't give
+    split_share: float = 0.5
+    max_ineffective_rounds: int = (
+        3  # after so many rounds without relief a broker is left alone, and told
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferConfig:
+    """Transfer of bundles from the most to the least loaded broker."""
+
+    target_std: float = setting(
+        0.25,
+        doc="Brokers' smoothed usages (1.0 = 100 %) may deviate this much; above it, shed.",
+        unit="standard deviation of usage",
+        minimum=0,
+        pulsar="loadBalancerBrokerLoadTargetStd",
+        dynamic=True,
+    )
+    hit_count_threshold: int = setting(
+        3,
+        doc="Act in the cycle after this many consecutive ones that wanted to.",
+        unit="cycles",
+        minimum=0,
+        pulsar="loadBalancerSheddingConditionHitCountThreshold",
+        dynamic=True,
+    )
+    max_pairs_per_cycle: int = setting(
+        3,
+        doc="At most this many brokers give bundles away in one cycle.",
+        unit="broker pairs",
+        minimum=0,
+        pulsar="loadBalancerMaxNumberOfBrokerSheddingPerCycle",
+        dynamic=True,
+    )
+    is_destination_planned: bool = setting(
+        default=True,
+        doc="Name the destination and allow swaps; else only unload.",
+        pulsar="loadBalancerTransferEnabled",
+        dynamic=True,
+    )
+    # above it, and above average + target_std, a broker sheds although std is on target
+    overloaded_threshold_percent: float = derived(
+        85.0,
+        sources=("shedding.overloaded_threshold_percent",),
+        by=lambda config: config.shedding.overloaded_threshold_percent,
+    )
+    shedding_delay_ms: int = setting(
+        180_000,
+        doc="No cycle while a broker's load data is younger than this after it gave bundles away.",
+        unit="ms",
+        minimum=0,
+        pulsar="loadBalanceSheddingDelayInSeconds",
+        pulsar_factor=1000,
+        dynamic=True,
+    )
+    load_data_ttl_ms: int = setting(
+        1_800_000,
+        doc="Load data older than this does not count in the statistics.",
+        unit="ms",
+        minimum=0,
+        pulsar="loadBalancerBrokerLoadDataTTLInSeconds",
+        pulsar_factor=1000,
+        dynamic=True,
+    )
+    shed_bundles_with_policies: bool = setting(
+        default=False,
+        doc="Move bundles of namespaces with an isolation policy or an anti-affinity group too.",
+        pulsar="loadBalancerSheddingBundlesWithPoliciesEnabled",
+        dynamic=True,
+    )
+    count_swapped_back: bool = setting(
+        default=True,
+        doc="Subtract what a swap brings back from what is marked to leave. Pulsar does so only "
+        "when its debug mode is on; without it the predicted deviation is too low or too high.",
+        pulsar="loadBalancerDebugModeEnabled",
+        pulsar_default=False,
+    )
+    # the prediction counts a bundle that is swapped back
+    check_swapped_back: bool = correction(default=True, pulsar=False)

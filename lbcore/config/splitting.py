@@ -6,7 +6,8 @@ Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import correction, setting
+from lbcore.config.filters import MODULAR
+from lbcore.config.setting import correction, derived, setting
 
 MEBIBYTE = 1_048_576
 
@@ -109,13 +110,15 @@ class Splitting:
         pulsar_factor=MEBIBYTE,
         dynamic=True,
     )
-    averages: str = setting(
+    # held against the rate limits: short follow a hotspot in minutes, long in hours
+    averages: str = derived(
         SHORT_TERM,
-        doc="Which averages are held against the rate limits: short follow a hotspot in minutes, "
-        "long in hours.",
-        choices=(SHORT_TERM, LONG_TERM),
-        pulsar_default=LONG_TERM,
-        dynamic=True,
+        sources=("shedding.is_pulsar_exact", "filters.pipeline"),
+        by=lambda config: (
+            LONG_TERM
+            if config.shedding.is_pulsar_exact and config.filters.pipeline == MODULAR
+            else SHORT_TERM
+        ),
     )
     hit_count_threshold: int = setting(
         3,
@@ -143,6 +146,27 @@ class Splitting:
         unit="bundles",
         minimum=1,
         pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
+        dynamic=True,
+    )
+    merge_enabled: bool = setting(
+        default=False,
+        doc="Merge neighbours that are cold for long, where splits have given a namespace more "
+        "bundles than it was created with; a merge command works regardless.",
+        dynamic=True,
+    )
+    merge_after_ms: int = setting(
+        7_200_000,
+        doc="Two bundles are merged when neither has moved for this long and both together have at "
+        "most half of each limit, by short and by long averages.",
+        unit="ms",
+        minimum=60_000,
+        dynamic=True,
+    )
+    max_merges_per_cycle: int = setting(
+        1,
+        doc="Most automatic merges that one cycle begins, the coldest bundles first.",
+        unit="merges",
+        minimum=1,
         dynamic=True,
     )
     # of one split

@@ -4,27 +4,43 @@
 gives, so nothing that reads a section knows of clusters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
-from lbcore.config.catalogue import Entry, entries
-from lbcore.config.cluster import ClusterConfig
-from lbcore.config.custom_strategy import CustomStrategy
+from lbcore.config.cluster import ClusterConfig, LimitsConfig, TelemetryConfig
 from lbcore.config.filters import FilterConfig
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.config.kafka import KafkaConfig, TopicsConfig
-from lbcore.config.limits import LimitsConfig
+from lbcore.config.kafka import KafkaConfig, TopicsConfig, Wire
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.setting import Entry, entries
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.telemetry import TelemetryConfig
-from lbcore.config.transfer import TransferConfig
-from lbcore.config.wire import Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomStrategy:
+    """One strategy that is not Ballast's.
+
+    name: what `shedding.strategy` says. origin: where its code is, "package.module:NAME". digest:
+    sha256 of that code, hexadecimal. decide: see `lbcore.plan.proposal`; None = it could not be
+    loaded, and problem says why and what to do.
+    """
+
+    name: str
+    origin: str = ""
+    digest: str = ""
+    decide: Callable[..., Any] | None = None
+    problem: str = ""
+
+    @property
+    def code(self) -> str:
+        """Identifier of the code, short enough for a row."""
+        return f"{self.origin}@{self.digest[:12]}"
+
 
 CLUSTERS = "clusters"
 """The section of files, and the first word of keys, for what a cluster has of its own."""
@@ -102,12 +118,12 @@ _CORRECTIONS = tuple(
 )
 """Section, name, own value and Pulsar's of each `correction`."""
 _DERIVED = tuple(
-    (section, one.name, one.default, *one.metadata["derived"])
+    (section, one.name, *one.metadata["derived"])
     for section, declaring in SECTIONS.items()
     for one in fields(declaring)
     if "derived" in one.metadata
 )
-"""Section, name, most, source, part and least of each `derived`."""
+"""Section, name, sources and function of each `derived`."""
 
 
 def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Config:
@@ -123,14 +139,14 @@ def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Conf
         is_exact = replace(config.shedding, **changes["shedding"]).is_pulsar_exact
         for section, name, own, exact in _CORRECTIONS:
             changes.setdefault(section, {})[name] = exact if is_exact else own
-    for section, name, most, source, part, least in _DERIVED:
-        if source in values:
-            changes.setdefault(section, {})[name] = min(
-                most, max(least, round(values[source] * part))
-            )
     sections = {name: replace(getattr(config, name), **new) for name, new in changes.items()}
     origins = {**config.origins, **dict.fromkeys(values, origin)} if origin else config.origins
-    return replace(config, **sections, origins=origins)
+    config = replace(config, **sections, origins=origins)
+    for section, name, sources, by in _DERIVED:
+        if not values.keys().isdisjoint(sources):
+            followed = replace(getattr(config, section), **{name: by(config)})
+            config = replace(config, **{section: followed})
+    return config
 
 
 def value_of(config: Config, entry: Entry) -> Any:

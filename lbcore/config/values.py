@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lbcore.config.catalogue import TYPES, Entry
+from lbcore.config.setting import TYPES, Entry
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(_[0-9]{3}){1,6}")

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from lbcore.config.cluster import EXTERNAL
 from lbcore.explain.broker import newest_gauge, unload_advice
 from lbcore.explain.explanation import (
     ExplainRows,
@@ -22,6 +23,8 @@ from lbcore.explain.explanation import (
 from lbcore.explain.reasons import cause_messages, gauge_message, since_message, verdict_message
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
+from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
 
 _TOO_LARGE_SHARE = 0.5
@@ -128,7 +131,7 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     bundle, namespace = record["bundle"], record["bundle"].rpartition("/")[0]
     if record["state"] != "Owned":
         yield f"it is changing hands: {record['state']} ({bundles_of(record) or 'nobody'})"
-        if record["state"] in ("Assigning", "Releasing", "Splitting"):
+        if State(record["state"]) in IN_FLIGHT:
             yield _awaited(rows, record)
     for pin in rows.pins:
         if pin["bundle"] == bundle and pin["is_set"]:
@@ -211,6 +214,8 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
         yield from _without_owner(rows, bundle)
         return
     yield from unload_advice(rows, owner)
+    if rows.config.cluster.authority == EXTERNAL:
+        yield "it can't be merged with a neighbour: Pulsar's brokers own it, and they only split"
     share = _share(rows, bundle, owner)
     if share is not None and share > _TOO_LARGE_SHARE:
         yield (
@@ -236,7 +241,7 @@ def _awaited(rows: ExplainRows, record: Row) -> str:
     if record["state"] == "Assigning":
         until = instant(record["at_ms"] + config.in_flight_timeout_ms)
         return f"{record['destination']} is to open it; if it has not by {until}, another one is"
-    what = "close" if record["state"] == "Releasing" else "split"
+    what = {"Releasing": "close", "Splitting": "split"}.get(record["state"], "merge")
     return (
         f"{source} is to {what} it; it keeps it if it says nothing of that for "
         f"{duration(config.in_flight_timeout_ms)}, or is not done by "

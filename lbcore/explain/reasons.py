@@ -54,9 +54,8 @@ VERDICTS: Mapping[str, str] = {
     "not_needed": "was not needed: others made up what had to go",
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited: as many moves as one cycle may have (shedding.max_moves_per_cycle)",
-    "broker_limit": "waited: as many moves as one broker may have (shedding.max_moves_per_broker)",
-    "namespace_limit": "waited: its namespace's budget of moves was used up",
-    "in_flight_limit": "waited: as many moves as may be under way (shedding.max_moves_in_flight)",
+    "broker_limit": "waited: as many moves as one broker may have in a cycle",
+    "in_flight_limit": "waited: as many moves as may be under way",
     "hour_limit": "waited: as many moves as an hour may have (shedding.max_moves_per_hour)",
     "tenant_limit": "waited: as many moves as its tenant may have in an hour"
     " (shedding.max_moves_per_hour_of_tenant)",
@@ -113,6 +112,7 @@ REPAIRS: Mapping[str, str] = {
     "never_closed": "its owner did not close it in time (ownership.in_flight_timeout_ms, or"
     " unload_timeout_ms while it reports progress), and keeps it",
     "never_split": "its owner did not split it in time, and keeps it",
+    "never_merged": "its owner did not merge it in time, or its neighbour was taken away",
     "cannot_serve": "the broker that was to open or split it answered that it can't",
     "still_closing": "its owner was still closing it",
 }
@@ -190,7 +190,7 @@ def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
 
 def _destination_message(gauge: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
-    if "movable" not in gauge:  # of a version that did not write it
+    if "movable" not in gauge:  # a verdict of the strategy, not a gauge
         return ""
     if not gauge["movable"]:
         return "; but none of its bundles may move"
@@ -244,6 +244,10 @@ _CAUSES: Mapping[str, str] = {
     "assign": "it had no owner, and placement chose one",
     "admin": "an operator's command asked for it",
     "split": "its parent was split",
+    "merge": "it was to be merged with its neighbour",
+    "merged": "two neighbours were merged into it",
+    "not merged": "its owner did not merge it with its neighbour; only a command tries it again"
+    " before it moves",
     "failover": "its owner was found dead",
     "repair": "a transition was stuck and was repaired",
     "drain": "its owner then was being drained",
@@ -264,6 +268,10 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
     cause = record["cause"]
     if cause == "ack" and decision is not None and decision["kind"] == "split":
         cause = "split"  # a child begins with its parent's broker's acknowledgement
+    if cause == "ack" and decision is not None and decision["kind"] == "merge":
+        cause = "merged"
+    if cause == "merge" and record["state"] == "Owned":
+        cause = "not merged"
     yield _CAUSES.get(cause, f"cause: {cause}")
     if record["command_id"] and (decision is None or "command_id" not in decision["inputs"]):
         yield f"command {record['command_id']}; the table `commands` has it"
@@ -384,6 +392,8 @@ def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         yield f"command {inputs['command_id']} asked for it; the table `commands` has whose"
     if inputs.get("children"):
         yield f"it became {', '.join(inputs['children'])}"
+    if inputs.get("merged"):
+        yield f"{' and '.join(inputs['parents'])} become {inputs['merged']}"
 
 
 def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, b
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
-from lbcore.explain.explanation import Row
+from lbcore.explain.explanation import ExplainRows, Row
 from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
@@ -42,7 +42,7 @@ from lbcore.explain.mirrored import (
     mirror_status,
     troubles_found,
 )
-from lbcore.explain.reasons import cycle_message
+from lbcore.explain.reasons import cycle_message, decision_messages, reason_message
 from lbcore.explain.recent_findings import (
     ADVICE,
     Silence,
@@ -59,6 +59,9 @@ from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.registry import hot_points
+from lbcore.signals.imbalance import imbalance_of_sums
 from lbcore.signals.shown_load import (
     GroupLoad,
     ShownLoad,
@@ -72,10 +75,8 @@ HISTORY_MS = 3_600_000
 """Period in which times without cycles are reported."""
 
 _DEATHS_SHOWN = 5
-_HOT_POINTS = 10.0
-"""Distance from the mean at which a broker counts as hot, where the strategy states none."""
 _SECTION = re.compile(r"section (\w+) of docs/runbook\.md")
-_IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+_IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
 
 
 class ClusterPhase(str, Enum):
@@ -196,7 +197,7 @@ class ClusterStatus:
     blocked: tuple[BlockedStatus, ...]
     alarms: tuple[str, ...] = ()
     alarm_sections: tuple[str, ...] = ()
-    hot_points: float = _HOT_POINTS
+    hot_points: float = 10.0
     warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
     silence: Silence = field(default_factory=Silence)
@@ -253,7 +254,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         blocked=blocked_status(rows.blocked, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
         silence=silence_of(rows.silence, now_ms if job.is_present else rows.writer_ms or 0),
-        hot_points=_hot_points(config),
+        hot_points=hot_points(config),
     )
     phase, why = _phase(draft, config)
     alarms = tuple(_alarms(draft, rows, config))
@@ -265,13 +266,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
     )
-
-
-def _hot_points(config: Config) -> float:
-    strategy = config.shedding.strategy
-    if strategy == "ballast":
-        return config.ideal_load.high_points
-    return config.shedding.threshold_percent if strategy == "threshold" else _HOT_POINTS
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:
@@ -535,3 +529,134 @@ def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterabl
         such = min(row["bundle"] for row in free)
         has = "has" if len(free) == 1 else "have"
         yield f"{_bundles(len(free))} {has} no owner: `ballast explain bundle {such}` says why"
+
+
+DECISIONS_SHOWN = 20
+_MANY = frozenset({"drain", "failover", "repair"})
+IN_FLIGHT_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The brokers' message rates at one time, msg/s; None of it without load."""
+
+    at_ms: int
+    brokers: int
+    mean: float
+    most: float
+
+    @property
+    def imbalance(self) -> float | None:
+        """Imbalance as in `signals.imbalance`, by the sums of an SQL engine.
+
+        Of the brokers that had reported.
+        """
+        return imbalance_of_sums(self.most, self.mean)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return {**asdict(self), "imbalance": self.imbalance}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedDecision:
+    """A decision and what `explain` says of it; outcome: "" = not known (yet).
+
+    why: the reason in words. more: how many others of the same kind, reason and source this one
+    stands for.
+    """
+
+    decision_id: str
+    at_ms: int
+    kind: str
+    strategy: str
+    reason: str
+    why: str
+    bundle: str
+    source: str
+    destination: str
+    outcome: str
+    messages: tuple[str, ...]
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A cluster at one glance. balance: oldest first; decisions: newest first."""
+
+    status: ClusterStatus
+    balance: tuple[Moment, ...]
+    decisions: tuple[ExplainedDecision, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values; of what is in flight the oldest, and how many there are."""
+        status = self.status.to_json()
+        count = len(status["in_flight"])
+        status["in_flight"] = status["in_flight"][:IN_FLIGHT_SHOWN]
+        return {
+            "status": {**status, "in_flight_count": count},
+            "balance": [moment.to_json() for moment in self.balance],
+            "decisions": [asdict(decision) for decision in self.decisions],
+        }
+
+
+def last_decisions(
+    rows: ExplainRows, shown: int = DECISIONS_SHOWN
+) -> tuple[ExplainedDecision, ...]:
+    """Return the newest decisions, newest first.
+
+    A cycle that did nothing only where it is the newest. Of those that a broker's end or an
+    operator's wish makes by the hundred the newest stands for all. O(decisions).
+    """
+    ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), _number(row)))
+    found: dict[object, list[Row]] = {}
+    for at, row in enumerate(ordered):
+        if row["kind"] != "skip" or at == 0:
+            alike = (row["kind"], row["reason"], row["source"])
+            found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
+    newest = list(found.values())[:shown]
+    return tuple(replace(_explained_decision(rows, same[0]), more=len(same) - 1) for same in newest)
+
+
+def _number(row: Row) -> tuple[int, str]:
+    """Ids end in a number that counts within a batch."""
+    tail = str(row["decision_id"]).rpartition("-")[2]
+    return (int(tail) if tail.isdigit() else 0, str(row["decision_id"]))
+
+
+def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
+    outcomes = [e["outcome"] for e in rows.effects if e["decision_id"] == decision["decision_id"]]
+    names = (
+        "decision_id",
+        "at_ms",
+        "kind",
+        "strategy",
+        "reason",
+        "bundle",
+        "source",
+        "destination",
+    )
+    return ExplainedDecision(
+        **{name: decision[name] for name in names},
+        why=reason_message(decision["reason"]),
+        outcome=outcomes[-1] if outcomes else "",
+        messages=tuple(decision_messages(rows, decision))[1:],
+    )
+
+
+def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
+    """Return moments from (at_ms, group, brokers, mean, most) in any order.
+
+    One row a time and broker group. Of several groups the worst counts; what is in none ("") counts
+    only where there are no others.
+    """
+    found: dict[int, dict[str, Moment]] = {}
+    for at_ms, group, brokers, mean, most in sorted(rows):
+        moment = Moment(at_ms=int(at_ms), brokers=int(brokers), mean=mean, most=most)
+        found.setdefault(int(at_ms), {})[group] = moment
+    for groups in found.values():
+        if len(groups) > 1:
+            groups.pop("", None)
+    return tuple(
+        max(groups.values(), key=lambda one: one.imbalance or 0) for groups in found.values()
+    )

@@ -29,8 +29,7 @@ from lbcore.balancer.state.ledger import NOBODY
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
-from lbcore.foresight.late_reports import count_moves
-from lbcore.foresight.planning_memory import next_cycle_ms, recalled_plan, unknowns
+from lbcore.foresight.planning_memory import count_moves, next_cycle_ms, recalled_plan, unknowns
 from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.ownership.records import OwnershipRecord, State
@@ -426,8 +425,8 @@ def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) ->
 def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
     if record.state is State.ASSIGNING:
         return record.destination, AckOutcome.OPENED
-    is_split = record.state is State.SPLITTING
-    return record.source, AckOutcome.SPLIT if is_split else AckOutcome.CLOSED
+    outcomes = {State.SPLITTING: AckOutcome.SPLIT, State.MERGING: AckOutcome.MERGED}
+    return record.source, outcomes.get(record.state, AckOutcome.CLOSED)
 
 
 def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:

@@ -2,26 +2,49 @@
 
 Rows of `decisions` become graces and roles; hits and averages are in the state already, which the
 table `planning_memory` brings back.
+
+`count_moves` finds whose load is from before its bundles came or went: the sum of
+what its bundles carry differs from what the broker reported by what they carry. The running
+balancer remembers its own moves instead (`plan.pending`), also while usages lag behind
+(`signals.usage_window_ms`); where the tables have that memory, it counts: in full where the broker
+has not reported since its last move, and as planning itself doubts it, report by report, where it
+has.
+
+Worked: a broker reported 100 msg/s, and owns bundles of 60 now; one of 40 left it a moment ago. 60
+is 40 below 100, as it is when the report is from before the move: it is taken to carry 60.
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lbcore.balancer.decisions.placement import next_on_grid_ms
-from lbcore.balancer.state.batch_context import BalancerState
+import numpy as np
+
+from lbcore.balancer.decisions.placement import make_snapshot, next_on_grid_ms, usable_brokers
+from lbcore.balancer.state.batch_context import BalancerState, BatchContext
+from lbcore.balancer.state.ledger import NOBODY
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
+from lbcore.plan.pending import (
+    COLUMNS,
+    UnreportedLoad,
+    move_of,
+    placed_load,
+    reported_load,
+    unreported_arrays,
+    with_load,
+)
 from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Bools, BrokerTable, Floats, Snapshot
 from lbcore.plan.strategy import SCORE_WEIGHTS
+from lbcore.signals.usage import weighted_usage
 from lbcore.validation.dynamic import in_force
 
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
 """Period of the decisions that are read for what planning remembers."""
-_MOVES = frozenset({"transfer", "unload", "drain"})
 _BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
@@ -128,3 +151,164 @@ def is_planned(row: Row) -> bool:
 def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     """The last of each name, in name order."""
     return dict(sorted(dict(pairs).items()))
+
+
+_MOVES = frozenset({"transfer", "unload", "drain"})
+_REPORTS = 2
+"""Moves are looked at that are no older than so many of the longest intervals between reports."""
+
+
+def count_moves(
+    work: BatchContext, load: Iterable[Mapping[str, Any]], decisions: Iterable[Mapping[str, Any]]
+) -> int:
+    """Give live brokers their bundles' load; return the number of unseen moves.
+
+    O(bundles). load: the newest row of each broker; decisions: rows in any order. What planning
+    remembers as unseen is counted with it, and forgotten, but for what it doubts already: that is
+    left to it. Only where planning counts its moves (not under `shedding.is_pulsar_exact`).
+    """
+    if not work.config.shedding.adjust_load:
+        return 0
+    snapshot, _ = make_snapshot(work, usable_brokers(work))
+    doubted = _doubted(work)
+    decided, is_decided = _decided(work, snapshot, load, doubted)
+    moved = _moved(work, snapshot, decisions)
+    left = _Left(snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided)
+    is_late = left.is_late()
+    shown = with_load(decided, _added(work, left, is_late))
+    for at in np.flatnonzero(is_late | is_decided).tolist():
+        name = snapshot.brokers.names[at]
+        work.brokers[name] = replace(
+            work.brokers[name],
+            percent=tuple(shown.percent[at].tolist()),
+            traffic=tuple(shown.traffic[at].tolist()),
+            weighted_max_ema=float(shown.weighted_max_ema[at]),
+            throughput_ema=float(shown.throughput_ema[at]),
+        )
+    work.plan = replace(work.plan, unseen=doubted)
+    is_late |= is_decided & (decided.traffic != snapshot.brokers.traffic).any(axis=1)
+    return sum(bool(is_late[one.destination]) for one in moved)
+
+
+def _doubted(work: BatchContext) -> dict[str, UnreportedLoad]:
+    """Return broker → load that planning discounts.
+
+    Planning takes less and less of it: it reported after its last move had arrived. What usages
+    show only later (`signals.usage_lag_ms`) is not doubted before.
+    """
+    lag_ms = work.config.signals.usage_lag_ms
+    unseen = work.plan.unseen.items()
+    return {name: one for name, one in unseen if one.report_ms > one.busy_ms + lag_ms}
+
+
+def _decided(
+    work: BatchContext,
+    snapshot: Snapshot,
+    load: Iterable[Mapping[str, Any]],
+    doubted: Mapping[str, UnreportedLoad],
+) -> tuple[BrokerTable, Bools]:
+    """Return brokers with remembered unseen load, and which they are, bool[n].
+
+    Where planning has seen a newer report than the table has, it is taken: it is remembered too.
+    """
+    brokers, unseen = snapshot.brokers, work.plan.unseen
+    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
+    updated_ms = np.array([said_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
+    change = np.zeros((len(brokers.names), COLUMNS))
+    lines = reported_load(brokers)
+    for at, name in enumerate(brokers.names):
+        if name in unseen and unseen[name].report_ms > updated_ms[at]:
+            change[at] = np.array(unseen[name].shown) - lines[at]
+    newest = replace(with_load(brokers, change), updated_at_ms=updated_ms)
+    everyone: Bools = np.ones(len(brokers.names), dtype=np.bool_)
+    counted = {name: one for name, one in unseen.items() if name not in doubted}
+    added = unreported_arrays(counted, newest, everyone, work.config.shedding.adjust_keep)
+    return with_load(newest, added), np.array([name in unseen for name in brokers.names], np.bool_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """A bundle that changed hands of late. row: of it; source: NOBODY = is not live.
+
+    is_planned: by a cycle, so that planning remembers what reports don't show of it.
+    """
+
+    row: int
+    source: int
+    destination: int
+    is_planned: bool
+
+
+def _moved(
+    work: BatchContext, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]
+) -> list[_Moved]:
+    since_ms = work.now_ms - _REPORTS * work.config.signals.report_max_interval_ms
+    last = {
+        str(row["bundle"]): row
+        for row in sorted(decisions, key=lambda row: int(row["at_ms"]))
+        if row["kind"] in _MOVES and row["bundle"] and row["at_ms"] >= since_ms
+    }
+    index = {name: at for at, name in enumerate(snapshot.brokers.names)}
+    owners = snapshot.bundles.owner.tolist()
+    found = []
+    for at, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True)):
+        if bundle not in last or owner == NOBODY:
+            continue
+        source = index.get(str(last[bundle]["source"]), NOBODY)
+        if source != owner:
+            planned = is_planned(last[bundle])
+            found.append(_Moved(row=at, source=source, destination=owner, is_planned=planned))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """Moves that are left to count after planning's memory is applied.
+
+    is_decided: bool[n], True for the brokers of that memory.
+    """
+
+    snapshot: Snapshot
+    moved: list[_Moved]
+    is_decided: Bools
+
+    def counts(self, move: _Moved, broker: int) -> bool:
+        """True if a move may be missing in a broker's load."""
+        return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
+
+    def is_late(self) -> Bools:
+        """Return True per broker if its load is nearer to that before the moves, bool[n]."""
+        snapshot, count = self.snapshot, len(self.snapshot.brokers.names)
+        rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+        owned = np.bincount(snapshot.bundles.owner + 1, weights=rates, minlength=count + 1)[1:]
+        lacking = owned - snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+        net = np.zeros(count)
+        for move in self.moved:
+            for broker, sign in ((move.destination, 1.0), (move.source, -1.0)):
+                if self.counts(move, broker):
+                    net[broker] += sign * rates[move.row]
+        found: Bools = np.abs(lacking - net) < np.abs(lacking)
+        return found
+
+
+def _added(work: BatchContext, left: _Left, is_late: Bools) -> Floats:
+    """Return the load added to each broker's row, float64[n, 11].
+
+    See `plan.pending`.
+    """
+    snapshot = left.snapshot
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    added = np.zeros((len(snapshot.brokers.names), COLUMNS))
+    gained: list[tuple[int, int]] = []
+    for one in left.moved:
+        gets = left.counts(one, one.destination) and bool(is_late[one.destination])
+        if one.source == NOBODY:
+            gained += [(one.row, one.destination)] if gets else []
+            continue
+        move = move_of(snapshot, usage, (one.row, one.source, one.destination), work.now_ms)
+        if left.counts(one, one.source) and is_late[one.source]:
+            added[one.source] -= move.load
+        if gets:
+            added[one.destination] += move.at_destination()
+    pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
+    return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])

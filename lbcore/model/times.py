@@ -1,8 +1,14 @@
 """Text of times in sentences: instants in UTC, durations of two units at most.
 
 Used by all code that words a state.
+
+Windows of the week, `mon-fri 08:00-18:00`, begin on their days (none = all) and end after midnight
+where the end is earlier. They are of a fixed offset from UTC.
 """
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 _UNITS = 2
@@ -31,3 +37,81 @@ def duration(span_ms: int) -> str:
             if len(words) == _UNITS or (words and not count):
                 break
     return " ".join(words)
+
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MINUTE_MS = 60_000
+_DAY_MIN = 24 * 60
+_WEEK_MIN = 7 * _DAY_MIN
+_EPOCH_DAY = 3  # 1970-01-01 was a Thursday
+_WINDOW = re.compile(
+    r"(?:(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))? )?"
+    r"(?P<from>\d\d:\d\d)-(?P<until>\d\d:\d\d)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeeklyWindow:
+    """One window.
+
+    days: 0 = Monday, on which it begins. start, length: minutes, length >= 1.
+    """
+
+    days: frozenset[int]
+    start: int
+    length: int
+
+    @staticmethod
+    def parse(text: str) -> "WeeklyWindow":
+        """Raises ValueError that says how a window is written."""
+        found = _WINDOW.fullmatch(text.strip().lower())
+        if found is None:
+            raise ValueError("a window is written as 22:00-06:00, or mon-fri 08:00-18:00")
+        start, until = _minute(found["from"]), _minute(found["until"])
+        if start in (_DAY_MIN, until):
+            raise ValueError("it must begin within the day and last; a whole day is 00:00-24:00")
+        return WeeklyWindow(
+            days=_days(found["first"], found["last"]),
+            start=start,
+            length=(until - start) % _DAY_MIN or _DAY_MIN,
+        )
+
+    def ends_in(self, minute: int) -> int:
+        """Minutes until it ends, for a minute of the week in it; 0 for one that is not."""
+        lasted = [(minute - day * _DAY_MIN - self.start) % _WEEK_MIN for day in self.days]
+        return max(self.length - min(lasted), 0)
+
+
+def quiet_until_ms(windows: Sequence[WeeklyWindow], offset_min: int, now_ms: int) -> int:
+    """Return the end of the adjoining windows that contain now; 0 = in none.
+
+    offset_min: of local time from UTC. No later than a week from now, as of windows that leave no
+    gap. O(windows²).
+    """
+    local_min = now_ms // _MINUTE_MS + offset_min
+    left, reached = _WEEK_MIN, 0
+    while reached < left:
+        minute = (local_min + reached + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
+        longest = max((one.ends_in(minute) for one in windows), default=0)
+        if not longest:
+            break
+        reached += longest
+    return (local_min - offset_min + min(reached, left)) * _MINUTE_MS if reached else 0
+
+
+def _minute(text: str) -> int:
+    hours, minutes = divmod(int(text[:2]) * 60 + int(text[3:]), 60)
+    if f"{hours:02}:{minutes:02}" != text or hours * 60 + minutes > _DAY_MIN:
+        raise ValueError(f"{text} is no time of a day")
+    return hours * 60 + minutes
+
+
+def _days(first: str | None, last: str | None) -> frozenset[int]:
+    for name in (first, last):
+        if name is not None and name not in _DAYS:
+            raise ValueError(f"{name} is no day; days are {', '.join(_DAYS)}")
+    if first is None:
+        return frozenset(range(7))
+    at = _DAYS.index(first)
+    count = (_DAYS.index(last) - at) % 7 + 1 if last else 1
+    return frozenset((at + more) % 7 for more in range(count))

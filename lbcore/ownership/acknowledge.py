@@ -6,6 +6,7 @@ events of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which there each broker pu
 the reasons are ours.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lbcore.ownership.changes import (
@@ -29,7 +30,7 @@ from lbcore.ownership.changes import (
 from lbcore.ownership.protocol import cancel
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.resolve import is_newer, next_version
-from lbcore.ownership.states import Move
+from lbcore.ownership.states import LEAVING, Move
 from lbcore.wire.messages import Ack, AckOutcome
 
 
@@ -46,6 +47,7 @@ def acknowledge(
     the record's own version. opened: Assigning → Owned. closed: Releasing → Assigning(destination,
     in its present incarnation) or Free. split: the children Owned, the parent Deleted. The children
     start above the parent's version (Pulsar: at 1), so that fencing tokens only grow for each hash.
+    merged: the one child Owned, both parents Deleted, if both are still being merged by the sender.
     closing: the intent WAIT, whose time the caller keeps for `repair`. failed: a live source keeps
     the bundle. A broker that could not open it, or no longer serves it, loses it (the intent
     REASSIGN).
@@ -58,11 +60,9 @@ def acknowledge(
         return Intent(action=Action.WAIT, reason=IntentReason.STILL_CLOSING)
     if ack.outcome is AckOutcome.FAILED:
         return _failed(record, follow_up)
-    if ack.outcome is AckOutcome.SPLIT:
-        return _split_done(record, follow_up, surroundings)
     if ack.outcome is AckOutcome.OPENED:
         return _opened(record, follow_up)
-    return _closed(record, follow_up, surroundings)
+    return _LEFT[ack.outcome](record, follow_up, surroundings)
 
 
 _SPEAKERS = {
@@ -70,18 +70,21 @@ _SPEAKERS = {
     State.OWNED: destination_of,
     State.RELEASING: source_of,
     State.SPLITTING: source_of,
+    State.MERGING: source_of,
 }
 _OUTCOMES = {
     State.ASSIGNING: {AckOutcome.OPENED, AckOutcome.FAILED},
     State.OWNED: {AckOutcome.OPENED, AckOutcome.FAILED},
     State.RELEASING: {AckOutcome.CLOSING, AckOutcome.CLOSED, AckOutcome.FAILED},
     State.SPLITTING: {AckOutcome.CLOSING, AckOutcome.SPLIT, AckOutcome.FAILED},
+    State.MERGING: {AckOutcome.CLOSING, AckOutcome.MERGED, AckOutcome.FAILED},
 }
 _ALREADY_DONE = {
     (AckOutcome.OPENED, State.OWNED): destination_of,
     (AckOutcome.CLOSED, State.ASSIGNING): source_of,
     (AckOutcome.CLOSED, State.FREE): source_of,
     (AckOutcome.SPLIT, State.DELETED): source_of,
+    (AckOutcome.MERGED, State.DELETED): source_of,
 }
 
 
@@ -117,7 +120,7 @@ def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalR
 
 
 def _failed(record: OwnershipRecord, origin: Origin) -> Answer:
-    if record.state in (State.RELEASING, State.SPLITTING):
+    if record.state in LEAVING:
         return cancel(record, origin)
     return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
 
@@ -141,16 +144,42 @@ def _closed(record: OwnershipRecord, origin: Origin, surroundings: Surroundings)
 
 
 def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
-    owner = source_of(record)
-    changes = []
-    for name in sorted(record.children):
+    return _reshaped((record,), Move.SPLIT_DONE, origin, surroundings)
+
+
+def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Answer:
+    """End a merge, or give the bundle back if its partner was taken away."""
+    partner = surroundings.partner
+    if partner is None or not are_partners(record, partner):
+        return cancel(record, origin)
+    return _reshaped((partner, record), Move.MERGE_DONE, origin, surroundings)
+
+
+def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
+    """True if one broker is merging both into the same bundle."""
+    return (
+        record.state is other.state is State.MERGING
+        and dict(record.children) == dict(other.children)
+        and source_of(record) == source_of(other)
+    )
+
+
+def _reshaped(
+    parents: Sequence[OwnershipRecord], done: Move, origin: Origin, surroundings: Surroundings
+) -> Transition:
+    """The children Owned and the parents Deleted, in one commit."""
+    owner, changes = source_of(parents[-1]), []
+    floor = max(*(parent.version_id for parent in parents), surroundings.version_floor)
+    for name in sorted(parents[-1].children):
         previous = surroundings.kept.get(name)
         if previous is not None and previous.state is not State.DELETED:
-            message = f"child {name} must not exist before {record.bundle} is split, but it does"
+            message = f"child {name} must not exist before the {done.value}, but it does"
             raise ProtocolError(message)
-        floor = max(record.version_id, surroundings.version_floor)
-        child = unborn(record.cluster, name, origin, previous, floor)
+        child = unborn(parents[-1].cluster, name, origin, previous, floor)
         owned = next_record(child, Move.BEGIN_AS_CHILD, origin, destination=owner)
         changes.append((previous, owned))
-    deleted = next_record(record, Move.SPLIT_DONE, origin, source=owner)
-    return transition(*changes, (record, deleted))
+    deleted = [(parent, next_record(parent, done, origin, source=owner)) for parent in parents]
+    return transition(*changes, *deleted)
+
+
+_LEFT = {AckOutcome.CLOSED: _closed, AckOutcome.SPLIT: _split_done, AckOutcome.MERGED: _merge_done}

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from lbcore.model.names import InvalidNameError, parse_bundle
+from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.resolve import (
     FIRST_VERSION,
@@ -21,7 +21,7 @@ from lbcore.ownership.resolve import (
     resolve,
     state_data,
 )
-from lbcore.ownership.states import MOVES, Move, may_start
+from lbcore.ownership.states import LEAVING, MOVES, Move, may_start
 
 
 class RefusalReason(str, Enum):
@@ -41,6 +41,7 @@ class RefusalReason(str, Enum):
     NO_DESTINATION = "no_destination"
     SAME_BROKER = "same_broker"
     BAD_CHILDREN = "bad_children"
+    DIFFERENT_OWNERS = "different_owners"
     DELETED = "deleted"
 
 
@@ -63,6 +64,7 @@ class IntentReason(str, Enum):
     NEVER_OPENED = "never_opened"
     NEVER_CLOSED = "never_closed"
     NEVER_SPLIT = "never_split"
+    NEVER_MERGED = "never_merged"
     CANNOT_SERVE = "cannot_serve"
     STILL_CLOSING = "still_closing"
 
@@ -97,14 +99,15 @@ class Origin:
 class Surroundings:
     """Context of an answer besides the record.
 
-    incarnations: each live broker's present incarnation. kept: Deleted records of a split's
-    children, left behind by an earlier life of the namespace. version_floor: the highest version of
-    the namespace's records that were ever forgotten.
+    incarnations: each live broker's present incarnation. kept: Deleted records of the children of a
+    split or merge, left behind by their earlier lives. version_floor: the highest version of the
+    namespace's records that were ever forgotten. partner: the other bundle of a merge.
     """
 
     incarnations: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, OwnershipRecord] = field(default_factory=dict)
     version_floor: int = 0
+    partner: OwnershipRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +169,7 @@ def holder_of(record: OwnershipRecord) -> Instance:
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return destination_of(record)
-    if record.state in (State.RELEASING, State.SPLITTING):
+    if record.state in LEAVING:
         return source_of(record)
     return NOBODY
 
@@ -175,8 +178,10 @@ def owner_of(row: Mapping[str, Any]) -> str:
     """Return the broker that serves a row's bundle in counts; "" = nobody yet."""
     if row["state"] == State.OWNED.value:
         return str(row["destination"])
-    is_leaving = row["state"] in (State.RELEASING.value, State.SPLITTING.value)
-    return str(row["source"]) if is_leaving else ""
+    return str(row["source"]) if row["state"] in _LEAVING else ""
+
+
+_LEAVING = frozenset(state.value for state in LEAVING)
 
 
 def tiles(parent: str, children: Sequence[str]) -> bool:
@@ -194,22 +199,49 @@ def tiles(parent: str, children: Sequence[str]) -> bool:
     )
 
 
+def joined(one: str, other: str) -> str:
+    """Return the bundle that two neighbours make; "" if they are none."""
+    try:
+        low, high = sorted((parse_bundle(one), parse_bundle(other)))
+    except InvalidNameError:
+        return ""
+    is_adjacent = low[0] == high[0] and low[2] == high[1]
+    return format_bundle(low[0], low[1], high[2]) if is_adjacent else ""
+
+
+def partner_of(bundle: str, merged: str) -> str:
+    """Return the other bundle of a merge; "" if this is no end of the merged."""
+    try:
+        (namespace, lower, upper), (within, first, last) = map(parse_bundle, (bundle, merged))
+    except InvalidNameError:
+        return ""
+    if namespace == within and lower == first and upper < last:
+        return format_bundle(namespace, upper, last)
+    if namespace == within and upper == last and lower > first:
+        return format_bundle(namespace, first, lower)
+    return ""
+
+
 def record_fault(record: OwnershipRecord) -> str | None:
     """Return the fault of a record as a sentence; None if it is complete.
 
     The same rules as the constraints of the ownership tables. Owned and Assigning have a
-    destination, Releasing and Splitting a source. Splitting has two or more children, and a version
-    is at least 1. (Pulsar requires a broker in Deleted, too; ours may be deleted before it ever had
-    one.)
+    destination, Releasing, Splitting and Merging a source. Splitting has two or more children,
+    Merging the one that it becomes with its neighbour, and a version is at least
+    1. (Pulsar requires a broker in Deleted, too; ours may be deleted before it ever had one.)
     """
     if record.version_id < FIRST_VERSION:
         return f"version_id must be at least 1, got {record.version_id}"
     if record.state in (State.OWNED, State.ASSIGNING) and not record.destination:
         return f"destination must be given in {record.state.value}, got none"
-    if record.state in (State.RELEASING, State.SPLITTING) and not record.source:
+    if record.state in LEAVING and not record.source:
         return f"source must be given in {record.state.value}, got none"
     if record.state is State.SPLITTING and not tiles(record.bundle, list(record.children)):
         return f"children must tile the range of the bundle, got {sorted(record.children)}"
+    if record.state is State.MERGING and not (
+        len(record.children) == 1 and partner_of(record.bundle, *record.children)
+    ):
+        return f"one child must be the bundle and its neighbour, got {sorted(record.children)}"
     return None
 
 

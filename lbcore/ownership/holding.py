@@ -9,12 +9,14 @@ Contract of the callbacks, each for a hash range and a fencing token, and repeat
 open: success: the range is served as one bundle under this token; failure: nothing of it is open.
 close: success: nothing of the range is served; failure: as before.
 split: success: the range is served as the named children; failure: as before.
+merge: all is served as before; success: open of the named bundle may come.
 """
 
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+from lbcore.model.names import parse_bundle
 from lbcore.ownership.changes import Instance, destination_of, source_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
@@ -28,6 +30,7 @@ class Callback(str, Enum):
     OPEN = "open"
     CLOSE = "close"
     SPLIT = "split"
+    MERGE = "merge"
 
 
 class Goal(str, Enum):
@@ -36,6 +39,7 @@ class Goal(str, Enum):
     SERVE = "serve"
     RELEASE = "release"
     SPLIT = "split"
+    MERGE = "merge"
     DROP = "drop"
     GIVE_UP = "give_up"
 
@@ -44,13 +48,19 @@ class Goal(str, Enum):
 class Call:
     """A callback to run.
 
-    version_id: the fencing token; children: for a split, ascending.
+    version_id: the fencing token. children: for a split, ascending; for a merge, the one bundle
+    that this and its neighbour become.
     """
 
     callback: Callback
     bundle: str
     version_id: int
     children: tuple[str, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """The bundle in whose range no other callback may run meanwhile."""
+        return self.children[0] if self.callback is Callback.MERGE else self.bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +111,11 @@ class Holding:
         return is_at_rest and self.token == NO_TOKEN
 
     @property
+    def merged(self) -> str:
+        """The bundle that this one becomes with its neighbour; "" = none."""
+        return self.children[0] if len(self.children) == 1 else ""
+
+    @property
     def is_open(self) -> bool:
         """True if it is open here as one bundle."""
         return self.token != NO_TOKEN and not self.split_into
@@ -111,7 +126,7 @@ class Holding:
 
         False while it is only being assigned: another broker may get it if opening takes too long.
         """
-        is_from_here = self.goal in (Goal.RELEASE, Goal.SPLIT)
+        is_from_here = self.goal in _LEAVING
         return self.is_owned or self.version_id == 0 or is_from_here
 
     @property
@@ -129,7 +144,7 @@ class Holding:
     @property
     def is_pending(self) -> bool:
         """True if something is due later without a further event: a message or a retry."""
-        is_busy = self.goal in (Goal.RELEASE, Goal.SPLIT) and not self.is_settled
+        is_busy = self.goal in _LEAVING and not self.is_settled
         return self.outcome is not None or is_busy or self.has_failed_to_drop
 
     @property
@@ -143,6 +158,8 @@ class Holding:
         is_given_up = self.goal is Goal.GIVE_UP and self.is_settled and self.running is None
         return (self.is_closed or is_given_up) and (self.outcome is None or self.said > 0)
 
+
+_LEAVING = frozenset({Goal.RELEASE, Goal.SPLIT, Goal.MERGE})
 
 Next: TypeAlias = tuple[Holding, Call | None]
 
@@ -158,6 +175,8 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
         return Goal.RELEASE
     if record.state is State.SPLITTING and source_of(record) == me:
         return Goal.SPLIT
+    if record.state is State.MERGING and source_of(record) == me:
+        return Goal.MERGE
     return Goal.DROP
 
 
@@ -165,10 +184,14 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
     """The holding under a newer record; None = the bundle was of no concern so far.
 
     A parent that was split here needs no close callback when that split deletes its record
-    (unforced, from here): its children have records of their own.
+    (unforced, from here): its children have records of their own. One that was merged stays in use
+    until the record of the merged bundle is read.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
     is_end = record.state is State.DELETED and not record.is_forced and source_of(record) == me
+    if is_end and before.merged and before.is_open:
+        is_waiting = before.goal is Goal.MERGE
+        return replace(before, is_settled=before.is_settled or is_waiting, outcome=None, reason="")
     is_over = is_end and bool(before.split_into)
     return replace(
         before,
@@ -206,16 +229,16 @@ def next_call(holding: Holding) -> Next:
     """The holding with the callback that must run now, if any."""
     if holding.running is not None or holding.is_settled:
         return holding, None
-    if holding.goal is Goal.SPLIT and holding.token == NO_TOKEN:
+    if holding.goal in (Goal.SPLIT, Goal.MERGE) and holding.token == NO_TOKEN:
         return settle(holding, AckOutcome.FAILED, "the bundle is not open here"), None
     if holding.goal is Goal.SERVE and _is_served(holding):
         return replace(holding, is_settled=True), None
     if holding.goal is Goal.GIVE_UP and holding.is_closed:
         return _give_up(holding), None
-    if holding.is_idle:
+    if holding.is_idle or (holding.goal is Goal.MERGE and not _leads_merge(holding)):
         return holding, None
     callback = _CALLBACKS[holding.goal]
-    children = holding.children if callback is Callback.SPLIT else ()
+    children = holding.children if callback in (Callback.SPLIT, Callback.MERGE) else ()
     call = Call(
         callback=callback,
         bundle=holding.bundle,
@@ -239,6 +262,8 @@ def finish(holding: Holding, done: CallDone) -> Holding:
         return _opened(free, call, done.failure, is_current=is_current)
     if call.callback is Callback.CLOSE:
         return _closed(free, done.failure, is_current=is_current)
+    if call.callback is Callback.MERGE:
+        return _merged(free, done.failure, is_current=is_current)
     return _split(free, call, done.failure, is_current=is_current)
 
 
@@ -255,7 +280,8 @@ def inherited(parent: Holding) -> tuple[Holding, ...]:
 
 def give_up(holding: Holding, reason: str) -> Holding:
     """Return the holding of a stopping agent that stops waiting for a move."""
-    if holding.goal not in (Goal.SERVE, Goal.SPLIT) or holding.outcome is AckOutcome.SPLIT:
+    is_done = holding.outcome in (AckOutcome.SPLIT, AckOutcome.MERGED)
+    if holding.goal not in (Goal.SERVE, Goal.SPLIT, Goal.MERGE) or is_done:
         return holding
     return replace(holding, goal=Goal.GIVE_UP, reason=reason, is_settled=False, outcome=None)
 
@@ -264,7 +290,7 @@ def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | N
     """Return the acknowledgement to send now, if any.
 
     A final outcome is sent at once, then at growing intervals, up to 8 × the first. *closing* is
-    sent at equal intervals, for as long as closing or splitting takes.
+    sent at equal intervals, for as long as closing, splitting or merging takes.
     """
     outcome = _due_outcome(holding)
     if outcome is None or now_ms < due_at_ms(holding, repeat_ms):
@@ -299,6 +325,7 @@ _CALLBACKS = {
     Goal.SERVE: Callback.OPEN,
     Goal.RELEASE: Callback.CLOSE,
     Goal.SPLIT: Callback.SPLIT,
+    Goal.MERGE: Callback.MERGE,
     Goal.DROP: Callback.CLOSE,
     Goal.GIVE_UP: Callback.CLOSE,
 }
@@ -324,7 +351,7 @@ def settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
 def _due_outcome(holding: Holding) -> AckOutcome | None:
     if holding.outcome is not None:
         return holding.outcome
-    is_busy = holding.goal in (Goal.RELEASE, Goal.SPLIT) and not holding.is_settled
+    is_busy = holding.goal in _LEAVING and not holding.is_settled
     return AckOutcome.CLOSING if is_busy else None
 
 
@@ -362,3 +389,14 @@ def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> H
     if holding.goal is not Goal.SPLIT or not is_current:
         return split
     return settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)
+
+
+def _leads_merge(holding: Holding) -> bool:
+    """True for the lower of two bundles that are merged: its callback is of both."""
+    return parse_bundle(holding.bundle)[1] == parse_bundle(holding.children[0])[1]
+
+
+def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
+    if holding.goal is not Goal.MERGE or not is_current:
+        return holding
+    return settle(holding, AckOutcome.FAILED if failure else AckOutcome.MERGED, failure)

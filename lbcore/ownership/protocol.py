@@ -22,6 +22,7 @@ from lbcore.ownership.changes import (
     Transition,
     destination_of,
     holder_of,
+    joined,
     next_record,
     source_of,
     tiles,
@@ -99,6 +100,24 @@ def split(
     return transition((record, replace(splitting, children=dict(sorted(children.items())))))
 
 
+def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Transition | Refused:
+    """Owned → Merging(owner, merged bundle), of two neighbours in one commit."""
+    if not all(may_start(Move.MERGE, record.state) for record in (one, other)):
+        return Refused(reason=RefusalReason.NOT_OWNED)
+    merged = joined(one.bundle, other.bundle)
+    if not merged:
+        return Refused(reason=RefusalReason.BAD_CHILDREN)
+    owner = destination_of(one)
+    if owner != destination_of(other):
+        return Refused(reason=RefusalReason.DIFFERENT_OWNERS)
+    return transition(
+        *(
+            (record, replace(next_record(record, Move.MERGE, origin, owner), children={merged: ""}))
+            for record in (other, one)
+        )
+    )
+
+
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """Any state → Deleted, by force; whoever still holds the bundle closes it.
 
@@ -145,7 +164,7 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Releasing or Splitting → Owned(source), forced: it keeps or reopens the bundle."""
+    """In flight from a source → Owned(source), forced: it keeps or reopens the bundle."""
     if not may_start(Move.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     made = next_record(record, Move.CANCEL, origin, destination=source_of(record))

@@ -10,7 +10,10 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """The states of Pulsar's ServiceUnitState; the value is its name on the wire."""
+    """States of Pulsar's ServiceUnitState, and Merging, by their names on the wire.
+
+    Stored states are numbered in this order: a new one comes last.
+    """
 
     INIT = "Init"
     FREE = "Free"
@@ -19,10 +22,11 @@ class State(str, Enum):
     RELEASING = "Releasing"
     SPLITTING = "Splitting"
     DELETED = "Deleted"
+    MERGING = "Merging"
 
 
 class Cause(str, Enum):
-    """Cause of a transition; also the label of the transitions metric."""
+    """Cause of a transition, and label of its metric; a new one comes last."""
 
     CREATE = "create"
     ASSIGN = "assign"
@@ -36,6 +40,7 @@ class Cause(str, Enum):
     ACK = "ack"
     DELETE = "delete"
     EXTERNAL = "external"
+    MERGE = "merge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ class OwnershipRecord:
     """One version of a bundle's ownership.
 
     Brokers are names, "" where there is none. children: child bundle name → broker that shall get
-    it ("" = stay with the splitting broker).
+    it ("" = stay with the splitting broker). Of a merge it is the one bundle that the two become.
     """
 
     cluster: str

@@ -13,6 +13,7 @@ from enum import Enum
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership.changes import Action, Intent, IntentReason
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
@@ -38,12 +39,14 @@ class FlightWatch:
     source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
     record was written. silent_ms: since then, or since the last *closing* for it. Both in time that
     the job has seen pass (liveness.elapsed_ms), so that its own absence counts for no broker.
+    is_partner_gone: the bundle that it is to be merged with is not being merged with it.
     """
 
     source: Presence = Presence.ALIVE
     destination: Presence = Presence.ALIVE
     waiting_ms: int = 0
     silent_ms: int = 0
+    is_partner_gone: bool = False
 
 
 def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig) -> Intent | None:
@@ -51,16 +54,16 @@ def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig)
 
     None also if the transition may still end by itself. Owned, Assigning: a destination that is
     dead or has restarted has the bundle open nowhere. A destination that doesn't open it within
-    in_flight_timeout_ms loses it. Releasing, Splitting: a source that is dead or has restarted
-    loses it to the destination, if there is one. A live source never does. If it is silent for
-    in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it, also without any possible
-    destination.
+    in_flight_timeout_ms loses it. Releasing, Splitting, Merging: a source that is dead or has
+    restarted loses it to the destination, if there is one. A live source never does. If it is
+    silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it, also without any
+    possible destination.
 
     A broker that restarted is suggested for what it had; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return _repair_destination(record, watch, config)
-    if record.state in (State.RELEASING, State.SPLITTING):
+    if record.state in LEAVING:
         return _repair_source(record, watch, config)
     return None
 
@@ -84,13 +87,18 @@ def _repair_source(
     if watch.source is not Presence.ALIVE:
         return _replace_source(record, watch)
     is_silent = watch.silent_ms > config.in_flight_timeout_ms
-    if is_silent or watch.waiting_ms > config.unload_timeout_ms:
-        is_split = record.state is State.SPLITTING
-        reason = IntentReason.NEVER_SPLIT if is_split else IntentReason.NEVER_CLOSED
-        return Intent(action=Action.CANCEL, reason=reason)
+    if is_silent or watch.waiting_ms > config.unload_timeout_ms or watch.is_partner_gone:
+        return Intent(action=Action.CANCEL, reason=_NEVER_DONE[record.state])
     if watch.destination is Presence.DEAD:
         return Intent(action=Action.REDIRECT, reason=IntentReason.DESTINATION_DEAD)
     return None
+
+
+_NEVER_DONE = {
+    State.RELEASING: IntentReason.NEVER_CLOSED,
+    State.SPLITTING: IntentReason.NEVER_SPLIT,
+    State.MERGING: IntentReason.NEVER_MERGED,
+}
 
 
 def _replace_source(record: OwnershipRecord, watch: FlightWatch) -> Intent:

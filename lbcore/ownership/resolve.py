@@ -61,6 +61,10 @@ BROKER_CHECKS: dict[tuple[State, State], tuple[BrokerCheck, ...]] = {
         BrokerCheck.DESTINATION_BLANK,
         BrokerCheck.SOURCE_IS_THE_OWNER,
     ),
+    (State.OWNED, State.MERGING): (
+        BrokerCheck.DESTINATION_BLANK,
+        BrokerCheck.SOURCE_IS_THE_OWNER,
+    ),
     (State.OWNED, State.RELEASING): (
         BrokerCheck.SOURCE_GIVEN,
         BrokerCheck.SOURCE_IS_THE_OWNER,
@@ -70,6 +74,7 @@ BROKER_CHECKS: dict[tuple[State, State], tuple[BrokerCheck, ...]] = {
     (State.RELEASING, State.ASSIGNING): (BrokerCheck.DESTINATION_GIVEN, BrokerCheck.BROKERS_KEPT),
     (State.RELEASING, State.FREE): (BrokerCheck.BROKERS_KEPT,),
     (State.SPLITTING, State.DELETED): (BrokerCheck.BROKERS_KEPT,),
+    (State.MERGING, State.DELETED): (BrokerCheck.BROKERS_KEPT,),
 }
 
 _PREDICATES: dict[BrokerCheck, Callable[[StateData, StateData], bool]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from lbcore.ownership.records import State
 from lbcore.ownership.resolve import BROKER_CHECKS, BrokerCheck
-from lbcore.ownership.states import BALLAST, IN_FLIGHT, MOVES, Move, ReplacementRules
+from lbcore.ownership.states import BALLAST, IN_FLIGHT, LEAVING, MOVES, Move, ReplacementRules
 
 _HOLDER_ENDED = "Holder \\notin open"
 _FORMER = "IF b = Holder THEN Nobody ELSE Holder"
@@ -26,6 +26,8 @@ EFFECTS: Mapping[Move, tuple[str, tuple[str, str]]] = {
     Move.CLOSED_WITHOUT_DESTINATION: ("source \\notin open /\\ destination = Nobody", _KEPT),
     Move.SPLIT: ("", ("destination", "Nobody")),
     Move.SPLIT_DONE: ("", _KEPT),
+    Move.MERGE: ("", ("destination", "Nobody")),
+    Move.MERGE_DONE: ("", _KEPT),
     Move.REASSIGN: (_HOLDER_ENDED, (_FORMER, "b")),
     Move.REDIRECT: ("b # source", ("source", "b")),
     Move.CANCEL: ("", ("Nobody", "source")),
@@ -68,7 +70,7 @@ Init ==
 
 Holder ==
     IF state \\in {"Owned", "Assigning"} THEN destination
-    ELSE IF state \\in {"Releasing", "Splitting"} THEN source
+    ELSE IF state \\in {leaving} THEN source
     ELSE Nobody
 """
 _BROKERS = """\
@@ -93,7 +95,7 @@ _PROPERTIES = """\
 OneServes == Cardinality(open) <= 1
 ServesByRecord == open \\subseteq {source, destination}
 OwnedHasOwner == state \\notin {"Owned", "Assigning"} \\/ destination # Nobody
-ReleasedHasSource == state \\notin {"Releasing", "Splitting"} \\/ source # Nobody
+ReleasedHasSource == state \\notin {leaving} \\/ source # Nobody
 VersionsGrow == [][version' = version \\/ version' = version + 1]_vars
 OnlyAccepted == [][Accepted]_vars
 
@@ -108,7 +110,7 @@ def tla_text(rules: ReplacementRules = BALLAST) -> str:
     rules: which records replace others without force.
     """
     blocks = [_HEAD, *(_action(move) for move in MOVES), _BROKERS, _next(), _accepted(rules)]
-    return "\n".join([*blocks, _PROPERTIES])
+    return "\n".join([*blocks, _PROPERTIES]).replace("{leaving}", _states(LEAVING))
 
 
 def mermaid_text() -> str:

@@ -4,7 +4,7 @@
 own; `resolve` asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the
 only place that says what follows: `changes.next_record` takes the next state and the force from it.
 Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); the rules of Ballast are
-ours: those of the system topic, but a version that leaves a gap is refused.
+ours: those of the system topic and merges, but a version that leaves a gap is refused.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,13 @@ from enum import Enum
 
 from lbcore.ownership.records import State
 
-IN_FLIGHT = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
+RESHAPING = frozenset({State.SPLITTING, State.MERGING})
+"""The owner is told to serve the range as other bundles."""
+
+LEAVING = RESHAPING | {State.RELEASING}
+"""The source holds the bundle, and is told to do something about it."""
+
+IN_FLIGHT = LEAVING | {State.ASSIGNING}
 """Something is under way that ends with another state."""
 
 ACTIVE = IN_FLIGHT | {State.OWNED}
@@ -48,6 +54,7 @@ def _targets(*, init: frozenset[State], free: frozenset[State]) -> dict[State, f
         State.ASSIGNING: frozenset({State.OWNED}),
         State.RELEASING: frozenset({State.ASSIGNING, State.FREE}),
         State.SPLITTING: frozenset({State.DELETED}),
+        State.MERGING: frozenset(),
         State.DELETED: frozenset({State.INIT}),
     }
 
@@ -55,7 +62,7 @@ def _targets(*, init: frozenset[State], free: frozenset[State]) -> dict[State, f
 SYSTEM_TOPIC = ReplacementRules(
     name="SystemTopic",
     targets=_targets(
-        init=frozenset(set(State) - {State.INIT}),
+        init=frozenset(set(State) - {State.INIT, State.MERGING}),
         free=frozenset({State.ASSIGNING, State.INIT}),
     ),
     accepts_gaps=True,
@@ -67,7 +74,16 @@ METADATA_STORE = ReplacementRules(
     accepts_gaps=False,
     accepts_any_first=False,
 )
-BALLAST = replace(SYSTEM_TOPIC, name="Ballast", accepts_gaps=False)
+BALLAST = replace(
+    SYSTEM_TOPIC,
+    name="Ballast",
+    accepts_gaps=False,
+    targets={
+        **SYSTEM_TOPIC.targets,
+        State.OWNED: SYSTEM_TOPIC.targets[State.OWNED] | {State.MERGING},
+        State.MERGING: frozenset({State.DELETED}),
+    },
+)
 
 RULES = {rules.name: rules for rules in (SYSTEM_TOPIC, METADATA_STORE, BALLAST)}
 
@@ -76,7 +92,7 @@ class Move(str, Enum):
     """Transition of a bundle by the balancer; the value is its name in the diagram."""
 
     CREATE = "create"
-    BEGIN_AS_CHILD = "child of a split"
+    BEGIN_AS_CHILD = "child of a split or merge"
     ASSIGN = "assign"
     OPENED = "opened"
     UNLOAD = "unload, transfer"
@@ -84,6 +100,8 @@ class Move(str, Enum):
     CLOSED_WITHOUT_DESTINATION = "closed, without one"
     SPLIT = "split"
     SPLIT_DONE = "split done"
+    MERGE = "merge"
+    MERGE_DONE = "merge done"
     REASSIGN = "reassign"
     REDIRECT = "redirect"
     CANCEL = "cancel"
@@ -116,9 +134,11 @@ MOVES: Mapping[Move, TransitionRule] = {
     Move.CLOSED_WITHOUT_DESTINATION: _rule(State.FREE, State.RELEASING),
     Move.SPLIT: _rule(State.SPLITTING, State.OWNED),
     Move.SPLIT_DONE: _rule(State.DELETED, State.SPLITTING),
+    Move.MERGE: _rule(State.MERGING, State.OWNED),
+    Move.MERGE_DONE: _rule(State.DELETED, State.MERGING),
     Move.REASSIGN: _rule(State.ASSIGNING, *ACTIVE, is_forced=True),
     Move.REDIRECT: _rule(State.RELEASING, State.RELEASING, is_forced=True),
-    Move.CANCEL: _rule(State.OWNED, State.RELEASING, State.SPLITTING, is_forced=True),
+    Move.CANCEL: _rule(State.OWNED, *LEAVING, is_forced=True),
     Move.DELETE: _rule(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
     Move.FORGET: _rule(State.INIT, State.DELETED),
     Move.OBSERVE_OWNER: _rule(State.OWNED, State.FREE, *ACTIVE, is_forced=True),

@@ -65,7 +65,7 @@ def come_back(holding: Holding, done: CallDone) -> Holding:
     if done.callback is Callback.OPEN:
         token = NO_TOKEN if done.failure else done.version_id
         return replace(free, token=token, split_into=())
-    if done.failure or holding.stuck is None:
+    if done.failure or holding.stuck is None or done.callback is Callback.MERGE:
         return free
     if done.callback is Callback.CLOSE:
         return replace(free, token=NO_TOKEN, split_into=())

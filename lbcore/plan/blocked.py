@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.plan.decision import Kind, Plan, Skip
-from lbcore.plan.shed.gauge import NOBODY, Gauge
+from lbcore.plan.shed.common import NOBODY, Gauge
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
 

@@ -5,19 +5,47 @@ rows. Reasons are Pulsar's labels where it has one.
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from lbcore.plan.hourly import Hourly
+from lbcore.model.times import HOUR_MS
 from lbcore.plan.pending import PendingMove, UnreportedLoad
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 from lbcore.plan.trace import Trace
+
+Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
+"""Tenant → (when, how many moves were decided then), oldest first."""
+
+
+def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
+    """Tenant → moves since an hour before now. O(entries)."""
+    found: Counter[str] = Counter()
+    for tenant, entries in hourly.items():
+        found[tenant] = sum(count for at_ms, count in entries if at_ms > now_ms - HOUR_MS)
+    return found
+
+
+def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
+    """Add what is decided now, one tenant a move; drop what is older than an hour."""
+    added = Counter(tenants)
+    if not added:
+        return hourly
+    found = {}
+    for tenant in sorted(hourly.keys() | added.keys()):
+        kept = [one for one in hourly.get(tenant, ()) if one[0] > now_ms - HOUR_MS]
+        if tenant in added:
+            kept.append((now_ms, added[tenant]))
+        if kept:
+            found[tenant] = tuple(kept)
+    return found
+
 
 Value = TypeVar("Value")
 

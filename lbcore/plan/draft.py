@@ -14,7 +14,7 @@ from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.shed.common import Selection, TooBig
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
-from lbcore.plan.trace import BrokerNumbers, Part
+from lbcore.plan.trace import Part
 
 NOBODY = -1
 
@@ -111,9 +111,3 @@ class Draft:
         if not self.scope.is_traced:
             return self
         return replace(self, parts=(*self.parts, *parts))
-
-    def show_brokers(self, phase: str, columns: Mapping[str, Floats]) -> "Draft":
-        """The draft with a number a broker, by name."""
-        return self.show(
-            *(BrokerNumbers(phase=phase, name=name, values=columns[name]) for name in columns)
-        )

@@ -11,9 +11,8 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.model.names import tenant_of
-from lbcore.plan.decision import Decision, Kind, Places, Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import Decision, Kind, Places, Plan, PlanState, Scope, Skip, with_moves
 from lbcore.plan.draft import Draft, Moves
-from lbcore.plan.hourly import with_moves
 from lbcore.plan.pending import (
     COLUMNS,
     EmaShifts,

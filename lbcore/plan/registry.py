@@ -17,7 +17,7 @@ from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.place.registry import PLACERS, PlacementStrategy
 from lbcore.plan.shed.custom import custom_shedding
 from lbcore.plan.shed.registry import SHEDDERS
-from lbcore.plan.shed.strategy import ShedCycle, Shedding
+from lbcore.plan.shed.strategy import ShedCycle, Shedding, ten_points
 from lbcore.plan.strategy import Strategy
 
 SHED, PLACE = "shedding", "placement"
@@ -52,6 +52,12 @@ def find_shedding(config: Config) -> Shedding | None:
     if name in config.own:
         return custom_shedding(config.own[name])
     return SHEDDING_STRATEGIES.get(name)
+
+
+def hot_points(config: Config) -> float:
+    """Points above the mean of its group from which a broker is shown as hot."""
+    strategy = find_shedding(config)
+    return ten_points(config) if strategy is None else strategy.hot_points(config)
 
 
 def resting_ms(config: Config) -> int:

@@ -107,10 +107,10 @@ class BundleTable:
     avoid: broker that must not get it now, -1 = none; None = none at all.
     is_load_known: somebody has reported it, be it idle; None = of no bundle. is_awaited: nobody has
     yet, but its owner has it so lately that this says nothing; None = of none.
-    pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
-    holds such topics; None = none does. is_paused: balancing is paused for it; None = for none.
-    moved_ms: when it last got another owner, 0 = never; None = not known. left: broker
-    index of its owner before that, of the last LEFT_MS, -1 = none; None = not known.
+    pin: broker that an operator pinned it to, -1 = none; None = none at all.
+    is_paused: balancing is paused for it; None = for none. moved_ms: when it last got another
+    owner, 0 = never; None = not known. left: broker index of its owner before that, of the last
+    LEFT_MS, -1 = none; None = not known.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
@@ -129,7 +129,6 @@ class BundleTable:
     is_load_known: Bools | None = None
     is_awaited: Bools | None = None
     pin: Ints | None = None
-    is_non_persistent: Bools | None = None
     is_paused: Bools | None = None
     moved_ms: Ints | None = None
     left: Ints | None = None

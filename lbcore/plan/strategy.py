@@ -7,8 +7,8 @@ runs strategies reads them there.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lbcore.config.catalogue import Entry
 from lbcore.config.findings import StrategyCheck
+from lbcore.config.setting import Entry
 from lbcore.config.tree import SETTINGS
 from lbcore.model.resources import RESOURCES
 

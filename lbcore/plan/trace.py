@@ -1,10 +1,10 @@
 """Trace of a planning cycle: candidates, verdicts and the deciding numbers.
 
-Phases add to it; `rows` turns it into one row per candidate, on demand. A full trace of 100,000
-bundles is too large to turn into rows in every cycle.
+Phases add to it. It is kept as arrays: a full trace of 100,000 bundles is too large to turn into
+rows in every cycle.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.shed.common import Gauge
 from lbcore.plan.snapshot import Floats, Ints
 
 
@@ -28,7 +28,6 @@ class CandidateVerdict(str, Enum):
     OVER_BUDGET = "over_budget"
     CYCLE_LIMIT = "cycle_limit"
     BROKER_LIMIT = "broker_limit"
-    NAMESPACE_LIMIT = "namespace_limit"
     IN_FLIGHT_LIMIT = "in_flight_limit"
     HOUR_LIMIT = "hour_limit"
     TENANT_LIMIT = "tenant_limit"
@@ -39,20 +38,6 @@ class CandidateVerdict(str, Enum):
 
 VERDICTS = tuple(CandidateVerdict)
 CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One candidate of one phase: a bundle or broker, its verdict and number.
-
-    subject: the bundle's or the broker's name. broker: the broker it was considered for, or "".
-    """
-
-    phase: str
-    subject: str
-    broker: str
-    verdict: str
-    number: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +63,6 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerNumbers:
-    """One number a broker in one phase, e.g. its score. values: float64[n]."""
-
-    phase: str
-    name: str
-    values: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRows:
     """Reasons for the placement of k bundles.
 
@@ -107,28 +83,6 @@ class PlacementRows:
     labels: Sequence[str]
     others: Ints
 
-    def rows(self, brokers: Sequence[str]) -> Iterator["Candidate"]:
-        """The chosen broker, the runner-up, and every broker that a filter took away."""
-        columns = (self.subject, self.chosen, self.number, self.runner_up, self.runner_up_number)
-        for at, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            subject, chosen, number, second, second_number = row
-            name = self.subjects[subject]
-            if chosen >= 0:
-                yield self._row(name, brokers[chosen], CandidateVerdict.TAKEN.value, number)
-            if second >= 0:
-                yield self._row(
-                    name, brokers[second], CandidateVerdict.RUNNER_UP.value, second_number
-                )
-            for broker in np.flatnonzero(self.verdicts[at]).tolist():
-                if broker != chosen:
-                    label = self.labels[self.verdicts[at, broker]]
-                    yield self._row(name, brokers[broker], label, np.nan)
-
-    def _row(self, subject: str, broker: str, verdict: str, number: float) -> "Candidate":
-        return Candidate(
-            phase=self.phase, subject=subject, broker=broker, verdict=verdict, number=number
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeRows:
@@ -148,7 +102,7 @@ class GaugeRows:
     refusals: Sequence[str]
 
 
-Part: TypeAlias = Columns | BrokerNumbers | PlacementRows | GaugeRows
+Part: TypeAlias = Columns | PlacementRows | GaugeRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,47 +115,6 @@ class Trace:
     brokers: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
-
-    def rows(self) -> Iterator[Candidate]:
-        """Every candidate as a row, phase after phase. O(candidates)."""
-        for part in self.parts:
-            if isinstance(part, BrokerNumbers):
-                yield from self._broker_rows(part)
-            elif isinstance(part, PlacementRows):
-                yield from part.rows(self.brokers)
-            elif isinstance(part, GaugeRows):
-                yield from self._gauge_rows(part)
-            else:
-                yield from self._column_rows(part)
-
-    def _broker_rows(self, part: BrokerNumbers) -> Iterator[Candidate]:
-        for name, value in zip(self.brokers, part.values.tolist(), strict=True):
-            yield Candidate(
-                phase=part.phase, subject=name, broker=name, verdict=part.name, number=value
-            )
-
-    def _gauge_rows(self, part: GaugeRows) -> Iterator[Candidate]:
-        columns = (part.verdicts, part.gauge.number.tolist(), part.gauge.partner.tolist())
-        for name, verdict, number, partner in zip(self.brokers, *columns, strict=True):
-            if verdict:
-                yield Candidate(
-                    phase=part.phase,
-                    subject=name,
-                    broker=self.brokers[partner] if partner >= 0 else "",
-                    verdict=verdict,
-                    number=number,
-                )
-
-    def _column_rows(self, part: Columns) -> Iterator[Candidate]:
-        columns = (part.subject, part.broker, part.verdict, part.number)
-        for subject, broker, verdict, number in zip(*(c.tolist() for c in columns), strict=True):
-            yield Candidate(
-                phase=part.phase,
-                subject=part.subjects[subject],
-                broker=self.brokers[broker] if broker >= 0 else "",
-                verdict=part.verdicts[verdict],
-                number=number,
-            )
 
     def counts(self) -> dict[str, int]:
         """Return the number of bundles per verdict, by "phase.verdict".

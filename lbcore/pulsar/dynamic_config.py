@@ -8,9 +8,9 @@ BrokerService.getDynamicConfiguration, ServiceConfiguration.
 from collections.abc import Mapping
 from typing import Any
 
-from lbcore.config.catalogue import Entry
 from lbcore.config.filters import MODULAR
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
+from lbcore.config.setting import Entry
 from lbcore.config.strategies import java_class, needs_extensions
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
 from lbcore.config.values import ConfigError, Problem

@@ -13,12 +13,13 @@ from operator import attrgetter
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, format_range
 from lbcore.ownership.records import State
+from lbcore.ownership.states import RESHAPING
 
 DEAD_STATES = frozenset({State.INIT, State.DELETED})
 """States of bundles that are not (any more) part of their namespace."""
 
 _TO_DESTINATION = (State.OWNED, State.ASSIGNING, State.RELEASING)
-_OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING, State.SPLITTING})
+_OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING}) | RESHAPING
 
 
 class Unsound(str, Enum):
@@ -61,12 +62,12 @@ def serving_broker(route: BundleRoute) -> str:
     """Return the broker for a client: the owner, or in a transition the coming one.
 
     "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
-    Splitting → source; Init, Free, Deleted → nobody.
+    Splitting, Merging → source; Init, Free, Deleted → nobody.
     """
     state = route.state
     if state in _TO_DESTINATION:
         return route.destination
-    return route.source if state is State.SPLITTING else ""
+    return route.source if state in RESHAPING else ""
 
 
 def unborn(namespace: str) -> BundleRoute:

@@ -2,7 +2,7 @@
 
 Decides how much traffic a bundle counts for. Kept by the ClusterBalancer, a row a bundle: they
 survive a move. Source: Pulsar 4.0.8 TimeAverageMessageData, BundleData, TimeAverageBrokerData;
-inheritance at a split is ours.
+inheritance at splits and merges is ours.
 
 An average is the plain mean until it has as many samples as its horizon, then an exponential one;
 the first sample replaces any default. Worked, horizon 3, samples 10, 20, 30, 40: averages 10, 15,
@@ -114,4 +114,19 @@ def inherited_averages(averages: BundleAverages, parents: Ints, shares: Floats) 
         long=averages.long[parents] * share,
         long_count=averages.long_count[parents],
         topics=np.floor(averages.topics[parents] * shares).astype(np.int64),
+    )
+
+
+def joined_averages(averages: BundleAverages, parents: Ints) -> BundleAverages:
+    """Averages of the one bundle that two or more become.
+
+    parents: int64[k], their rows. Their traffic is added up. The smallest of the sample counts is
+    taken.
+    """
+    return BundleAverages(
+        short=averages.short[parents].sum(axis=0, keepdims=True),
+        short_count=averages.short_count[parents].min(keepdims=True),
+        long=averages.long[parents].sum(axis=0, keepdims=True),
+        long_count=averages.long_count[parents].min(keepdims=True),
+        topics=averages.topics[parents].sum(keepdims=True),
     )

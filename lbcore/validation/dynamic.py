@@ -2,21 +2,16 @@
 
 The others are set aside. Files and code may change under settings that were valid when they were
 made. Examples: a key that this version doesn't know, a value outside a narrower range, or two
-settings that no longer suit each other or the files. As few as can be found are set aside, the same
-on every call.
+settings that no longer suit each other or the files. The same are set aside on every call.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lbcore.config.load import checked_dynamic
 from lbcore.config.tree import BY_COMMAND, Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.validation.check import require_suitable
-
-_SEARCHED_MAX = 32
-"""Of more settings no pairs are tried: then each is kept that suits those kept before it."""
 
 Values = Mapping[str, Any]
 
@@ -40,7 +35,7 @@ def in_force(
 
     config: of one cluster, as its files say. values: by "section.name". known: those that are set
     aside until now; they stay so rather than others. One check of the whole configuration when all
-    suit, O(values^2) when not.
+    suit, at most one more for each value that is set aside.
     """
     if not values:
         return config, {}
@@ -54,33 +49,14 @@ def in_force(
 
 
 def _kept(config: Config, values: Values, known: Collection[str]) -> Values:
-    """As many of the values as can be found that suit each other and the files."""
-    for gone in _ways(sorted(values), [name for name in sorted(values) if name in known]):
-        fewer = {name: value for name, value in values.items() if name not in gone}
-        if _refusal(config, fewer) is None:
-            return fewer
-    return _one_by_one(config, values)
+    """The values that suit each other and the files, without the known ones.
 
-
-def _ways(names: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of names to leave out, in the order of trial.
-
-    Known ones first, then one name, then two.
+    Of those that a refusal names the first goes, then it is checked again.
     """
-    yield from combinations(known, 1)
-    yield from combinations(known, 2)
-    yield tuple(known)
-    yield from combinations(names, 1)
-    if len(names) <= _SEARCHED_MAX:
-        yield from combinations(names, 2)
-
-
-def _one_by_one(config: Config, values: Values) -> Values:
-    """Each value that suits the files and those before it, in name order."""
-    kept: dict[str, Any] = {}
-    for name in sorted(values):
-        if _refusal(config, {**kept, name: values[name]}) is None:
-            kept[name] = values[name]
+    kept = {name: values[name] for name in sorted(values) if name not in known}
+    while kept and (error := _refusal(config, kept)) is not None:
+        named = sorted({problem.key for problem in error.problems} & kept.keys())
+        del kept[named[0] if named else min(kept)]
     return kept
 
 

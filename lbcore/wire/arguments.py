@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from lbcore.model.bundles import InvalidRangeError, decode_boundary, explicit_boundaries
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import InvalidNameError, check_namespace
-from lbcore.model.nearest import nearest
+from lbcore.model.names import InvalidNameError, check_namespace, nearest
 from lbcore.wire import fields as wire
 from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.messages import RejectReason

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lbcore.model.nearest import nearest
+from lbcore.model.names import nearest
 from lbcore.wire.arguments import read_arguments, written_arguments
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.kinds.balancing_commands import BALANCING_COMMANDS

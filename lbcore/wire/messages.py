@@ -184,6 +184,7 @@ class AckOutcome(str, Enum):
     CLOSING = "closing"
     CLOSED = "closed"
     SPLIT = "split"
+    MERGED = "merged"
     FAILED = "failed"
 
 

@@ -115,7 +115,7 @@ def _decode(value: bytes | None, rules: ParseRules) -> Mapping[str, Any]:
     if len(value) > rules.limits.max_message_bytes:
         detail = (
             f"the value has {len(value)} bytes and the limit is {rules.limits.max_message_bytes};"
-            " send more parts, or raise wire.max_message_bytes"
+            " send more parts"
         )
         raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     try:

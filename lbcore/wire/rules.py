@@ -1,6 +1,6 @@
 """Rules of a parser: served clusters, JSON decoder, and maximum sizes.
 
-`parse` interprets it. The limits are declared as settings in `lbcore.config.wire`. Only those that
+`parse` interprets it. The limits are declared as settings in `lbcore.config.kafka`. Only those that
 a parser needs are listed here, because wire and config don't import each other.
 """
 
@@ -28,7 +28,7 @@ MIN_POSITIVE_LIMIT = 1e-9
 
 
 class Limits(Protocol):
-    """The largest sizes of a message; `lbcore.config.wire.Wire` has them as settings."""
+    """The largest sizes of a message; `lbcore.config.kafka.Wire` has them as settings."""
 
     @property
     def max_message_bytes(self) -> int:

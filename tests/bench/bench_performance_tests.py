@@ -208,7 +208,6 @@ def split() -> dict[str, Any]:
         "pipeline.decision_interval_ms=3000",
         "pipeline.split_interval_ms=3000",
         "pipeline.shed_interval_ms=3000",
-        "pipeline.hit_period_ms=3000",
     )
     words = ("--utilisation", "0.4", "--topics-per-bundle", str(_TOPICS))
     space = NamespaceLoad(name=NAMESPACE, hash_function=HashFunction.CRC32, bundles=1)

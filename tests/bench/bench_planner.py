@@ -19,11 +19,9 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.filters import FilterConfig
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
 from lbcore.model.resources import COUNT
 from lbcore.plan.blocked import blocked_brokers, stuck
 from lbcore.plan.decision import Plan, PlanState, Scope

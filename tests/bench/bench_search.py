@@ -16,8 +16,7 @@ from pathlib import Path
 import highspy
 import numpy as np
 
-from lbcore.plan.shed.ballast_objective import OVER, UNDER, SearchProblem
-from lbcore.plan.shed.ballast_search import Found, search
+from lbcore.plan.shed.ballast_search import OVER, UNDER, Found, SearchProblem, search
 
 BROKERS, BUNDLES, CASES = 20, 500, 200
 STEPS = 1_000

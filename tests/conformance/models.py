@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.config.shedding import TransferConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.config.transfer import TransferConfig
 from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step
 from lbcore.signals.broker_score import (
     BrokerReports,

@@ -16,10 +16,9 @@ from lbcore.config.filters import FilterConfig
 from lbcore.config.java_values import parse_properties
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys, resolve_changes
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.plan.decision import Kind, Plan, PlanState
@@ -77,7 +76,7 @@ def test_stock_file_is_obeyed_whole_and_suits(file: str, manager: str) -> None:
     assert (found.refused, found.disobeyed) == ((), ())
     findings = [one.problem.key for one in check_config(found.config)]
     is_avg = found.config.shedding.strategy == "avg"  # churns beside isolation policies
-    assert findings == ["shedding.by_group"] * is_avg
+    assert findings == ["shedding.is_pulsar_exact"] * is_avg
     assert found.config.filters.load_manager_class == ""
     assert found.config.shedding.rules == ("4.0" if "4.0.8" in file else "4.2")
 

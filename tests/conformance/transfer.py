@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.config.shedding import TransferConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import (
     TopBundle,

@@ -37,6 +37,8 @@ RIGHT = "t/n/0x80000000_0xffffffff"
 MOVE = ("unload_bundle", {"bundle": LEFT, "destination": "b:1"})
 BACK = ("unload_bundle", {"bundle": LEFT, "destination": "a:1"})
 SPLIT = ("split_bundle", {"bundle": RIGHT, "unload": False})
+MERGE = ("merge_bundle", {"bundle": "t/n/0x80000000_0xc0000000"})
+MERGE_APART = ("merge_bundle", {"bundle": LEFT})
 _FAULTS = {"lost": 1, "doubled": 1, "crashes": 1}
 _ALLOWED = {
     "frozen": {"commands": (), "instants": 8, "freezes": 1},
@@ -44,6 +46,11 @@ _ALLOWED = {
     "answers": {"commands": (MOVE, BACK), "instants": 3, "lost": 1, "doubled": 1},
     "moves": {"commands": (MOVE, BACK), "instants": 8, "delays": 2, "failures": 1},
     "split": {"commands": (SPLIT,), "instants": 8, "delays": 2, "lost": 1},
+    "merge": {"commands": (SPLIT, MERGE), "instants": 10, "delays": 2, "lost": 1},
+    "merge-fails": {"commands": (SPLIT, MERGE), "instants": 10, "delays": 1, "failures": 1},
+    "merge-crash": {"commands": (SPLIT, MERGE), "instants": 12, "delays": 1, "crashes": 1},
+    "merge-apart": {"commands": (SPLIT, MERGE_APART), "instants": 12, "delays": 1, "crashes": 1},
+    "merge-freeze": {"commands": (SPLIT, MERGE), "instants": 12, "delays": 1, "freezes": 1},
     "crash": {"commands": (MOVE,), "instants": 10, "delays": 1, "crashes": 1},
     "freeze": {"commands": (MOVE,), "instants": 10, "delays": 1, "freezes": 1},
     "everything": {"commands": (MOVE, SPLIT), "instants": 12, "delays": 1, **_FAULTS},

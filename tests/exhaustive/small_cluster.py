@@ -55,7 +55,6 @@ def config_of(fencing: str) -> Config:
                 "decision_interval_ms": INSTANT_MS,
                 "shed_interval_ms": INSTANT_MS,
                 "split_interval_ms": INSTANT_MS,
-                "load_history_interval_ms": 3_600_000,
             },
             "shedding": {"is_balancing": False},
             "splitting": {"enabled": False},
@@ -63,15 +62,19 @@ def config_of(fencing: str) -> Config:
                 "fencing": fencing,
                 "broker_timeout_ms": 6_000,
                 "in_flight_timeout_ms": 6_000,
-                "brake_brokers": 0,
             },
             "agent": {
                 "heartbeat_interval_ms": 2_000,
-                "agent_lease_ms": 4_000,
             },
         }
     )
-    return with_constants(config, {"pipeline.settle_ms": 0})
+    constants = {
+        "agent.agent_lease_ms": 4_000,
+        "ownership.brake_brokers": 0,
+        "pipeline.load_history_interval_ms": 3_600_000,
+        "pipeline.settle_ms": 0,
+    }
+    return with_constants(config, constants)
 
 
 def at_ms(instant: int) -> int:
@@ -118,6 +121,8 @@ class Process:
     def did(self, call: Call, failure: str) -> "Process":
         """The process after a callback has run, by the callbacks' contract."""
         left = tuple(other for other in self.calls if other != call)
+        if call.callback is Callback.MERGE:
+            return replace(self, calls=left)
         rest = {b: t for b, t in self.open if not overlap(b, call.bundle)}
         if failure:
             now_open = rest if call.callback is Callback.OPEN else dict(self.open)
@@ -347,7 +352,7 @@ def overlap(one: str, other: str) -> bool:
 
 def _called(process: Process, call: Call) -> Process:
     for other in process.calls:
-        assert not overlap(other.bundle, call.bundle), f"{call} and {other} run at once"
+        assert not overlap(other.range, call.range), f"{call} and {other} run at once"
     return replace(process, calls=(*process.calls, call))
 
 

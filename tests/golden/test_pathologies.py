@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
 from lbcore.plan.planner import place

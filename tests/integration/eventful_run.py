@@ -32,7 +32,6 @@ CLUSTER = Cluster(
         "shedding.avg_high_threshold=20",
         "shedding.avg_high_hits=1",
         "shedding.cool_down_ms=5000",
-        "shedding.role_cool_down_ms=5000",
         "shedding.is_shedding=false",
         "splitting.enabled=false",
     ),

@@ -36,9 +36,9 @@ from tests.support.processes.misbehaving_service import ROOT, StoreFile, write_s
 from tests.support.values.ownership_records import ORIGIN, record_of
 
 LEASED, TOKENED, TAKER = "leased:1", "tokened:1", "taker:1"
-LEASE_MS, BROKER_TIMEOUT_S = 1_500, 5
+BROKER_TIMEOUT_S = 5
+LEASE_MS = 1_666  # five sixths of what a clock step and a batch leave
 SETTINGS = (
-    f"agent.agent_lease_ms={LEASE_MS}",
     f"ownership.broker_timeout_ms={BROKER_TIMEOUT_S * 1_000}",
     "agent.heartbeat_interval_ms=200",
     "signals.report_check_ms=60000",  # nobody is to be frozen while he looks into the store

@@ -123,7 +123,7 @@ def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(
 def test_setting_is_changed_and_taken_back_while_running(say: Say) -> None:
     done(say("config set shedding.max_moves_per_cycle=3"))
     done(say("config reset shedding.max_moves_per_cycle"))
-    assert say("config set wire.max_message_bytes=5")[0] == 1, "needs a restart"
+    assert say("config set pipeline.trigger_ms=500")[0] == 1, "needs a restart"
 
 
 def test_drained_broker_is_empty_when_the_verb_ends(stack: SecureStack, say: Say) -> None:

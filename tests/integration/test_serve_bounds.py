@@ -35,9 +35,11 @@ ANSWER = b"/v1/openapi.json"
 TINY = {
     "request_timeout_ms": int(SLOW_S * 1000),
     "answer_timeout_ms": int(SLOW_S * 1000),
-    "max_connections_per_peer": 400,
     "max_unanswered_bytes": UNANSWERED_MAX_BYTES,
     "max_unread_bytes": 16 * MB,
+}
+CHANGED = {
+    "max_connections_per_peer": 400,
     "open_metrics": "true",
     "authentication": "token",
     "token_audience": "ballast",
@@ -53,8 +55,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
     writer.namespaces({"acme/ns1": "crc32"})
     writer.brokers("broker-1:8080")
     writer.batch(owned("acme/ns1", 4, ["broker-1:8080"]))
-    words = [word for name, value in TINY.items() for word in ("--set", f"lookup.{name}={value}")]
-    running = LookupService(tables, *words, environment={"BALLAST_TOKEN_SECRET": SECRET})
+    words = [
+        word for name, value in CHANGED.items() for word in ("--set", f"lookup.{name}={value}")
+    ]
+    secret = {"BALLAST_TOKEN_SECRET": SECRET}
+    running = LookupService(tables, *words, environment=secret, constants=TINY)
     running.wait_ready()
     yield running
     assert running.stop() == 0

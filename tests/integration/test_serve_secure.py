@@ -59,7 +59,6 @@ def settings(files: Path, **more: object) -> list[str]:
         "certificate_file": files / "server.pem",
         "key_file": files / "server.key",
         "client_ca_file": files / "ca.pem",
-        "max_header_bytes": 8_192,
         "poll_interval_ms": 20,
         **more,
     }
@@ -88,6 +87,7 @@ def service(tables: Path, files: Path, authority: Authority) -> Iterator[LookupS
         *settings(files),
         environment={"BALLAST_TOKEN_SECRET": SECRET},
         tls=trusting(files),
+        constants={"max_header_bytes": 8_192},
     )
     running.wait_ready()
     yield running

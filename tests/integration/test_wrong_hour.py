@@ -14,17 +14,20 @@ from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from tests.support.tables.crashed_batches import Place, steps_of
 from tests.support.tables.lookup_tables import content
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.world import CLUSTER, World
 
 HOUR_MS = 3_600_000
 LATE = "t/late"
-CONFIG = parse_config(
-    {
-        "ownership": {"tombstone_delay_ms": 30_000},
-        "signals": {"report_max_interval_ms": 5_000},
-        "shedding": {"is_balancing": False},
-        "pipeline": {"load_history_interval_ms": 600_000},
-    }
+CONFIG = with_constants(
+    parse_config(
+        {
+            "ownership": {"tombstone_delay_ms": 30_000},
+            "signals": {"report_max_interval_ms": 5_000},
+            "shedding": {"is_balancing": False},
+        }
+    ),
+    {"pipeline.load_history_interval_ms": 600_000},
 )
 
 

@@ -24,12 +24,10 @@ PAGE, PICTURE = DOCS / "lab.md", DOCS / "plots" / "lab.svg"
 _HEAD = """\
 # The lab: Pulsar's brokers on hosts of their own
 
-`make lab-pulsar` (root on Linux with cgroups v1; it says what is missing elsewhere) gives each
-Pulsar {pulsar} broker a host of its own: a network namespace with a card of 20 Mbit/s, and half a
-core once it is ready. So usages of CPU and bandwidth are each broker's own, and shedders that judge
-by them act, unlike in [the comparison on one
-host](benchmarks.md). ZooKeeper, the bookie, Kafka,
-Ballast's job and bridge and the traffic run in a hub beside them.
+`make lab-pulsar` (root on Linux with cgroups v1) gives each Pulsar {pulsar} broker a host of its
+own: a network namespace with 20 Mbit/s, and half a core. So usages are each broker's own, and
+shedders that judge by them act, unlike in [the comparison on one host](benchmarks.md). All else
+runs in a hub beside them.
 
 Each run has the same phases. 24 topics of 4 kB messages, 150 a second in all, each less than the
 one before, lie evenly on three brokers (**even**). The topics of broker 2 carry four times as much
@@ -39,10 +37,9 @@ one before, lie evenly on three brokers (**even**). The topics of broker 2 carry
 All contenders decide once a minute, keep a moved bundle for a minute, may move half of a
 difference, and split nothing. Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`.
 
-Max/mean is the load *offered* to the busiest live broker over the mean, sampled once a second. A
-move is a bundle with traffic seen at another broker; a killed broker's bundles don't count. Around
-moves: from 2 s before until 5 s after. Latencies are of messages before a broker was killed: after
-it clients wait for Pulsar's session timeout, 20 s here, in every row."""
+Max/mean is the load *offered* to the busiest live broker over the mean, each second. A move is a
+bundle with traffic seen at another broker, without a killed broker's. Around moves: from 2 s before
+until 5 s after. Latencies are of messages before a broker was killed."""
 
 _TAIL = """\
 `make lab-pulsar ARGS="--runs 3 --contenders avg ballast"` runs some; a second start goes on with

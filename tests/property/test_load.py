@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.bounds.imbalance import Brokers, least_highest, least_imbalance
-from lbcore.bounds.moves import Course, least_moves, moves_by_report
+from lbcore.bounds.moves import (
+    Brokers,
+    Course,
+    least_highest,
+    least_imbalance,
+    least_moves,
+    moves_by_report,
+)
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topic
 from lbcore.model.names import FULL_UPPER
 from lbcore.model.resources import LEAST_COUNT
-from lbcore.model.weekly import WeeklyWindow, quiet_until_ms
+from lbcore.model.times import WeeklyWindow, quiet_until_ms
 from lbcore.sim.load.load import (
     FULL_RATE_MSG_PER_S,
     LoadModel,

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.transfer import TransferConfig
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope
 from lbcore.plan.pending import placed_load
@@ -22,13 +20,13 @@ from lbcore.plan.planner import plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_ideal_load import attainable_level
-from lbcore.plan.shed.ballast_problem import round_of
+from lbcore.plan.shed.ballast_problem import attainable_level, round_of
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.wire.fields import flushed
 from tests.support.values.clusters import Sections, cluster_of, shed_view
+from tests.support.values.trace_rows import rows_of_trace
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 CYCLE_MS = 10_000
@@ -136,7 +134,7 @@ def test_plan_never_touches_what_it_must_not(cluster: Snapshot, config: Sections
         decisions = answer.decisions if isinstance(answer, Plan) else ()
         assert decisions == (again.decisions if isinstance(again, Plan) else ())
         check(cluster, decisions, config)
-        list(answer.trace.rows())
+        list(rows_of_trace(answer.trace))
         row = json.dumps(to_plain(later))  # compared as text: a NaN in it equals no other
         state = from_plain(PlanState, json.loads(row))
         assert json.dumps(to_plain(state)) == row

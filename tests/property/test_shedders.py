@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.strategies import PLACEMENT
-from lbcore.config.transfer import TransferConfig
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
@@ -511,18 +510,14 @@ def clusters(draw: st.DrawFn) -> Snapshot:
 
 @st.composite
 def filter_inputs(draw: st.DrawFn, cluster: Snapshot) -> FilterInput:
-    count, bundles = len(cluster.brokers.names), len(cluster.bundles.names)
+    count = len(cluster.brokers.names)
     policies = draw(st.one_of(st.just([]), st.lists(POLICIES, max_size=2)))
     rarely = st.sampled_from([False] * 7 + [True])
-    mostly = st.sampled_from([True] * 7 + [False])
     return FilterInput(
         policies=Policies(isolation=tuple(policies), anti_affinity=draw(GROUPS)),
         usage=np.array(_some(draw, st.sampled_from([0.1, 0.3, 0.85, 0.9]), count)),
         is_flapping=np.array(_some(draw, rarely, count), dtype=np.bool_),
         is_suspected=np.array(_some(draw, rarely, count), dtype=np.bool_),
-        supports_persistent=np.array(_some(draw, mostly, count), dtype=np.bool_),
-        supports_non_persistent=np.array(_some(draw, mostly, count), dtype=np.bool_),
-        is_non_persistent=np.array(_some(draw, rarely, bundles), dtype=np.bool_),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from lbcore.config.wire import Wire
+from lbcore.config.kafka import Wire
 from lbcore.model.names import InvalidNameError, parse_range
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import format_record, parse_record

@@ -24,7 +24,6 @@ PATIENT = replace(
     QUICK,
     settings=(
         *QUICK.settings,
-        "pipeline.heartbeat_commit_ms=20000",  # on a crowded machine a late job is not away
         "shedding.is_shedding=false",  # which, as quick as here, moves a bundle every few seconds
     ),
 )

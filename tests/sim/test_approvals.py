@@ -15,9 +15,9 @@ from tests.support.worlds.world import World, gapless, is_settled, states
 WAIT_MS = 3_600_000
 
 
-def hot(*more: str) -> World:
+def hot(*more: str, **constants: int) -> World:
     """Under a policy that asks."""
-    return hot_world("cluster.approval=ask", *more)
+    return hot_world("cluster.approval=ask", *more, **constants)
 
 
 def proposals(world: World) -> Mapping[str, PlanProposal]:
@@ -114,7 +114,7 @@ def test_rejected_plan_is_not_proposed_again_within_the_grace_period() -> None:
 
 
 def test_unanswered_plan_lapses_and_the_next_cycle_plans_anew() -> None:
-    world = hot("cluster.approval_wait_ms=60000")
+    world = hot(approval_wait_ms=60_000)
     name = waiting(world)
     world.run(70_000)
     assert proposals(world)[name].station is PlanStatus.LAPSED
@@ -129,7 +129,7 @@ def test_unanswered_plan_lapses_and_the_next_cycle_plans_anew() -> None:
 def test_answer_that_is_read_after_the_end_is_refused_though_no_batch_has_come_between(
     kind: str,
 ) -> None:
-    world = hot("cluster.approval_wait_ms=60000")
+    world = hot(approval_wait_ms=60_000)
     before, name = owners(world), waiting(world)
     world.now_ms = proposals(world)[name].until_ms
     late = world.command(kind, plan=name)
@@ -186,7 +186,7 @@ def test_step_that_suits_no_more_is_passed_over_and_the_others_done() -> None:
 
 
 def test_plan_stops_where_a_step_would_not_help_any_more() -> None:
-    world = hot("shedding.max_drains_in_flight=1")
+    world = hot(max_drains_in_flight=1)
     name = waiting(world)
     steps = proposals(world)[name].steps
     world.command("approve_plan", plan=name)
@@ -207,7 +207,7 @@ def test_plan_stops_where_a_step_would_not_help_any_more() -> None:
 
 
 def test_person_stops_a_plan_that_is_being_carried_out() -> None:
-    world = hot("shedding.max_drains_in_flight=1")
+    world = hot(max_drains_in_flight=1)
     name = waiting(world)
     world.command("approve_plan", plan=name)
     while not any(step.became for step in proposals(world)[name].steps):
@@ -305,7 +305,7 @@ def test_waiting_plan_of_a_person_is_told_as_one_that_holds_no_cycle_up() -> Non
 
 
 def test_ended_plans_are_forgotten_after_a_day_and_stay_in_the_table() -> None:
-    world = hot("cluster.approval_wait_ms=60000")
+    world = hot(approval_wait_ms=60_000)
     name = waiting(world)
     world.command("set_config", values={"cluster.approval": "auto"})
     world.run(120_000)

@@ -14,10 +14,8 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.status_rows import read_status_rows
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.state.rules import PlanProposal, PlanStatus
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.load import parse_assignments
-from lbcore.config.shedding import SheddingConfig
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster

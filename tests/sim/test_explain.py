@@ -14,8 +14,8 @@ from lbcore.explain.broker import explain_broker, newest_cycle
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import Explanation, number
-from lbcore.explain.overview import last_decisions
 from lbcore.explain.reasons import REPAIRS, gauge_message
+from lbcore.explain.status import last_decisions
 from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
 from lbcore.plan.decision import PLACEMENTS_NAMED

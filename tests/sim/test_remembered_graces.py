@@ -4,7 +4,7 @@ from tests.support.worlds.checked_world import hot_world
 
 
 def test_rebuild_brings_graces_and_roles_back() -> None:
-    world = hot_world("shedding.role_cool_down_ms=60000")
+    world = hot_world()
     while not any(d["kind"] in ("transfer", "unload") for d in world.decisions):
         world.run(1_000)
     assert world.state is not None

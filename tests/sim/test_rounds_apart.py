@@ -12,7 +12,6 @@ SETTINGS = {
     "splitting.enabled": False,
     "pipeline.shed_interval_ms": MINUTE_MS,
     "pipeline.split_interval_ms": MINUTE_MS,
-    "pipeline.hit_period_ms": MINUTE_MS,
     "signals.report_max_interval_ms": MINUTE_MS,
     "signals.usage_window_ms": MINUTE_MS,
 }

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.load import digest, parse_assignments, parse_config
-from lbcore.config.tree import Config
+from lbcore.config.tree import Config, CustomStrategy
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.snapshot import Snapshot

@@ -22,9 +22,9 @@ _MIRRORED = {"observe_ownership", "observe_policies"}
 
 
 def running(**settings: object) -> World:
-    config = with_constants(Config(), {"limits.bundles_made_max": SLICE})
-    changed = {"shedding.max_drains_in_flight": SLICE, **settings}
-    world = CheckedWorld(with_dynamic(config, changed), 3, seed=4)
+    constants = {"limits.bundles_made_max": SLICE, "shedding.max_drains_in_flight": SLICE}
+    config = with_constants(Config(), constants)
+    world = CheckedWorld(with_dynamic(config, settings), 3, seed=4)
     world.run(3_000)
     world.command("create_namespace", namespace=NS, bundles=BUNDLES)
     world.command("create_namespace", namespace="u/small", bundles=4)

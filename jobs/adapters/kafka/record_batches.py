@@ -18,7 +18,7 @@ import pyarrow as pa
 from lbcore.wire.messages import RejectReason
 
 PLAIN_BATCH_BYTES = 32 * 1024 * 1024
-"""The most of one batch that is inflated; one record may have 16 MiB (wire.max_message_bytes)."""
+"""The most of one batch that is inflated; one record may have 1 MiB."""
 
 RECORDS_PER_BATCH = 50_000
 """The most records of one batch that are read."""

@@ -19,10 +19,9 @@ from typing import Any
 from jobs.adapters.processes.paths import CONF, code_digest, python_files, shipped
 from jobs.atomic_file import read_text_file
 from jobs.console import CAUSE_BREAK, CommandError, MisuseError, cause_message
-from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.load import differences, parse_assignments, parse_config
 from lbcore.config.render import render_value
-from lbcore.config.tree import SETTINGS, Config
+from lbcore.config.tree import SETTINGS, Config, CustomStrategy
 from lbcore.config.values import ConfigError
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 from lbcore.validation.check import require_suitable

@@ -22,7 +22,7 @@ from lbcore.balancer.state.book import ACCEPTED, REFUSED
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import TopicName, tenant_of
 from lbcore.model.tables import BROKERS, RECORDS
-from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.errors import CONFLICT, PulsarError, namespace_does_not_exist
 from lbcore.pulsar.names import broker_id, check_namespace, check_topic, domain_of
@@ -212,7 +212,7 @@ Refusal: TypeAlias = Callable[[str], PulsarError]
 _SILENT_MAX_MS = 60_000
 _EXTRA_MS = 10_000
 _LOOK_S = 0.02
-_UNDER_WAY = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
+_UNDER_WAY = IN_FLIGHT
 
 
 def answering(handler: Handler) -> Handler:

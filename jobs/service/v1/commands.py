@@ -20,9 +20,6 @@ from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.service.exchange import HttpError, Reply, Request, json_reply, problem
 from jobs.service.routes import (
     OBJECT,
-    TEXT,
-    TEXTS,
-    WHOLE,
     Example,
     Handler,
     Route,
@@ -30,6 +27,7 @@ from jobs.service.routes import (
     WholeQuery,
     reading,
 )
+from jobs.service.v1.openapi import Schemas
 from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
 from lbcore.config.tree import Config
 from lbcore.plain import to_plain
@@ -187,28 +185,16 @@ def _answer(outcome: CommandEnd) -> Reply:
 
 def arguments_schema(kind: str) -> dict[str, Any]:
     """The JSON Schema of a kind's arguments, from their declarations."""
-    properties, required = {}, []
-    for item in fields(KINDS[kind]):
-        default = item.default
-        if default is MISSING:
-            required.append(item.name)
-        shape = TEXT if default is MISSING else _SHAPES.get(type(default), OBJECT)
-        if default is MISSING and item.name in ("keys", "namespaces", "primary"):
-            shape = TEXTS
-        if item.name == "values":
-            shape = OBJECT
-        properties[item.name] = {**shape, "description": item.metadata["argument"].doc}
-    schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**schema, "required": required} if required else schema
+    known, declared = Schemas().of_object(KINDS[kind]), fields(KINDS[kind])
+    properties = {
+        item.name: {**known["properties"][item.name], "description": item.metadata["argument"].doc}
+        for item in declared
+    }
+    required = [item.name for item in declared if item.default is MISSING]
+    schema = {**known, "properties": properties, "required": required}
+    return schema if required else {name: schema[name] for name in schema if name != "required"}
 
 
-_SHAPES: Mapping[type, Mapping[str, Any]] = {
-    bool: {"type": "boolean"},
-    int: WHOLE,
-    float: {"type": "number"},
-    tuple: {"type": "array"},
-    str: TEXT,
-}
 _AT = "/v1/bundles/{tenant}/{namespace}/{range}"
 _HERE = {
     "{tenant}/{namespace}/{range}": "acme/ns1/0x00000000_0x40000000",
@@ -306,6 +292,12 @@ COMMAND_ROUTES = (
         "bundle",
         "Split a bundle into two or more.",
         {"parts": 3},
+    ),
+    _short(
+        f"PUT {_AT}/merge",
+        "merge_bundle",
+        "bundle",
+        "Merge a bundle with its upper neighbour.",
     ),
     _short("PUT /v1/pause", "pause", "", "Stop shedding and splitting.", {"reason": "upgrade"}),
     _short("DELETE /v1/pause", "resume", "", "Go on."),

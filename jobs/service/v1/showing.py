@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from lbcore.config.reported_settings import reported_rows
+
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
@@ -35,11 +37,9 @@ from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from jobs.sql.engine import SqlEngine, plain_rows
-from lbcore.config.reported_settings import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
-from lbcore.explain.overview import ExplainedDecision, Moment
-from lbcore.explain.status import ClusterStatus, make_status
+from lbcore.explain.status import ClusterStatus, ExplainedDecision, Moment, make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.model.tables import (
     BROKERS,

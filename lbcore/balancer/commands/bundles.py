@@ -34,8 +34,12 @@ from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT
 from lbcore.plan.split.algorithms import SplitAlgorithm, resolve_algorithm
-from lbcore.plan.split.decision import SplitDecision, SplitReason
-from lbcore.plan.split.split_request import SplitRequest, requested_boundaries
+from lbcore.plan.split.decision import (
+    SplitDecision,
+    SplitReason,
+    SplitRequest,
+    requested_boundaries,
+)
 from lbcore.wire.kinds.bundle_commands import (
     HOT,
     MAX_CHILDREN,

@@ -16,6 +16,7 @@ from lbcore.balancer.commands.bundles import (
     place_splits,
     split_target,
 )
+from lbcore.balancer.commands.merges import MERGE_HANDLERS
 from lbcore.balancer.commands.namespaces import (
     NAMESPACE_HANDLERS,
     RECORD_HANDLERS,
@@ -40,7 +41,7 @@ from lbcore.balancer.tasks.waiting import (
     write_outcome,
 )
 from lbcore.ownership.records import State
-from lbcore.ownership.states import IN_FLIGHT
+from lbcore.ownership.states import IN_FLIGHT, RESHAPING
 from lbcore.plan.decision import Places
 from lbcore.wire.commands import RefusedArguments, parse_arguments
 from lbcore.wire.kinds.bundle_commands import AssignBundle, OverrideBundle, SplitBundle
@@ -59,6 +60,7 @@ HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     **NAMESPACE_HANDLERS,
     **BUNDLE_HANDLERS,
     **SPLIT_HANDLERS,
+    **MERGE_HANDLERS,
     **BROKER_HANDLERS,
     **BALANCING_HANDLERS,
     **PLAN_HANDLERS,
@@ -72,7 +74,8 @@ HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
 def take_command(work: BatchContext, command: Command, sent_ms: int) -> None:
     """Carry out a command, or refuse it; one whose id was seen before changes nothing.
 
-    sent_ms: when Kafka got it. One that names a bundle in the middle of a split waits for its end.
+    sent_ms: when Kafka got it. One that names a bundle in the middle of a split or merge waits for
+    its end.
     """
     if any(command.command_id in ids for ids in (work.commands, work.waiting, work.unplaced)):
         is_repeated = _is_repeated(work, command)
@@ -189,9 +192,9 @@ def _arguments(command: Command) -> CommandArguments | RefusedArguments:
 def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments) -> bool:
     """True if the command must wait for the operation in progress on its bundle.
 
-    All commands but an override wait for a split. An assignment also waits for an unload without a
-    destination, and a split for any transition. A command that follows an unplaced assignment or
-    split of its bundle waits for the end of the batch's commands.
+    All commands but an override wait for a split or merge. An assignment also waits for an unload
+    without a destination, and a split for any transition. A command that follows an unplaced
+    assignment or split of its bundle waits for the end of the batch's commands.
     """
     if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
         is_wanted = arguments.namespace in work.unplaced_splits
@@ -205,7 +208,7 @@ def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments)
     is_freed = record.state is State.RELEASING and not record.destination
     wants_it_free = isinstance(arguments, AssignBundle)
     wants_it_split = isinstance(arguments, SplitBundle) and record.state in IN_FLIGHT
-    return record.state is State.SPLITTING or (is_freed and wants_it_free) or wants_it_split
+    return record.state in RESHAPING or (is_freed and wants_it_free) or wants_it_split
 
 
 def _outcome(

@@ -11,6 +11,7 @@ from lbcore.balancer.intake.brokers import reason_not_to_take
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import (
     ACCEPTED,
+    BUNDLES_WANTED,
     DONE,
     SPLIT_ALGORITHM,
     NamespaceEntry,
@@ -42,7 +43,8 @@ from lbcore.model.names import (
 from lbcore.model.tables import RECORDS
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
-from lbcore.ownership.records import Cause, State
+from lbcore.ownership.records import Cause
+from lbcore.ownership.states import RESHAPING
 from lbcore.wire.kinds.namespace_commands import (
     MAX_BUNDLES,
     CreateNamespace,
@@ -64,9 +66,9 @@ NOT_EMPTY = "is not empty"
 
 
 def has_split_under_way(work: BatchContext, namespace: str) -> bool:
-    """True if a bundle of the namespace is being split."""
+    """True if a bundle of the namespace is being split or merged."""
     states = work.ledger.state[work.ledger.live_rows(namespace)]
-    return bool((states == STATE_CODE[State.SPLITTING]).any())
+    return bool(np.isin(states, [STATE_CODE[state] for state in RESHAPING]).any())
 
 
 def _create_namespace(work: BatchContext, command: Command, arguments: CreateNamespace) -> Outcome:
@@ -79,7 +81,9 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
     if problem:
         return refuse(problem)
     floor = version_floor(work, name)
-    properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
+    properties: dict[str, Any] = {BUNDLES_WANTED: len(bundles)}
+    if algorithm:
+        properties[SPLIT_ALGORITHM] = algorithm
     entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
     if len(bundles) > room_for_whole(work):
         creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}

@@ -29,12 +29,11 @@ _BUNDLES: Mapping[str, str] = {
     "anti_affinity": "would come back (anti-affinity groups)",
     "over_budget": "did not fit into what was to be moved",
     "cycle_limit": "waited (shedding.max_moves_per_cycle)",
-    "broker_limit": "waited (shedding.max_moves_per_broker)",
-    "namespace_limit": "waited (shedding.max_moves_per_namespace)",
-    "in_flight_limit": "waited (shedding.max_moves_in_flight)",
+    "broker_limit": "waited: as many as one broker may have in a cycle",
+    "in_flight_limit": "waited: 2,000 moves are under way",
     "hour_limit": "waited (shedding.max_moves_per_hour)",
     "tenant_limit": "waited (shedding.max_moves_per_hour_of_tenant)",
-    "role_cool_down": "waited (shedding.role_cool_down_ms)",
+    "role_cool_down": "waited (shedding.cool_down_ms)",
 }
 _STRATEGY: Mapping[str, str] = {
     "no_fitting_bundle": "each is larger than what is to be moved",
@@ -58,9 +57,9 @@ _REMEDIES: Mapping[str, str] = {
     "no_other_broker": "one more broker that its policies admit",
     "no_destination": "one more broker, or other policies: `ballast policy list`",
     "anti_affinity": "another group: `ballast policy list`",
-    "role_cool_down": "time, or `ballast config set shedding.role_cool_down_ms=0`",
+    "role_cool_down": "time, or `ballast config set shedding.cool_down_ms=0`",
     "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
-    "suspended_brokers": "find what else uses it, or raise ideal_load.max_ineffective_rounds",
+    "suspended_brokers": "find what else uses it",
     "churn_budget": "the next round, or a higher ideal_load.churn_budget",
 }
 

@@ -12,7 +12,7 @@ from lbcore.balancer.state.effects import Row, to_json
 from lbcore.model.tables import DECISION_CANDIDATES
 from lbcore.plan.decision import PLACEMENTS_NAMED
 from lbcore.plan.phases.assign import PHASE as ASSIGN
-from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.shed.common import Gauge
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
 

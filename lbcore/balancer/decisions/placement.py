@@ -215,7 +215,7 @@ def _isolated(snapshot: Snapshot, at: int, group: Sequence[int]) -> dict[str, An
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _AWAITED_MS = 60_000
 """In this time a report should have come of a bundle that was opened, unless it has no topics."""
-_LIVE = (State.FREE, State.OWNED, State.ASSIGNING, State.RELEASING, State.SPLITTING)
+_LIVE = tuple(state for state in State if state not in (State.INIT, State.DELETED))
 
 
 def usable_brokers(work: BatchContext) -> list[str]:

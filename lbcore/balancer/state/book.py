@@ -133,6 +133,8 @@ class BrokerEntry:
 
 SPLIT_ALGORITHM = "split_algorithm"
 """The property of a namespace that says where its bundles are cut."""
+BUNDLES_WANTED = "bundles"
+"""The property that says how many bundles it was created with: merges leave it as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.ownership.states import IN_FLIGHT
+from lbcore.ownership.states import IN_FLIGHT, LEAVING
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
 NOBODY = -1
@@ -144,7 +144,7 @@ class Ledger:
     closing_clock_ms: and when its source last said that it is closing the bundle;
     resent_clock_ms: and when the record was last sent again.
     short, long: float64[m, 4] averages; topics, sessions: as last reported, at most COUNT_MAX.
-    Extra of a record that few have stands in dicts by name: children (of a split) and origins
+    Extra of a record that few have stands in dicts by name: children (of a split or merge), origins
     (decision and command behind a transition in flight; at rest they stand in the tables only).
     """
 
@@ -395,7 +395,7 @@ class Ledger:
         return np.array([*brokers, NOBODY], dtype=np.int64)
 
     def _is_leaving(self) -> NDArray[np.bool_]:
-        return self._is_in(State.RELEASING, State.SPLITTING)
+        return self._is_in(*LEAVING)
 
     def _is_active(self) -> NDArray[np.bool_]:
         return ~self._is_in(State.INIT, State.FREE, State.DELETED)

@@ -251,6 +251,25 @@ class TopicBook:
         known = {child: topics.between(first, end) for child, first, end in parts}
         return self.changed({parent: None, **known})
 
+    def joined(self, parents: Sequence[str], child: str) -> "TopicBook":
+        """The book after a merge: the child has its parents' topics.
+
+        It has none where two brokers reported them. parents: ascending.
+        """
+        found = [self.topics_of(parent) for parent in parents]
+        known = [topics for topics in found if topics is not None]
+        together = None
+        if len(known) == len(found) and len({topics.sender for topics in known}) == 1:
+            together = BundleTopics(
+                sender=known[0].sender,
+                seq=max(topics.seq for topics in known),
+                **{
+                    name: np.concatenate([getattr(topics, name) for topics in known])
+                    for name in ("hashes", "msg_rate", "throughput", "of")
+                },
+            )
+        return self.without(parents).changed({child: together})
+
     def pack(self) -> dict[str, bytes]:
         """Chunks by name, each made once; equal books give equal bytes."""
         return {f"{_CHUNK}{at}": self.chunks[at].blob() for at in sorted(self.chunks)}

@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.tasks.creations import still_to_be_made
-from lbcore.config.limits import LimitsConfig
+from lbcore.config.cluster import LimitsConfig
 from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
 from lbcore.ownership.records import State
 from lbcore.wire.kinds.record_commands import TOPIC
@@ -20,10 +20,8 @@ from lbcore.wire.kinds.record_commands import TOPIC
 NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
 TOPICS, PARTITIONS = "topics", "partitions"
 
-_ADVICE = (
-    "tenant {tenant} has {has} {kind} and may have {most}; delete some, ask for fewer, or have"
-    " limits.tenant_{kind}_max raised"
-)
+_RAISED = f"limits.tenant_{BUNDLES}_max"
+_ADVICE = "tenant {tenant} has {has} {kind} and may have {most}; delete some, or ask for fewer"
 
 
 def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) -> str:
@@ -35,7 +33,8 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
     for kind, count in more.items():
         has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
         if count > 0 and has + count > most:
-            return _ADVICE.format(tenant=tenant, has=has, kind=kind, most=most)
+            more_of_it = f", or have {_RAISED} raised" if kind == BUNDLES else ""
+            return _ADVICE.format(tenant=tenant, has=has, kind=kind, most=most) + more_of_it
     for kind, count in more.items():
         work.usage[kind][tenant] += count
     return ""

@@ -217,6 +217,8 @@ def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
     command, bundle = waiting.command, record.bundle
     if command.kind == "split_bundle":
         return _split_fault(waiting, record, said)
+    if command.kind == "merge_bundle" and AFTER not in waiting.result:
+        return _merge_fault(record, said)
     wanted = str(command.arguments.get("destination", ""))
     had, owner = waiting.moving[bundle], record.destination
     if record.state is not State.OWNED or owner == wanted or (not wanted and owner != had):
@@ -241,6 +243,13 @@ def _split_fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
         return ""
     why = said or "read that broker's log, then split it again"
     return f"{record.bundle} was not split and is with {record.destination}: {why}"
+
+
+def _merge_fault(record: OwnershipRecord, said: str) -> str:
+    if record.state is State.DELETED:
+        return ""
+    why = said or "read that broker's log, then merge it again"
+    return f"{record.bundle} was not merged and is with {record.destination}: {why}"
 
 
 def _final(work: BatchContext, waiting: Waiting) -> Outcome:

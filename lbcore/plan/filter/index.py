@@ -111,25 +111,21 @@ class IsolationBrokers:
 
     names: of each, all by which a pattern may mean it (`broker_names`). is_available: alive and
     open for new bundles; only such count as primaries. usage: weighted, 1.0 = 100 %.
-    supports_persistent, supports_non_persistent: kinds of topics they serve.
     """
 
     names: tuple[tuple[str, ...], ...]
     is_available: Bools
     usage: Floats
-    supports_persistent: Bools
-    supports_non_persistent: Bools
 
 
 def isolation_verdicts(
     policies: tuple[IsolationPolicy, ...], brokers: IsolationBrokers, *, usage_limits: bool
 ) -> Verdicts:
-    """Return the verdict of each policy on each broker, int8[policies + 2, n].
+    """Return the verdict of each policy on each broker, int8[policies + 1, n].
 
-    The last two rows hold for bundles without a policy, which take shared brokers: persistent and
-    non-persistent. A broker is shared when it is no policy's primary; being a secondary reserves
-    nothing. usage_limits: primaries at or above the policy's usage threshold don't count towards
-    min_limit.
+    The last row holds for bundles without a policy, which take shared brokers. A broker is shared
+    when it is no policy's primary; being a secondary reserves nothing. usage_limits: primaries at
+    or above the policy's usage threshold don't count towards min_limit.
     """
     is_primary, is_secondary = _matched_brokers(policies, brokers.names)
     rows = [
@@ -137,13 +133,8 @@ def isolation_verdicts(
         for policy, primary, secondary in zip(policies, is_primary, is_secondary, strict=True)
     ]
     is_reserved = is_primary.any(axis=0)
-    for is_supported in (brokers.supports_persistent, brokers.supports_non_persistent):
-        row = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK).astype(
-            np.int8
-        )
-        row[~is_supported] = FilterVerdict.DOMAIN_NOT_SUPPORTED
-        rows.append(row)
-    return np.stack(rows)
+    shared = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK)
+    return np.stack([*rows, shared.astype(np.int8)])
 
 
 def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ...]) -> Ints:
@@ -222,34 +213,22 @@ def _matched_policies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterInput:
-    """Input of the filters beside the snapshot, n brokers and m bundles.
+    """Input of the filters beside the snapshot, n brokers.
 
     usage: weighted, 1.0 = 100 %. is_flapping: started too often recently. is_suspected: silent for
-    longer than it should be. supports_persistent, supports_non_persistent: bool[n].
-    is_non_persistent: bool[m], bundles with such topics.
+    longer than it should be.
     """
 
     policies: Policies
     usage: Floats
     is_flapping: Bools
     is_suspected: Bools
-    supports_persistent: Bools
-    supports_non_persistent: Bools
-    is_non_persistent: Bools
 
     @staticmethod
     def plain(snapshot: Snapshot, usage: Floats, policies: Policies) -> "FilterInput":
-        """All brokers are steady and serve every topic, every bundle is persistent."""
-        brokers, bundles = len(snapshot.brokers.names), len(snapshot.bundles.names)
-        return FilterInput(
-            policies=policies,
-            usage=usage,
-            is_flapping=np.zeros(brokers, dtype=np.bool_),
-            is_suspected=np.zeros(brokers, dtype=np.bool_),
-            supports_persistent=np.ones(brokers, dtype=np.bool_),
-            supports_non_persistent=np.ones(brokers, dtype=np.bool_),
-            is_non_persistent=np.zeros(bundles, dtype=np.bool_),
-        )
+        """All brokers are steady."""
+        steady = np.zeros(len(snapshot.brokers.names), dtype=np.bool_)
+        return FilterInput(policies=policies, usage=usage, is_flapping=steady, is_suspected=steady)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,8 +262,6 @@ def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> 
         inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
     if snapshot.brokers.is_suspected is not None:
         inputs = replace(inputs, is_suspected=snapshot.brokers.is_suspected)
-    if snapshot.bundles.is_non_persistent is not None:
-        inputs = replace(inputs, is_non_persistent=snapshot.bundles.is_non_persistent)
     return index_candidates(snapshot, inputs, config)
 
 
@@ -298,8 +275,6 @@ def index_candidates(
         names=snapshot.brokers.all_names(),
         is_available=open_verdicts == FilterVerdict.OK,
         usage=inputs.usage,
-        supports_persistent=inputs.supports_persistent,
-        supports_non_persistent=inputs.supports_non_persistent,
     )
     usage_limits = config.primary_usage_limits
     by_policy = isolation_verdicts(isolation, brokers, usage_limits=usage_limits)
@@ -310,8 +285,6 @@ def index_candidates(
         np.int8
     )
     namespace_row = policy_rows(isolation, snapshot.bundles.namespaces)
-    row = namespace_row[snapshot.bundles.namespace]
-    is_shared = row == len(isolation)
     group, groups = _groups(inputs.policies, snapshot.bundles.namespaces)
     return CandidateIndex(
         open_verdicts=open_verdicts,
@@ -319,7 +292,7 @@ def index_candidates(
         policy_admits=by_policy == FilterVerdict.OK,
         open=np.flatnonzero(open_verdicts == FilterVerdict.OK),
         admitted=tuple(np.flatnonzero(one == FilterVerdict.OK) for one in verdicts),
-        row=row + (is_shared & inputs.is_non_persistent),
+        row=namespace_row[snapshot.bundles.namespace],
         group=group,
         groups=groups,
         domain=_domains(snapshot.brokers.failure_domains),

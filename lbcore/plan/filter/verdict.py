@@ -25,23 +25,22 @@ class FilterVerdict(IntEnum):
     NOT_IN_POLICY = 5
     SECONDARY_NOT_NEEDED = 6
     RESERVED_BY_POLICY = 7
-    DOMAIN_NOT_SUPPORTED = 8
-    LOAD_MANAGER_CLASS = 9
-    TOO_MANY_TOPICS = 10
-    OLDER_VERSION = 11
-    FAILURE_DOMAIN = 12
-    ANTI_AFFINITY = 13
-    UNEVEN = 14
+    LOAD_MANAGER_CLASS = 8
+    TOO_MANY_TOPICS = 9
+    OLDER_VERSION = 10
+    FAILURE_DOMAIN = 11
+    ANTI_AFFINITY = 12
+    UNEVEN = 13
     # of a bundle, for shedding
-    EXCLUDED_NAMESPACE = 15
-    RECENTLY_UNLOADED = 16
-    PINNED = 17
-    NO_OTHER_BROKER = 18
-    IN_FLIGHT = 19
-    SYSTEM_NAMESPACE = 20
-    PAUSED = 21
+    EXCLUDED_NAMESPACE = 14
+    RECENTLY_UNLOADED = 15
+    PINNED = 16
+    NO_OTHER_BROKER = 17
+    IN_FLIGHT = 18
+    SYSTEM_NAMESPACE = 19
+    PAUSED = 20
     # of a broker again
-    SUSPECTED = 22
+    SUSPECTED = 21
 
     @property
     def label(self) -> str:

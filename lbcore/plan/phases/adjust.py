@@ -27,8 +27,6 @@ from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.snapshot import Bools, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 
-PHASE = "adjust"
-
 
 def adjust(draft: Draft) -> Draft:
     """The draft with adjusted loads, usages, and whose observations are fresh."""
@@ -36,11 +34,7 @@ def adjust(draft: Draft) -> Draft:
     is_due, state = _fresh(draft)
     signals = draft.config.signals
     usage = weighted_usage(draft.snapshot.brokers.percent, signals)
-    draft = replace(draft, usage=usage, is_due=is_due, state=state)
-    if not draft.scope.is_traced:
-        return draft
-    reported = weighted_usage(draft.reported.brokers.percent, signals)
-    return draft.show_brokers(PHASE, {"reported_usage": reported, "adjusted_usage": usage})
+    return replace(draft, usage=usage, is_due=is_due, state=state)
 
 
 def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:

@@ -137,7 +137,6 @@ def _with_rows(
         is_load_known=None,
         is_awaited=None,
         pin=None,
-        is_non_persistent=None,
         is_paused=None,
         moved_ms=None,
         left=None,

@@ -15,9 +15,9 @@ from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.groups import broker_groups, named_groups, with_strays
 from lbcore.plan.registry import find_shedding, resting_ms
+from lbcore.plan.shed.by_group import without_brokers
 from lbcore.plan.shed.common import throughput
 from lbcore.plan.shed.strategy import Grouping
-from lbcore.plan.shed.subset import without_brokers
 from lbcore.plan.snapshot import Bools, BundleTable, Ints
 from lbcore.plan.trace import Columns
 

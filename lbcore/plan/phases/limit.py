@@ -1,9 +1,9 @@
 """Phase 6: how much of it may happen at once.
 
 Decides which moves of the shed phase wait for another cycle: caps on a cycle, on an hour, on a
-broker (as source or destination), on a namespace, on a tenant's hour, and on what is in flight; and
-brokers keep the role of giver or taker for a while. Bundles without an owner are never held back;
-drains have a bound of their own. Pulsar's own caps are part of its strategies.
+broker (as source or destination), on a tenant's hour, and on what is in flight; and brokers keep
+the role of giver or taker for a while. Bundles without an owner are never held back; drains have a
+bound of their own. Pulsar's own caps are part of its strategies.
 """
 
 from collections import Counter
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.model.names import tenant_of
+from lbcore.plan.decision import moves_within_hour
 from lbcore.plan.draft import NOBODY, Draft, Moves
-from lbcore.plan.hourly import moves_within_hour
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns
 
@@ -33,13 +33,11 @@ class _Room:
     cycle: float
     full: CandidateVerdict
     broker: float
-    namespace: float
     tenant: float
     namespace_names: Sequence[str]
     givers: frozenset[int] = frozenset()
     takers: frozenset[int] = frozenset()
     brokers: Counter[int] = field(default_factory=Counter)
-    namespaces: Counter[int] = field(default_factory=Counter)
     tenants: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
@@ -61,7 +59,6 @@ class _Room:
             cycle=cycle,
             full=full,
             broker=_cap(config.max_moves_per_broker),
-            namespace=_cap(config.max_moves_per_namespace),
             tenant=_cap(config.max_moves_per_hour_of_tenant),
             namespace_names=draft.snapshot.bundles.namespaces,
             givers=_indices(draft, draft.state.gave_ms),
@@ -71,13 +68,11 @@ class _Room:
 
     def verdict(self, source: int, destination: int, namespace: int) -> int:
         """Take the move if there is room for it; otherwise say what is full."""
-        brokers, namespaces = self.brokers, self.namespaces
+        brokers = self.brokers
         if source in self.takers or destination in self.givers:
             return CODE[CandidateVerdict.ROLE_COOL_DOWN]
         if brokers[source] >= self.broker or brokers[destination] >= self.broker:
             return CODE[CandidateVerdict.BROKER_LIMIT]
-        if namespaces[namespace] >= self.namespace:
-            return CODE[CandidateVerdict.NAMESPACE_LIMIT]
         tenant = tenant_of(self.namespace_names[namespace])
         if self.tenants[tenant] >= self.tenant:
             return CODE[CandidateVerdict.TENANT_LIMIT]
@@ -85,7 +80,6 @@ class _Room:
         brokers[source] += 1
         if destination != NOBODY:
             brokers[destination] += 1
-        namespaces[namespace] += 1
         self.tenants[tenant] += 1
         return TAKEN
 

@@ -16,10 +16,15 @@ from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.phases.eligible import LABELS, paused, pins
 from lbcore.plan.registry import observer, shedding_strategy
-from lbcore.plan.shed.by_group import GroupedShed, observe_by_group, shed_by_group
+from lbcore.plan.shed.by_group import (
+    GroupedShed,
+    Subset,
+    observe_by_group,
+    shed_by_group,
+    without_brokers,
+)
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
 from lbcore.plan.shed.strategy import Grouping, ShedCycle
-from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRows
 from lbcore.signals.usage import resource_weights
@@ -179,10 +184,6 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
     draft = draft.note(PHASE, answer.numbers)
     if not draft.scope.is_traced:
         return draft
-    columns = {}
-    for name, values in answer.columns.items():
-        columns[name] = np.full(len(draft.usage), np.nan)
-        columns[name][subset.original] = values
     taken = [_selection_columns(draft, selection) for selection in draft.selections]
     stuck = np.flatnonzero(verdicts)
     left_out = Columns(
@@ -206,7 +207,7 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
         verdict=np.array([texts.index(answer.verdicts[one]) for one in chosen], dtype=np.int64),
         number=draft.usage[brokers],
     )
-    return draft.show_brokers(PHASE, columns).show(sources, *taken, left_out)
+    return draft.show(sources, *taken, left_out)
 
 
 def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> GaugeRows:

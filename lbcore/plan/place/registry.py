@@ -31,7 +31,7 @@ from lbcore.plan.place.rules import (
 from lbcore.plan.strategy import SCORE_WEIGHTS, Strategy, keys
 
 USAGE_DIFFERENCE_USUAL_MAX = 50.0
-_OVERLOAD_LIMIT = "placement.overloaded_threshold_percent"
+_OVERLOAD_LIMIT = "shedding.overloaded_threshold_percent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

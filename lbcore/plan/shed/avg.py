@@ -190,10 +190,10 @@ def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
         yield warning("shedding.avg_low_hits", detail)
     if not shedding.by_group:
         detail = (
-            f"with isolation policies, {CHURN_BY_ISOLATION}: set it to true, or both strategies "
+            f"with isolation policies, {CHURN_BY_ISOLATION}: set it to false, or both strategies "
             "to ballast; without policies nothing needs to change"
         )
-        yield warning("shedding.by_group", detail)
+        yield warning("shedding.is_pulsar_exact", detail)
     if usage is not None and usage < low:
         detail = f"{low:g} is above the largest difference seen, {usage:g}: nothing is shed"
         yield warning("shedding.avg_low_threshold", detail)

@@ -3,7 +3,7 @@
 Decides which bundles move, and where to, and which are divided because no move can place them. One
 of the strategies of the plan's shed phase; placement by `ballast` uses the same score. A broker
 that is a tolerance away from the ideal load (`level`) in several new reports starts a search
-(`ballast_search`). The search lowers the objective (`ballast_objective`) until no move is worth its
+(`ballast_search`). The search lowers the objective until no move is worth its
 price. A broker *is full* here when its hits are complete, and *acts* when it then gives or takes.
 
 Guarantees, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
@@ -17,17 +17,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.ideal_load import IdealLoadConfig
-from lbcore.plan.shed.ballast_costs import recorded_costs
+from lbcore.config.shedding import IdealLoadConfig
 from lbcore.plan.shed.ballast_crowding import counted, crowded
-from lbcore.plan.shed.ballast_ineffective import (
+from lbcore.plan.shed.ballast_problem import (
     LEFT_ALONE,
+    BallastRound,
     judged,
+    recorded_costs,
+    round_of,
     suspended_brokers,
     tried,
     with_gone,
 )
-from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
 from lbcore.plan.shed.common import (
     Selection,

@@ -2,7 +2,7 @@
 
 Decides what it costs when a broker has more of them than it should, and which topics are crowded:
 what belongs together grows together, so a broker that has all of it is the first to be too full.
-Part of what `ballast` makes small (`ballast_objective`).
+Part of what `ballast` makes small (`ballast_search`).
 
 A broker should have at most twice its fair share of a topic's partitions (by capacity, rounded up,
 at least two), of a namespace's bundles likewise (at least four). Each beyond costs: a partition

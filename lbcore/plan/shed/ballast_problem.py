@@ -4,24 +4,315 @@ Decides what `ballast` takes a broker's load for, and what moving a bundle costs
 readings of each resource: what it reports, and what its bundles carry (`plan.score`). It counts as
 far above the level as both say, and as far below as both say; where they disagree about the side,
 it stands at the level.
+
+Resources weigh by the cost of a message and of a byte on the CPU, fitted to what brokers report
+(`signals.cost`), and by bytes on the network. The ideal load is water filling: a broker whose
+largest bundle is above the level keeps that, one that is busy with something else takes nothing,
+the others share the rest. A broker that gets worse although it carries less is left alone: what is
+wrong with it is not its bundles' load.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.ideal_load import IdealLoadConfig
+from lbcore.config.shedding import IdealLoadConfig
 from lbcore.config.splitting import Splitting
-from lbcore.plan.readings import ROOM_POINTS, Readings, growth_of, readings_of, with_demand
-from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
+from lbcore.plan.readings import (
+    GROWTH_MOST,
+    PERCENT,
+    ROOM_POINTS,
+    Readings,
+    growth_of,
+    readings_of,
+    unit_cost,
+    with_demand,
+)
 from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
-from lbcore.plan.shed.ballast_ideal_load import attainable_level, ideal_load
-from lbcore.plan.shed.ballast_ineffective import grown
-from lbcore.plan.shed.ballast_objective import SearchProblem
-from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
-from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
-from lbcore.signals.cost import Costs, Evidence
+from lbcore.plan.shed.ballast_search import SearchProblem
+from lbcore.plan.shed.common import ShedState, ShedView, message_rate, sequential_sum, throughput
+from lbcore.plan.snapshot import (
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Bools,
+    Floats,
+    Ints,
+    Partitions,
+    Snapshot,
+)
+from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
+from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY
+
+LEFT_ALONE = "suspended_brokers"
+"""The verdict of such a broker."""
+_LESS, _MORE = 0.98, 1.1
+"""Parts of its traffic: below the first it carries less, above the second it is another load."""
+_WORSE_POINTS = 0.5
+Tried = Mapping[str, Mapping[str, float]]
+
+
+def suspended_brokers(view: ShedView, state: ShedState, rounds: int) -> Bools:
+    """The brokers of so many rounds in vain, bool[n]."""
+    names = view.snapshot.brokers.names
+    return np.array([state.tried.get(name, {}).get("rounds", 0.0) >= rounds for name in names])
+
+
+def judged(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) -> Tried:
+    """Return the records of brokers that gave, updated to now.
+
+    Brokers that are not hot any more are forgotten. A round was in vain when usage rose since and
+    traffic fell. Only a fresh report shows that.
+    """
+    found: dict[str, Mapping[str, float]] = {}
+    carried = _carried(view, readings)
+    for at, name in enumerate(view.snapshot.brokers.names):
+        before = state.tried.get(name)
+        if before is None or not is_hot[at]:
+            continue
+        usage, traffic = float(readings.usage[at]), float(carried[at])
+        if traffic > before["traffic"] * _MORE:
+            continue
+        is_worse = usage > before["usage"] + _WORSE_POINTS and traffic < before["traffic"] * _LESS
+        if not before["is_open"] or not view.is_due[at] or not is_worse:
+            found[name] = before
+            continue
+        found[name] = {**before, "rounds": before["rounds"] + 1.0, "is_open": 0.0}
+    return found
+
+
+def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[int]) -> Tried:
+    """Return the records after these brokers have given again."""
+    found, carried = dict(before), _carried(view, readings)
+    for at in sorted(set(givers)):
+        name = view.snapshot.brokers.names[at]
+        known = before.get(name, {})
+        found[name] = {
+            "usage": float(readings.usage[at]),
+            "traffic": float(carried[at]),
+            "rounds": 0.0 if known.get("is_open", 0.0) else known.get("rounds", 0.0),
+            "is_open": 1.0,
+        }
+    return found
+
+
+_LEARNT_MS = 600_000
+"""After so long the averages of ten reports show what a bundle carries on its new owner."""
+_LANDED_MS = 60_000
+"""Time after a round within which a change of owner counts as its move."""
+_MARGIN = 1.1
+
+
+def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
+    """Return the factor by which what leaves each full broker may grow, float64[n].
+
+    By what has left it. What stays is served better with each bundle that leaves, so it grows by
+    less. GROWTH_MOST where nothing has left, or too lately.
+    """
+    bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
+    found = np.full(len(names), GROWTH_MOST)
+    for at, name in enumerate(names):
+        before = state.tried.get(name, {})
+        if "gone" not in before:
+            continue
+        found[at] = before["growth"]
+        gone_ms = int(before["gone_ms"])
+        if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
+            continue
+        landed_ms = bundles.moved_ms - gone_ms
+        rows = np.flatnonzero((bundles.left == at) & (landed_ms >= 0) & (landed_ms < _LANDED_MS))
+        if len(rows) == int(before["count"]):  # all of them: none was refused or went on
+            times = sequential_sum(readings.bundle[rows]) / before["gone"]
+            found[at] = min(found[at], max(1.0, times * _MARGIN))
+    return found
+
+
+def with_gone(
+    view: ShedView, before: Tried, readings: Readings, rows: Ints, growth: Floats
+) -> Tried:
+    """Return the records, with the load that leaves the full brokers now.
+
+    rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
+    """
+    found, brokers = dict(before), len(growth)
+    owner = view.snapshot.bundles.owner[rows]
+    gone = np.bincount(owner, readings.bundle[rows], brokers)
+    count = np.bincount(owner, minlength=brokers)
+    for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
+        name = view.snapshot.brokers.names[at]
+        told = {"gone": float(gone[at]), "count": float(count[at]), "growth": float(growth[at])}
+        found[name] = {**found[name], **told, "gone_ms": float(view.now_ms)}
+    return found
+
+
+def _carried(view: ShedView, readings: Readings) -> Floats:
+    """Return the traffic that each broker counts, msg/s or bytes/s.
+
+    Points are not used, because their meaning may have changed meanwhile.
+    """
+    traffic = view.snapshot.brokers.traffic
+    return message_rate(traffic) if readings.by_rate else throughput(traffic)
+
+
+KEEP = 0.98
+"""Share of older reports' weight kept at each round that has new ones."""
+_REPORTS_MIN = 20.0
+_EXPLAINED_MIN = 0.9
+"""Below this part of the variance, costs that were fitted explain too little to go by."""
+_UNEXPLAINED = 2.0
+_IDLE_POINTS = 10.0
+"""A broker that uses so many times what its traffic makes, and points more, tells nothing of it."""
+_MATTERS = 0.5
+"""A resource counts once some broker uses this part of the level of it."""
+
+
+def learnt(view: ShedView, readings: Readings, before: Evidence) -> Evidence:
+    """The evidence with what brokers have reported since. O(brokers)."""
+    brokers = view.snapshot.brokers
+    explained = _UNEXPLAINED * readings.shown + _IDLE_POINTS
+    is_told = view.is_due & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
+    if not is_told.any():
+        return before
+    columns = (
+        brokers.percent[:, CPU],
+        brokers.capacity,
+        message_rate(brokers.traffic),
+        throughput(brokers.traffic),
+    )
+    return with_reports(before, np.stack(columns, axis=1)[is_told], KEEP)
+
+
+def usable_costs(evidence: Evidence) -> Costs | None:
+    """The fitted costs, if they explain what brokers use."""
+    costs = fit_costs(evidence) if evidence.reports >= _REPORTS_MIN else None
+    return costs if costs and costs.explained >= _EXPLAINED_MIN else None
+
+
+def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
+    """Return the readings with costs of messages and bytes.
+
+    An idle broker included.
+    """
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    load = costs.expected(message_rate(bundles.short), throughput(bundles.short))
+    plain = message_rate(bundles.short) * readings.cost
+    jump = np.where(plain > 0, readings.bundle / np.where(plain > 0, plain, 1.0), 1.0)
+    bundle: Floats = load * jump
+    owned = np.bincount(bundles.owner + 1, weights=bundle, minlength=len(brokers.names) + 1)[1:]
+    shown = costs.expected(message_rate(brokers.traffic), throughput(brokers.traffic))
+    return replace(
+        readings,
+        bundle=bundle,
+        traffic=costs.idle + owned / brokers.capacity,
+        shown=costs.idle + shown / brokers.capacity,
+    )
+
+
+def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]:
+    """Return the load and weight of each other resource that matters.
+
+    float64[n] and float64[m]. Points of the broker's own size, as far above the level as what is
+    reported and what bundles carry both say; points on a broker of capacity 1. Bandwidth is for
+    bytes. Direct memory is for topics and sessions, whose buffers it holds (the heap is not looked
+    at: it fills until garbage is collected, as Pulsar leaves it out): where brokers use more of it
+    than the level, it counts in parts of what they use of it. O(bundles + brokers log brokers).
+    """
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    used = brokers.percent if view.weighted is None else view.weighted
+    held = (bundles.topics + bundles.sessions).astype(np.float64)
+    found = []
+    for column, carried in (
+        (BANDWIDTH_IN, bundles.short[:, THROUGHPUT_IN]),
+        (BANDWIDTH_OUT, bundles.short[:, THROUGHPUT_OUT]),
+        (DIRECT_MEMORY, held),
+    ):
+        if float(used[:, column].max(initial=0.0)) < _MATTERS * level:
+            continue
+        shown = used[:, column]
+        if column == DIRECT_MEMORY:
+            mean = sequential_sum(shown * brokers.capacity) / sequential_sum(brokers.capacity)
+            shown = shown * min(1.0, level / mean)
+        sums = np.bincount(bundles.owner + 1, weights=carried, minlength=len(brokers.names) + 1)
+        owned = np.asarray(sums[1:], dtype=np.float64)
+        cost = unit_cost(shown * brokers.capacity, owned)
+        traffic = owned * cost / brokers.capacity
+        low, high = np.minimum(shown, traffic), np.maximum(shown, traffic)
+        load = np.where(low > level, low, np.minimum(high, level))
+        found.append((load, carried * cost))
+    return found
+
+
+def recorded_costs(costs: Costs | None) -> dict[str, float]:
+    """Return the costs stored in the inputs of each decision.
+
+    Points per thousand msg/s, and per MB/s.
+    """
+    if costs is None:
+        return {}
+    return {
+        "cost_idle": costs.idle,
+        "cost_1000_messages": costs.per_message * 1e3,
+        "cost_megabyte": costs.per_byte * 1e6,
+        "cost_explained_percent": PERCENT * costs.explained,
+    }
+
+
+ROUNDS_MAX = 16
+
+
+def ideal_load(readings: Readings) -> float:
+    """Return the mean load if all of it were infinitely divisible, points."""
+    size = readings.capacity
+    return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
+
+
+def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0) -> float:
+    """The level of the brokers that can reach one, points. O(bundles + brokers).
+
+    hot_limit: points; a broker that can't get below it keeps what it has. The others share all.
+
+    Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
+    with the last one at 70 % usage: 30, not 20.7. Three bundles of 20 points on four brokers, the
+    limit 23: 15, not 13.3.
+    """
+    floor = _floor(view, readings)
+    size = readings.capacity
+    level = ideal_load(readings)
+    stuck, shut = floor < 0, floor < 0
+    for _ in range(ROUNDS_MAX):
+        now_stuck = stuck | (floor > max(level, hot_limit))
+        now_shut = shut | ((readings.usage > level) & (readings.traffic < level) & ~now_stuck)
+        is_open = ~(now_stuck | now_shut)
+        if not is_open.any() or ((now_stuck == stuck).all() and (now_shut == shut).all()):
+            break
+        stuck, shut = now_stuck, now_shut
+        kept = np.where(
+            stuck, np.minimum(floor, readings.traffic), np.where(shut, readings.traffic, 0)
+        )
+        level = _mean(readings.traffic, size, is_open, kept)
+    return level
+
+
+def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
+    """All load but what is kept, over the capacity of the open brokers."""
+    load = float(np.cumsum((traffic - kept) * size)[-1])
+    return load / float(np.cumsum(np.where(is_open, size, 0.0))[-1])
+
+
+def _floor(view: ShedView, readings: Readings) -> Floats:
+    """Return the load that each broker can't give, float64[n].
+
+    Its largest bundle, or the sum of its bundles that may not move, whichever is more.
+    """
+    bundles, brokers = view.snapshot.bundles, len(readings.usage)
+    carried = readings.bundle
+    largest = np.zeros(brokers + 1)
+    np.maximum.at(largest, bundles.owner + 1, carried)
+    fixed = np.where(bundles.can_move, 0.0, carried)
+    held = np.bincount(bundles.owner + 1, weights=fixed, minlength=brokers + 1)
+    floor: Floats = np.maximum(largest, held)[1:] / readings.capacity
+    return floor
+
 
 _PERCENT = 100.0
 MOVE_PRICE = 0.4

@@ -2,21 +2,156 @@
 
 With one group the strategy sees the view as it is. With several, the answers are merged: moves
 take turns between groups, state is joined by broker and bundle, and a gauge is drawn per group.
+
+A group's view is a smaller snapshot (`Subset`). Draining brokers are left out in the same way.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import chain, zip_longest
-from typing import Any
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import Shed, ShedState, TooBig, owner_index
-from lbcore.plan.shed.gauge import NOBODY, Gauge
+from lbcore.plan.shed.common import NOBODY, Gauge, Selection, Shed, ShedState, TooBig, owner_index
 from lbcore.plan.shed.strategy import ShedCycle, Shedding
-from lbcore.plan.shed.subset import Subset, part_of
-from lbcore.plan.snapshot import Ints
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Partitions, Snapshot
+
+Table = TypeVar("Table", BrokerTable, BundleTable)
+_NONE = -1
+_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subset:
+    """The smaller snapshot, and where its brokers and bundles are in the larger one.
+
+    original: int64[kept], each broker's index. rows: int64[kept], each bundle's row, None = all
+    bundles are there. is_whole: no broker is left out, so that indices are the same in both.
+    """
+
+    snapshot: Snapshot
+    original: Ints
+    rows: Ints | None = None
+    is_whole: bool = False
+
+    def back(self, brokers: Ints) -> Ints:
+        """Indices of the larger snapshot; -1 stays -1."""
+        padded: Ints = np.append(self.original, _NONE)
+        found: Ints = padded[brokers]
+        return found
+
+    def selections(
+        self, selections: Sequence[Selection], numbers: Mapping[str, float] = MappingProxyType({})
+    ) -> tuple[Selection, ...]:
+        """Return the selections in the larger snapshot's indices.
+
+        numbers: of all, recorded too.
+        """
+        if self.is_whole:
+            return tuple(selections)
+        pairs = np.array([(one.source, one.destination) for one in selections], dtype=np.int64)
+        found = self.back(pairs.reshape(-1, 2)).tolist()
+        return tuple(
+            replace(
+                one,
+                source=source,
+                destination=destination,
+                candidates=one.candidates if self.rows is None else self.rows[one.candidates],
+                numbers={**numbers, **one.numbers},
+            )
+            for one, (source, destination) in zip(selections, found, strict=True)
+        )
+
+
+def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
+    """The snapshot without some brokers; their bundles have no owner in it."""
+    kept = np.flatnonzero(~is_left_out)
+    if len(kept) == len(is_left_out):
+        return Subset(snapshot=snapshot, original=kept, is_whole=True)
+    number, bundles = _numbers(kept, len(is_left_out)), snapshot.bundles
+    owner = number[bundles.owner]
+    left = None if bundles.left is None else number[bundles.left]
+    return Subset(
+        snapshot=replace(
+            snapshot,
+            brokers=_taken(snapshot.brokers, kept),
+            bundles=replace(bundles, owner=owner, left=left),
+        ),
+        original=kept,
+    )
+
+
+def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
+    """Return the snapshot of these brokers and bundles, ascending, as a cluster.
+
+    O(brokers + bundles), most of it for the bundles that are kept.
+    """
+    brokers = len(snapshot.brokers.names)
+    return Subset(
+        snapshot=replace(
+            snapshot,
+            brokers=_taken(snapshot.brokers, kept),
+            bundles=_bundles(snapshot.bundles, rows, _numbers(kept, brokers)),
+            partitions=lambda: _partitions(snapshot, rows),
+        ),
+        original=kept,
+        rows=rows,
+    )
+
+
+def _numbers(kept: Ints, count: int) -> Ints:
+    """Return each index's place among the kept, int64[count + 1], -1 = left out.
+
+    The last is -1.
+    """
+    number = np.full(count + 1, _NONE, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    return number
+
+
+def _partitions(snapshot: Snapshot, rows: Ints) -> Partitions:
+    whole = snapshot.partitions()
+    place = _numbers(rows, len(snapshot.bundles.names))[whole.rows]
+    is_kept = place >= 0
+    return Partitions(
+        rows=place[is_kept],
+        topic=whole.topic[is_kept],
+        count=whole.count[is_kept],
+        keys=whole.keys,
+    )
+
+
+def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
+    """The rows of the table. broker: int64[n + 1], each broker's new index."""
+    found = _taken(bundles, rows, ("namespaces",))
+    columns = {name: getattr(found, name) for name in ("owner", "avoid", "pin", "left")}
+    places = {name: broker[one] for name, one in columns.items() if one is not None}
+    return replace(found, **places)
+
+
+def _chosen_names(names: tuple[Any, ...], rows: Ints) -> tuple[Any, ...]:
+    """The names at these rows; `itemgetter` takes a fifth of a loop's time."""
+    if len(rows) < _PAIR:  # it answers one name with no tuple
+        return tuple(names[row] for row in rows.tolist())
+    found: tuple[Any, ...] = itemgetter(*rows.tolist())(names)
+    return found
+
+
+def _taken(table: Table, rows: Ints, whole: Sequence[str] = ()) -> Table:
+    """These rows of each column of a table, but for those that stay whole."""
+    found: dict[str, Any] = {}
+    for one in fields(table):
+        column = getattr(table, one.name)
+        if isinstance(column, np.ndarray):
+            found[one.name] = column.take(rows, axis=0)
+        elif column is not None and one.name not in whole:
+            found[one.name] = _chosen_names(column, rows)
+    return replace(table, **found)
+
 
 _QUIET = ("NoOverloadedBroker", "NoLoadData")
 """Reasons that a group gives when there is nothing to do in it."""

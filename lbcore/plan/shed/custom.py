@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.custom_strategy import CustomStrategy
+from lbcore.config.tree import CustomStrategy
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.proposal import Proposal, ProposedMove
-from lbcore.plan.shed.common import Selection, Shed, ShedView, throughput
-from lbcore.plan.shed.gauge import NOBODY, Gauge
+from lbcore.plan.shed.common import NOBODY, Gauge, Selection, Shed, ShedView, throughput
 from lbcore.plan.shed.strategy import Destinations, Run, ShedCycle, Shedding
 
 MISSING = "StrategyMissing"

@@ -8,7 +8,7 @@ Source: Pulsar 4.0.8's class names and rules; short names and advice are ours.
 from dataclasses import fields, replace
 from typing import Any
 
-from lbcore.config.ideal_load import IdealLoadConfig
+from lbcore.config.shedding import IdealLoadConfig, TransferConfig
 from lbcore.config.strategies import (
     AVG,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
@@ -18,13 +18,12 @@ from lbcore.config.strategies import (
     TRANSFER,
     UNIFORM,
 )
-from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.shed.avg import check_avg, shed_avg
 from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
 from lbcore.plan.shed.ballast_problem import divisible, learn_costs
-from lbcore.plan.shed.common import Shed
-from lbcore.plan.shed.gauge import (
+from lbcore.plan.shed.common import (
+    Shed,
     gauge_avg,
     gauge_ballast,
     gauge_threshold,
@@ -73,7 +72,6 @@ AVG_SHEDDER = Shedding(
             "max_unload_fraction",
             *_LEAST_MOVES,
             "is_pulsar_exact",
-            "by_group",
         ),
         *WEIGHTS,
     ),
@@ -107,7 +105,6 @@ THRESHOLD_SHEDDER = Shedding(
             "threshold_percent",
             "lower_boundary",
             "min_throughput_mib_per_s",
-            "by_group",
         ),
         "signals.history_weight",
         *WEIGHTS,
@@ -125,6 +122,7 @@ THRESHOLD_SHEDDER = Shedding(
         )
     ),
     gauge=lambda cycle, shed: gauge_threshold(cycle.view, shed, cycle.config.shedding),
+    hot_points=lambda config: config.shedding.threshold_percent,
     hits_needed=multi_hits,
     forget=without_averages,
 )
@@ -138,7 +136,7 @@ OVERLOAD_SHEDDER = Shedding(
     caveats="knows no average: when all are overloaded, all shed for nothing "
     "(`shedding.multi_hit` cures it)",
     settings=(
-        *keys("shedding", "overloaded_threshold_percent", "by_group"),
+        "shedding.overloaded_threshold_percent",
         *WEIGHTS,
         "shedding.multi_hit",
     ),
@@ -171,7 +169,6 @@ UNIFORM_SHEDDER = Shedding(
             "max_unload_fraction",
             "max_unload_bundles",
             *_LEAST_MOVES,
-            "by_group",
         ),
         "shedding.multi_hit",
     ),
@@ -194,6 +191,7 @@ TRANSFER_SHEDDER = Shedding(
     "move",
     settings=(
         *keys("transfer", *_settings(TransferConfig)),
+        "shedding.overloaded_threshold_percent",
         *SCORE_WEIGHTS,
     ),
     seen_in="[cases](conformance/cases/transfer.jsonl)",
@@ -236,6 +234,7 @@ BALLAST_SHEDDER = Shedding(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.ideal_load)
     ),
     gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.ideal_load),
+    hot_points=lambda config: config.ideal_load.high_points,
     hits_needed=lambda config: (config.ideal_load.low_hits, config.ideal_load.high_hits),
     destinations=lambda _config: Destinations.KEPT,
     prices_moves=True,

@@ -12,8 +12,7 @@ from typing import TypeAlias
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import Shed, ShedState, ShedView
-from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.shed.common import Gauge, Shed, ShedState, ShedView
 from lbcore.plan.strategy import Strategy
 
 
@@ -48,7 +47,7 @@ class Destinations(Enum):
 class Grouping(Enum):
     """Mode of running a strategy: by group (`plan.groups`) or over the whole cluster.
 
-    IF_SET: by group with `shedding.by_group`, which Pulsar's overlays switch off.
+    IF_SET: by group unless `shedding.is_pulsar_exact`.
     """
 
     NEVER = "never"
@@ -78,6 +77,11 @@ def multi_hits(config: Config) -> tuple[int, int]:
     return shedding.multi_hit_low_hits, shedding.multi_hit_high_hits
 
 
+def ten_points(_config: Config) -> float:
+    """Of strategies without a distance from the mean of their own."""
+    return 10.0
+
+
 def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
     """The state as it is."""
     return state
@@ -90,16 +94,18 @@ class Shedding(Strategy):
     run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
     because its next round isn't due → the state after it; None: it doesn't look. gauge: the cycle
     with the state after it and the answer → how near each broker is. hits_needed: low and high, in
-    a row. forget: what is left of its state when only these brokers are active. prices_moves: a
-    move soon after another costs it more, so the grace period forbids none. usual_placement:
-    taken beside it when nothing else is said. learn: the state with what reports of all brokers
-    tell, before group by group is asked. grouping: when it judges brokers within their group.
+    a row. hot_points: how far above the mean of its group a broker is shown as hot. forget: what is
+    left of its state when only these brokers are active. prices_moves: a move soon after another
+    costs it more, so the grace period forbids none. usual_placement: taken beside it when nothing
+    else is said. learn: the state with what reports of all brokers tell, before group by group is
+    asked. grouping: when it judges brokers within their group.
     """
 
     run: Run
     gauge: Callable[[ShedCycle, Shed], Gauge]
     observe: Callable[[ShedCycle], PlanState] | None = None
     hits_needed: Callable[[Config], tuple[int, int]] = acts_at_once
+    hot_points: Callable[[Config], float] = ten_points
     destinations: Callable[[Config], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
     prices_moves: bool = False

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.config.filters import EXTENSIBLE, FilterConfig
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.shedding import TransferConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import CandidateIndex, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion

@@ -202,7 +202,7 @@ class Node:
         for bundle in change.opened:
             if bundle not in before:
                 coverage.open(bundle, self.number)
-        if call.callback is not Callback.SPLIT:
+        if call.callback not in (Callback.SPLIT, Callback.MERGE):
             self._around.saturation.charge(self.number, call.bundle)
         return done
 

@@ -56,7 +56,9 @@ class ServedBundles:
         return self._tokens
 
     def carry_out(self, call: Call) -> CallbackChange:
-        """Open, close or split, as the contract says; repeatable, never fails."""
+        """Open, close, split or merge, as the contract says; repeatable, never fails."""
+        if call.callback is Callback.MERGE:
+            return CallbackChange(opened={}, closed=())
         overlapped = self._overlapped(call.bundle)
         for bundle in overlapped:
             self._remove(bundle)

@@ -14,8 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.bounds.imbalance import Floats, least_imbalance
-from lbcore.bounds.moves import NOBODY, Course, least_moves, moves_by_report
+from lbcore.bounds.moves import (
+    NOBODY,
+    Course,
+    Floats,
+    least_imbalance,
+    least_moves,
+    moves_by_report,
+)
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.plan.groups import members_by_group
 from lbcore.sim.engine.engine import Run

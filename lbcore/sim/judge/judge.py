@@ -14,13 +14,14 @@ from lbcore.model.bundles import BundleRange
 from lbcore.model.hashing import HashFunction, hash_topic
 from lbcore.model.names import InvalidNameError, namespace_of_topic, parse_bundle
 from lbcore.ownership.records import State
+from lbcore.ownership.states import RESHAPING
 
 FAR_MS = 1 << 62
 LONG_AGO = -1
 """The table version of transitions from before the judge began: known, but not measured."""
 
 _ANSWERED_BY_DESTINATION = frozenset({State.OWNED, State.ASSIGNING, State.RELEASING})
-_SETTLED = frozenset({State.OWNED, State.SPLITTING})
+_SETTLED = frozenset({State.OWNED}) | RESHAPING
 
 
 class LookupVerdict(str, Enum):
@@ -60,7 +61,7 @@ class JudgedEvent:
         """The broker that a lookup shall be given in this state; "" = none yet."""
         if self.state in _ANSWERED_BY_DESTINATION:
             return self.destination
-        return self.source if self.state is State.SPLITTING else ""
+        return self.source if self.state in RESHAPING else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

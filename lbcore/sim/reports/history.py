@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.bounds.imbalance import Brokers, least_imbalance
+from lbcore.bounds.moves import Brokers, least_imbalance
 from lbcore.model.names import parse_bundle
 from lbcore.model.resources import local_max
 from lbcore.plan.groups import members_by_group

@@ -131,8 +131,8 @@ def _single_broker(word: str) -> None:
 
 
 _KINDS = (
-    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "full", "no_candidate",
-    "repair", "override", "pin", "silence", "skip", "ticks", "clock", "plan",
+    "assign", "transfer", "unload", "split", "merge", "drain", "failover", "fault", "full",
+    "no_candidate", "repair", "override", "pin", "silence", "skip", "ticks", "clock", "plan",
 )  # fmt: skip
 """Kinds of rows of the table decisions."""
 

@@ -122,6 +122,25 @@ class SplitBundle(CommandArguments):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergeBundle(CommandArguments):
+    """Merge a bundle with its upper neighbour, or with the neighbour that is named."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="merge_bundle",
+        is_operating=True,
+        verb=CommandVerb(
+            words="bundle merge", example=_QUARTER, optional=("neighbour",), timeout_ms=120000
+        ),
+        sample={"bundle": "acme/orders/0x00000000_0x00000010"},
+        after=("split_bundle",),
+    )
+    bundle: str = argument(read.bundle, "tenant/namespace/range")
+    neighbour: str = argument(
+        read.bundle, "the adjacent bundle; '' = the one above it in the hash space", ""
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PinBundle(CommandArguments):
     """Keep a bundle on a broker: only a crash or a drain of that broker moves it."""
 
@@ -166,6 +185,7 @@ BUNDLE_COMMANDS: tuple[type[CommandArguments], ...] = (
     AssignBundle,
     OverrideBundle,
     SplitBundle,
+    MergeBundle,
     PinBundle,
     UnpinBundle,
 )

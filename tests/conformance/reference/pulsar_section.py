@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.setting import UNSET, declared, pulsar_value
+from lbcore.config.tree import SECTIONS
 
 Section = TypeVar("Section")
 
@@ -21,5 +23,12 @@ def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Sect
     values = {
         section_field.name: pulsar_value(declared(section_field), keys)
         for section_field in fields(section)  # type: ignore[arg-type]
+    }
+    name = next(name for name, declaring in SECTIONS.items() if declaring is section)
+    whole = getattr(from_pulsar_keys(keys)[0], name)
+    values |= {
+        one.name: getattr(whole, one.name)
+        for one in fields(section)  # type: ignore[arg-type]
+        if "derived" in one.metadata
     }
     return section(**{name: value for name, value in values.items() if value is not UNSET})

@@ -24,10 +24,7 @@ _MIXED = 0.2
 _HOT_TOPIC_MAX = 60  # percent of a broker
 _BUNDLES_MIN, _BUNDLES_MAX = 8, 24
 _CAPACITIES = ("0.5", "1", "1", "1", "1", "2")
-_SHORT = (
-    "filters.flap_window_ms=120000 shedding.grace_period_ms=60000 "
-    "signals.report_max_interval_ms=10000"
-)
+_SHORT = "shedding.grace_period_ms=60000 signals.report_max_interval_ms=10000"
 """A round is short: what rests for half an hour of every day rests for a minute."""
 _STEADY = ("even", "even", "zipf", "pareto")
 

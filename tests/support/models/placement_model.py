@@ -83,7 +83,7 @@ class Cluster:
         """As applyNamespacePolicies."""
         policy = self.policy(self.spaces[row])
         if policy is None:
-            return [name for name in available if self._is_shared(name, row)]
+            return [name for name in available if self._is_shared(name)]
         primaries = [name for name in available if _matches(policy.primary, name)]
         secondaries = [
             name for name in available if name not in primaries and _matches(policy.secondary, name)
@@ -95,15 +95,9 @@ class Cluster:
         both = primaries + (secondaries if len(counted) < policy.min_limit else [])
         return [name for name in available if name in both]
 
-    def _is_shared(self, name: str, row: int) -> bool:
-        at = self.number[name]
-        is_served = (
-            self.inputs.supports_non_persistent[at]
-            if self.inputs.is_non_persistent[row]
-            else self.inputs.supports_persistent[at]
-        )
+    def _is_shared(self, name: str) -> bool:
         policies = self.inputs.policies.isolation
-        return bool(is_served) and not any(_matches(one.primary, name) for one in policies)
+        return not any(_matches(one.primary, name) for one in policies)
 
     def admitted(self, row: int) -> list[str]:
         """Open brokers that the policies admit; flapping ones when there are no others."""

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.config.shedding import SheddingConfig
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 
 INT_MAX = 2**31 - 1
 

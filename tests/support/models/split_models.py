@@ -8,8 +8,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.bounds.imbalance import Brokers, Floats
-from lbcore.bounds.moves import Course, leaving
+from lbcore.bounds.moves import Brokers, Course, Floats, leaving
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange, InvalidRangeError
 from lbcore.plan.snapshot import Snapshot

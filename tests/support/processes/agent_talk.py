@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
-from lbcore.config.wire import Wire
+from lbcore.config.kafka import Wire
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import format_record
 from lbcore.sim.summary import BundleOpened

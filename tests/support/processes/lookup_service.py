@@ -20,6 +20,12 @@ from tests.support.tables.lookup_tables import CLUSTER
 
 ROOT = Path(__file__).resolve().parents[3]
 _START_TIMEOUT_S = 60.0
+_WITH_CONSTANTS = """
+import runpy
+from lbcore.config.lookup import LookupConfig
+LookupConfig.__init__.__kwdefaults__.update({})
+runpy.run_module({!r}, run_name="__main__", alter_sys=True)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +53,17 @@ class LookupService:
         *words: str,
         environment: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
+        constants: Mapping[str, int] | None = None,
     ) -> None:
+        """constants: of LookupConfig, in place of its own."""
         self.tls = tls
         port_file = tables.with_name(f"{tables.name}.port")
         self.log_path = tables.with_name(f"{tables.name}.log")
         self.port_file = port_file
-        command = [sys.executable, "-m", self.module, "--tables", str(tables)]
+        program = ["-m", self.module]
+        if constants:
+            program = ["-c", _WITH_CONSTANTS.format(dict(constants), self.module)]
+        command = [sys.executable, *program, "--tables", str(tables)]
         command += ["--cluster", CLUSTER, "--port", "0", "--port-file", str(port_file), *words]
         with self.log_path.open("wb") as log:
             variables = {**os.environ, **(environment or {})}

@@ -24,9 +24,9 @@ from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import RunningAgent
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import Event, ReadLoad, RecordRead, Send
+from lbcore.config.kafka import Wire
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.config.wire import Wire
 from lbcore.model.resources import COUNT
 from lbcore.ownership.holding import Call
 from lbcore.ownership.records import OwnershipRecord, State

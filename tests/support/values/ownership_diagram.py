@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lbcore.ownership.records import State
 from lbcore.ownership.specification import mermaid_text
-from lbcore.ownership.states import ACTIVE, IN_FLIGHT, METADATA_STORE, SYSTEM_TOPIC
+from lbcore.ownership.states import ACTIVE, BALLAST, IN_FLIGHT, METADATA_STORE, SYSTEM_TOPIC
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "ownership.md"
 _ORDER = tuple(State)
@@ -27,13 +27,14 @@ def redraw(text: str) -> str:
 
 
 def draw_rules() -> str:
-    """Which state may follow which in Pulsar's two storages, as a Markdown table."""
+    """Which state may follow which here and in Pulsar's two storages, as a Markdown table."""
     lines = [
-        "| from | system topic, and Ballast | metadata store | in flight | active |",
-        "|---|---|---|---|---|",
+        "| from | Ballast | system topic | metadata store | in flight | active |",
+        "|---|---|---|---|---|---|",
     ]
+    each = (BALLAST, SYSTEM_TOPIC, METADATA_STORE)
     for state in _ORDER:
-        targets = [_list(rules.targets[state]) for rules in (SYSTEM_TOPIC, METADATA_STORE)]
+        targets = [_list(rules.targets[state]) for rules in each]
         marks = ["yes" if state in group else "" for group in (IN_FLIGHT, ACTIVE)]
         lines.append("| " + " | ".join([state.value, *targets, *marks]) + " |")
     return "\n".join(lines)

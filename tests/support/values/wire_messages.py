@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from lbcore.config.wire import Wire
+from lbcore.config.kafka import Wire
 from lbcore.model.resources import complete
 from lbcore.wire.messages import (
     Ack,

@@ -32,6 +32,7 @@ from lbcore.scorer.group_update import GroupUpdate
 from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
+from tests.support.values.clusters import with_constants
 from tests.support.values.ownership_records import violations
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import CLUSTER, World, is_settled
@@ -196,9 +197,12 @@ SETTINGS = (
 )
 
 
-def hot_world(*more: str) -> World:
-    """It begins to shed now. more: settings."""
+def hot_world(*more: str, **constants: int) -> World:
+    """It begins to shed now. more: settings; constants: of the section shedding or cluster."""
     config = parse_assignments(Config(), [*SETTINGS, "shedding.is_shedding=false", *more])
+    for name, value in {"role_cool_down_ms": 60_000, **constants}.items():
+        section = "shedding" if hasattr(config.shedding, name) else "cluster"
+        config = with_constants(config, {f"{section}.{name}": value})
     world = CheckedWorld(config, 3)
     world.command("create_namespace", namespace="acme/a", bundles=24)
     world.run(60_000)

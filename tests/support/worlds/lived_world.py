@@ -22,13 +22,19 @@ LIVE = 6
 """Namespaces, and brokers, that are there at the end of each day."""
 
 CONFIG = with_dynamic(
-    with_constants(Config(), {"ownership.forget_broker_after_ms": DAY_MS, "pipeline.settle_ms": 0}),
+    with_constants(
+        Config(),
+        {
+            "ownership.forget_broker_after_ms": DAY_MS,
+            "ownership.brake_brokers": 0,
+            "pipeline.settle_ms": 0,
+        },
+    ),
     {
         "shedding.strategy": "threshold",
         "shedding.multi_hit": True,
         "placement.strategy": "least_resource_usage_with_weight",
         "splitting.enabled": False,
-        "ownership.brake_brokers": 0,
         "ownership.broker_timeout_ms": 5_000,
     },
 )

@@ -18,10 +18,12 @@ from lbcore.ownership.changes import (
     Surroundings,
     Transition,
     holder_of,
+    partner_of,
 )
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.repair import Presence
+from lbcore.ownership.states import LEAVING
 from lbcore.wire.messages import Ack
 from tests.support.worlds.small_world_state import (
     BROKERS,
@@ -47,8 +49,21 @@ def presence(world: World, instance: Instance) -> Presence:
 
 
 def answer_to(world: World, sender: Instance, ack: Ack) -> Answer:
-    surroundings = Surroundings(incarnations=world.known)
-    return acknowledge(world.records.get(ack.bundle), ack, sender, ORIGIN, surroundings)
+    record = world.records.get(ack.bundle)
+    children = record.children if record else {}
+    surroundings = Surroundings(
+        incarnations=world.known,
+        kept={name: world.records[name] for name in children if name in world.records},
+        partner=partner(world, record) if record else None,
+    )
+    return acknowledge(record, ack, sender, ORIGIN, surroundings)
+
+
+def partner(world: World, record: OwnershipRecord) -> OwnershipRecord | None:
+    """The bundle that this one is to be merged with."""
+    if record.state is not State.MERGING:
+        return None
+    return world.records.get(partner_of(record.bundle, *record.children))
 
 
 def request(world: World, kind: str, bundle: str, broker: str) -> World:
@@ -62,6 +77,8 @@ def request(world: World, kind: str, bundle: str, broker: str) -> World:
         return _override(world, record, destination)
     if kind == "unload":
         return write(world, protocol.unload(record, ORIGIN))
+    if kind == "merge":
+        return write(world, protocol.merge(record, world.records[RIGHT], ORIGIN))
     return write(world, protocol.split(record, {LEFT: "", RIGHT: ""}, ORIGIN))
 
 
@@ -142,7 +159,7 @@ def carry_out(world: World, bundle: str, intent: Intent, name: str) -> World:
         holder = holder_of(record)
         process = world.processes[holder.broker]
         is_alive = process.incarnation == holder.incarnation
-        is_source = record.state in (State.RELEASING, State.SPLITTING)
+        is_source = record.state in LEAVING
         if is_alive and is_source and holder.broker not in world.dead:
             raise BrokenWorldError(f"{bundle} is taken from a live source (path {world.path})")
         if is_alive and intent.reason is not IntentReason.CANNOT_SERVE:

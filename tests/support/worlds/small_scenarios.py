@@ -33,6 +33,21 @@ SCENARIOS = {
     "deaths": Scenario(deaths=2),
     "splits": Scenario(requests=frozenset({"split", "transfer"}), failures=1, has_timeouts=True),
     "split-crashes": Scenario(requests=frozenset({"split", "transfer"}), crashes=1, deaths=1),
+    "merges": Scenario(
+        start=(LEFT, RIGHT),
+        requests=frozenset({"merge", "transfer"}),
+        failures=1,
+        has_timeouts=True,
+    ),
+    "merge-crashes": Scenario(
+        start=(LEFT, RIGHT), requests=frozenset({"merge"}), crashes=1, deaths=1
+    ),
+    "merge-splits": Scenario(
+        start=(LEFT, RIGHT), requests=frozenset({"merge", "split"}), crashes=1, version_max=12
+    ),
+    "merge-overrides": Scenario(
+        start=(LEFT, RIGHT), requests=frozenset({"merge", "override", "delete"}), lives=1
+    ),
     "two-bundles": Scenario(start=(LEFT, RIGHT), requests=frozenset({"transfer"}), crashes=1),
     "overrides": Scenario(requests=frozenset({"override", "transfer"}), crashes=1, failures=1),
     "namespaces": Scenario(
@@ -49,7 +64,7 @@ SCENARIOS = {
         failures=1,
     ),
     "storm": Scenario(
-        requests=frozenset({"transfer", "unload", "split", "override", "delete"}),
+        requests=frozenset({"transfer", "unload", "split", "merge", "override", "delete"}),
         has_timeouts=True,
         crashes=4,
         deaths=4,

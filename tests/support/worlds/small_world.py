@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.ownership import protocol
+from lbcore.ownership.acknowledge import are_partners
 from lbcore.ownership.changes import (
     Action,
     Answer,
@@ -35,6 +36,7 @@ from tests.support.worlds.small_effects import (
     done,
     drive,
     learn,
+    partner,
     presence,
     read,
     request,
@@ -205,6 +207,10 @@ def _requests(world: World, record: OwnershipRecord, scenario: Scenario) -> Iter
         yield ("request", "unload", bundle, "")
     if record.state is State.OWNED and bundle == WHOLE and "split" in scenario.requests:
         yield ("request", "split", bundle, "")
+    other = world.records.get(RIGHT)
+    is_pair = bundle == LEFT and other is not None and record.state is other.state is State.OWNED
+    if is_pair and destination_of(record) == destination_of(other) and "merge" in scenario.requests:
+        yield ("request", "merge", bundle, "")
 
 
 def _namespace_events(world: World, scenario: Scenario) -> Iterator[Event]:
@@ -240,7 +246,10 @@ def _carry_out_events(world: World, record: OwnershipRecord, intent: Intent) -> 
 
 
 def _watch(world: World, record: OwnershipRecord, waited_ms: int) -> FlightWatch:
+    other = partner(world, record)
     return FlightWatch(
+        is_partner_gone=record.state is State.MERGING
+        and (other is None or not are_partners(record, other)),
         source=presence(world, source_of(record)),
         destination=presence(world, destination_of(record)),
         waiting_ms=waited_ms,

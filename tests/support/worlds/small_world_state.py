@@ -61,13 +61,15 @@ class Process:
         """The process after its agent asked for callbacks; raises when two would run at once."""
         outstanding = (*self.calls, *calls)
         for one, other in combinations(outstanding, 2):
-            if overlap(one.bundle, other.bundle):
+            if overlap(one.range, other.range):
                 raise BrokenWorldError(f"{one} and {other} run at once")
         return replace(self, calls=outstanding)
 
     def did(self, call: Call, failure: str) -> "Process":
         """The process after a callback has run, by the callbacks' contract."""
         left = tuple(other for other in self.calls if other != call)
+        if call.callback is Callback.MERGE:
+            return replace(self, calls=left)
         rest = {b: t for b, t in self.open.items() if not overlap(b, call.bundle)}
         if call.callback is Callback.OPEN:
             now_open = rest if failure else {**rest, call.bundle: call.version_id}
@@ -171,7 +173,8 @@ def write(world: World, answer: Answer, *, is_new_life: bool = False) -> World:
     for change in answer.changes:
         expected = 1 if change.before is None else change.before.version_id + 1
         is_first = change.before is None and change.after.version_id >= expected
-        is_above = is_new_life and change.after.version_id >= expected
+        is_born = is_new_life or (change.before and change.before.state is State.DELETED)
+        is_above = is_born and change.after.version_id >= expected
         if change.after.version_id != expected and not is_first and not is_above:
             raise BrokenWorldError(f"gap before {change.after} (path {world.path})")
     made = {change.after.bundle: change.after for change in answer.changes}

@@ -84,6 +84,7 @@ DRAWN: Mapping[str, Callable[[World, random.Random], dict[str, Any]]] = {
     "assign_bundle": lambda w, c: {"bundle": _bundle(w, c), "destination": _maybe_broker(w, c)},
     "override_bundle": lambda w, c: {"bundle": _bundle(w, c), "destination": _broker(w, c)},
     "split_bundle": _split,
+    "merge_bundle": lambda w, c: {"bundle": _bundle(w, c)},
     "drain_broker": lambda w, c: {
         "broker": _broker(w, c),
         "max_in_flight": c.randint(0, 2),

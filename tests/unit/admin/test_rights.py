@@ -17,7 +17,7 @@ from jobs.service.v1.reading import ReadQuestion, readers
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 
-ASSETS = (".css", ".js", ".svg")
+ASSETS = (".css", ".js", ".svg", ".md")
 # The files of the console hold nothing of the cluster: those in their folder, and only those.
 OPEN = {"/", *(f"/page/{path.name}" for path in FOLDER.glob("*.*") if path.suffix in ASSETS)}
 SQL = "/v1/sql"

@@ -116,12 +116,12 @@ def test_parse_of_a_wrong_key_or_value_names_it_and_what_to_do(
 def test_parse_reports_every_problem_at_once() -> None:
     mapping = {
         "pipeline": {"trigger_ms": 1, "nothing_like_it": 2},
-        "wire": {"max_message_bytes": 0},
+        "kafka": {"security_protocol": "none"},
     }
     assert set(problems_of(mapping)) == {
         "pipeline.trigger_ms",
         "pipeline.nothing_like_it",
-        "wire.max_message_bytes",
+        "kafka.security_protocol",
     }
 
 
@@ -176,7 +176,7 @@ def test_parse_of_the_canonical_form_gives_the_configuration_back() -> None:
 def test_digest_changes_with_every_setting_that_decides_and_with_no_other() -> None:
     before = digest(Config())
     assert digest(parse_config({"lookup": {"port": 9}})) == before
-    assert digest(parse_config({"agent": {"callback_timeout_ms": 500}})) == before
+    assert digest(parse_config({"agent": {"heartbeat_interval_ms": 500}})) == before
     assert digest(parse_config({"ownership": {"broker_timeout_ms": 20_000}})) != before
     own = parse_config({"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}})
     assert digest(own) != before
@@ -296,3 +296,17 @@ def test_text_that_its_setting_cannot_read_is_refused_with_how_it_is_written(tex
 def test_list_of_windows_is_read_from_text() -> None:
     config = parse_assignments(Config(), ["cluster.quiet_hours=mon 08:00-18:00, 22:00-06:00"])
     assert config.cluster.quiet_hours == ("mon 08:00-18:00", "22:00-06:00")
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("wire.max_message_bytes", "it is always 1048576"),
+        ("shedding.by_group", "it is True, and Pulsar's value under shedding.is_pulsar_exact"),
+        ("shedding.role_cool_down_ms", "it follows shedding.cool_down_ms"),
+    ],
+)
+def test_setting_that_is_one_no_more_says_what_it_follows(key: str, advice: str) -> None:
+    section, name = key.split(".")
+    found = problems_of({section: {name: 1}})
+    assert found[key] == f"is no setting any more: {advice}; delete the line"

@@ -33,7 +33,6 @@ from lbcore.validation.dynamic import with_dynamic
 IN = "loadBalancerBandwidthInResourceWeight"
 IN_MISSPELT = "loadBalancerBandwithInResourceWeight"
 ONE_KEY_FOR_SEVERAL = {
-    "loadBalancerBrokerOverloadedThresholdPercentage",
     "loadBalancerDebugModeEnabled",
     "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
 }

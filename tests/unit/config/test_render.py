@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.adapters.processes.settings import read_toml
 from lbcore.config.load import differences, parse_config
-from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.pulsar_presets import PRESETS
+from lbcore.config.pulsar_keys import PRESETS, from_pulsar_keys
 from lbcore.config.render import render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import as_written
@@ -78,7 +77,7 @@ def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
     config = parse_config(
         {
             "pipeline": {"trigger_ms": 12_345},
-            "lookup": {"cluster_aliases": ["a b", 'ü"']},
+            "lookup": {"allowed_hosts": ["a b", 'ü"']},
             "shedding": {"multi_hit": True, "threshold_percent": 12},
             "clusters": {"p-1": {"ownership": {"in_flight_timeout_ms": 99_000}}},
         }

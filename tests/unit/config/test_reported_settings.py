@@ -3,8 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from lbcore.config.load import canonical, digest, parse_assignments, parse_config
-from lbcore.config.reported_settings import REPORTED, as_started, reported_digest, reported_rows
+from lbcore.config.load import (
+    REPORTED,
+    as_started,
+    canonical,
+    digest,
+    parse_assignments,
+    parse_config,
+    reported_digest,
+    reported_rows,
+)
 from lbcore.config.tree import Config
 from lbcore.validation.dynamic import in_force
 

@@ -167,10 +167,10 @@ def test_page_walks_through_assignment_split_and_transfer() -> None:
     titles = re.findall(
         r"^### (.*)\n\n```mermaid\nsequence", PAGE_OF_OWNERSHIP_PAGE.read_text(), re.MULTILINE
     )
-    assert titles == ["Lookup and assign", "Split", "Unload and transfer"]
+    assert titles == ["Lookup and assign", "Split", "Merge", "Unload and transfer"]
 
 
-@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "transfer"])
+@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "merge", "transfer"])
 def test_step_of_a_walk_names_a_topic_table_request_or_callback(drawn: str) -> None:
     steps = [line.strip() for line in drawn.splitlines() if ">>" in line]
     assert len(steps) > 8
@@ -181,7 +181,7 @@ def test_step_of_a_walk_names_a_topic_table_request_or_callback(drawn: str) -> N
         assert set(names.split(", ")) <= KNOWN[kind], step
 
 
-@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "transfer"])
+@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "merge", "transfer"])
 def test_walk_is_drawn_between_its_participants(drawn: str) -> None:
     participants = set(re.findall(r"participant (\w) as", drawn))
     ends = re.findall(r"^\s+(\w)--?>>(\w):", drawn, re.MULTILINE)

@@ -16,8 +16,7 @@ from jobs.operating.connection_options import started_with
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.views import TableViews
-from lbcore.config.load import parse_assignments
-from lbcore.config.reported_settings import reported_rows
+from lbcore.config.load import parse_assignments, reported_rows
 from lbcore.config.tree import Config
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from tests.support.admin.admin_world import make_context

@@ -41,9 +41,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--broker", "a/b"), 2, "--broker 'a/b' can't be used", "host:port"),
         (("--cluster", ""), 2, "--cluster '' can't be used", "take another one"),
         (("--threads", "0"), 2, "--threads 0 can't be used", "take 1 or more"),
-        (("--set", "agent.agent_leas_ms=1"), 2, "agent_lease_ms", "ballast config show"),
-        (("--set", "ownership.fencing=lease", "--set", "agent.agent_lease_ms=90000"), 2,
-         "must be below broker_timeout_ms", "correct them"),
+        (("--set", "agent.shutdown_timeut_ms=1"), 2, "shutdown_timeout_ms", "ballast config show"),
+        (("--set", "ownership.fencing=lease", "--set", "agent.heartbeat_interval_ms=6000",
+          "--set", "ownership.broker_timeout_ms=20000"), 2,
+         "brokers would stop serving in normal operation", "correct them"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("shop")

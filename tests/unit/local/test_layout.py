@@ -128,17 +128,17 @@ def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(
     parser = argparse.ArgumentParser()
     add_stack_arguments(parser)
 
-    def hit_period_ms(*words: str) -> int:
+    def shed_interval_ms(*words: str) -> int:
         args = parser.parse_args(["--state-dir", str(layout.root), *words])
-        return connection_options(args).config.pipeline.hit_period_ms
+        return connection_options(args).config.pipeline.shed_interval_ms
 
     layout.root.mkdir()
     assert layout.settings() is None
-    assert hit_period_ms() == 10_000
+    assert shed_interval_ms() == 10_000
     layout.keep_settings(("demo",), ("shedding.avg_low_hits=3",))
     assert layout.settings() == (["demo"], ["shedding.avg_low_hits=3"])
-    assert hit_period_ms() == 5_000
-    assert hit_period_ms("--conf", "test") == 2_000
-    assert hit_period_ms("--tables", str(layout.tables)) == 10_000
+    assert shed_interval_ms() == 5_000
+    assert shed_interval_ms("--conf", "test") == 2_000
+    assert shed_interval_ms("--tables", str(layout.tables)) == 10_000
     monkeypatch.setenv("BALLAST_CONF", "test")
-    assert hit_period_ms() == 2_000
+    assert shed_interval_ms() == 2_000

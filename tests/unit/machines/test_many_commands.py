@@ -12,7 +12,7 @@ from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules, Pin, differing
 from lbcore.config.tree import Config
-from lbcore.model.nearest import nearest
+from lbcore.model.names import nearest
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
 from tests.support.worlds.checked_world import outcome

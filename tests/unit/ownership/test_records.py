@@ -376,8 +376,11 @@ def test_rules_name_targets_for_every_state_and_no_state_follows_itself(
     assert not any(state in targets for state, targets in rules.targets.items())
 
 
-def test_ballasts_rules_are_the_system_topics_without_gaps() -> None:
-    assert BALLAST.targets == SYSTEM_TOPIC.targets
+def test_ballasts_rules_are_the_system_topics_and_merges_without_gaps() -> None:
+    merges = {State.OWNED: {State.MERGING}, State.MERGING: {State.DELETED}}
+    for state, targets in SYSTEM_TOPIC.targets.items():
+        assert BALLAST.targets[state] == targets | merges.get(state, set())
+    assert State.MERGING not in set().union(*SYSTEM_TOPIC.targets.values())
     assert SYSTEM_TOPIC.accepts_gaps
     assert not BALLAST.accepts_gaps
     assert not METADATA_STORE.accepts_gaps

@@ -7,24 +7,28 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_ideal_load import attainable_level
-from lbcore.plan.shed.ballast_ineffective import grown
-from lbcore.plan.shed.ballast_objective import SearchProblem, broker_costs, lower_bound, objective
-from lbcore.plan.shed.ballast_problem import divisible
-from lbcore.plan.shed.ballast_search import Found, search
+from lbcore.plan.shed.ballast_problem import attainable_level, divisible, grown
+from lbcore.plan.shed.ballast_search import (
+    Found,
+    SearchProblem,
+    broker_costs,
+    lower_bound,
+    objective,
+    search,
+)
 from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.clusters import Sections, broker_table, cluster_of, shed_view
+from tests.support.values.trace_rows import rows_of_trace
 
 POINT = 1_000.0
 HOUR_MS = 3_600_000
@@ -193,7 +197,7 @@ def hot_bundle(topics: int) -> Snapshot:
 
 def decided(cluster: Snapshot, config: Sections) -> tuple[tuple[Decision, ...], PlanState]:
     answer, state = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
-    list(answer.trace.rows())
+    list(rows_of_trace(answer.trace))
     return (() if isinstance(answer, Skip) else answer.decisions), state
 
 
@@ -255,7 +259,9 @@ def test_trace_shows_how_far_each_broker_is_from_the_level() -> None:
     answer, _ = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
     assert isinstance(answer, Skip)
     assert answer.reason == "HitCount"
-    rows = {row.subject: row for row in answer.trace.rows() if row.verdict == "too_few_hits"}
+    rows = {
+        row.subject: row for row in rows_of_trace(answer.trace) if row.verdict == "too_few_hits"
+    }
     assert {name: row.number for name, row in rows.items()} == pytest.approx({"b1": 10, "b2": 10})
 
 

@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.pipeline import Pipeline
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT, complete
 from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_crowding import crowded, crowding_of
-from lbcore.plan.shed.ballast_objective import SearchProblem, objective
-from lbcore.plan.shed.ballast_search import search
+from lbcore.plan.shed.ballast_search import SearchProblem, objective, search
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import MARK_BITS, NO_PARTITIONS, Ints, Partitions, Snapshot
 from lbcore.signals.usage import DIRECT_MEMORY

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.custom_strategy import CustomStrategy
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.config.tree import CustomStrategy
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies

@@ -17,11 +17,9 @@ from jobs.operating.simulations import STRATEGIES as SIMULATED
 from jobs.operating.simulations import config_of
 from lbcore.balancer.decisions.blocked_messages import count_messages
 from lbcore.balancer.state.effects import to_json
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.strategies import PLACEMENT, SHEDDING, java_class
-from lbcore.config.transfer import TransferConfig
 from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
 from lbcore.plain import to_plain
@@ -155,7 +153,7 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
     }
     assert reached, (
         f"{strategy} has taken bundles, but no giver's number is at a threshold of the `gauge` of "
-        "its record: make one by what it judges by (lbcore/plan/shed/gauge.py)"
+        "its record: make one by what it judges by (lbcore/plan/shed/common.py)"
     )
 
 

@@ -266,13 +266,11 @@ BROKERS = IsolationBrokers(
     names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
     is_available=np.ones(4, dtype=np.bool_),
     usage=np.array([0.5, 0.8, 0.1, 0.1]),
-    supports_persistent=np.ones(4, dtype=np.bool_),
-    supports_non_persistent=np.ones(4, dtype=np.bool_),
 )
 
 
 def test_policy_with_enough_primaries_admits_only_them() -> None:
-    own, shared, _ = isolation_verdicts((POLICY,), BROKERS, usage_limits=False).tolist()
+    own, shared = isolation_verdicts((POLICY,), BROKERS, usage_limits=False).tolist()
     assert own == [OK, OK, SPARE, OUT]
     assert shared == [RESERVED, RESERVED, OK, OK]
 
@@ -320,17 +318,6 @@ def test_broker_that_is_primary_and_secondary_counts_as_primary() -> None:
     assert row == [OK, OK, SPARE, SPARE]
 
 
-def test_shared_brokers_must_serve_the_bundles_kind_of_topics() -> None:
-    brokers = replace(
-        BROKERS,
-        supports_persistent=np.array([True, True, False, True]),
-        supports_non_persistent=np.array([True, True, True, False]),
-    )
-    _, persistent, other = isolation_verdicts((POLICY,), brokers, usage_limits=False).tolist()
-    assert persistent[2:] == [FilterVerdict.DOMAIN_NOT_SUPPORTED, OK]
-    assert other[2:] == [OK, FilterVerdict.DOMAIN_NOT_SUPPORTED]
-
-
 def test_namespace_gets_the_first_policy_that_matches_it() -> None:
     second = replace(POLICY, name="q", namespaces=("t/.*",))
     rows = policy_rows((POLICY, second), ("t/x", "t/y", "u/x"))
@@ -346,11 +333,9 @@ def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
         names=names,
         is_available=np.ones(2, dtype=np.bool_),
         usage=np.zeros(2),
-        supports_persistent=np.ones(2, dtype=np.bool_),
-        supports_non_persistent=np.ones(2, dtype=np.bool_),
     )
     policy = replace(POLICY, primary=(primary,), secondary=())
-    own, shared, _ = isolation_verdicts((policy,), brokers, usage_limits=False).tolist()
+    own, shared = isolation_verdicts((policy,), brokers, usage_limits=False).tolist()
     assert (own, shared) == ([OK, OUT], [RESERVED, OK])
 
 

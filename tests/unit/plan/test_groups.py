@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.ideal_load import IdealLoadConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.plan.decision import Plan, PlanState, Scope, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.groups import broker_groups, with_strays, worst_imbalance

@@ -8,18 +8,26 @@ import pytest
 
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.strategies import AVG
-from lbcore.config.transfer import TransferConfig
 from lbcore.model.resources import COUNT, complete
 from lbcore.model.times import HOUR_MS
 from lbcore.plain import from_plain, to_plain
-from lbcore.plan.decision import EVERYTHING, Decision, Kind, Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import (
+    EVERYTHING,
+    Decision,
+    Kind,
+    Plan,
+    PlanState,
+    Scope,
+    Skip,
+    moves_within_hour,
+    with_moves,
+)
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.finish import opened
-from lbcore.plan.hourly import moves_within_hour, with_moves
 from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load, unreported_arrays
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
@@ -27,6 +35,7 @@ from lbcore.plan.planner import place, plan
 from lbcore.plan.snapshot import Names, Snapshot, names_at
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.clusters import Sections, broker_table, cluster_of
+from tests.support.values.trace_rows import rows_of_trace
 
 NOW_MS = 10_000
 AT_ONCE = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=1))
@@ -121,7 +130,6 @@ def test_isolated_namespace_stays_on_its_brokers() -> None:
     [
         ({"max_moves_per_cycle": 5}, 5),
         ({"max_moves_per_broker": 3}, 3),
-        ({"max_moves_per_namespace": 1}, 7),
         ({"max_moves_in_flight": 4}, 4),
         ({"max_moves_per_cycle": 0}, 0),
         ({"max_moves_per_hour": 4}, 4),
@@ -333,7 +341,9 @@ def test_plan_of_equal_arguments_is_equal() -> None:
     second = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(is_traced=True))
     assert decisions(first[0]) == decisions(second[0])
     assert first[1] == second[1]
-    assert [*map(repr, first[0].trace.rows())] == [*map(repr, second[0].trace.rows())]
+    assert [*map(repr, rows_of_trace(first[0].trace))] == [
+        *map(repr, rows_of_trace(second[0].trace))
+    ]
 
 
 def test_plan_of_an_empty_cluster_skips() -> None:
@@ -472,7 +482,9 @@ def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
     for cycle in range(1, 3):
         seen = reported_at(hot_and_cold(), cycle * CYCLE_MS - 5)
         answer, state = plan(seen, state, AVG_OF_PLANNER, cycle * CYCLE_MS, Scope(is_traced=True))
-    shown = [row for row in answer.trace.rows() if row.phase == "shed" and row.broker == "hot"]
+    shown = [
+        row for row in rows_of_trace(answer.trace) if row.phase == "shed" and row.broker == "hot"
+    ]
     assert [row.verdict for row in shown if row.subject.startswith("t/")].count("taken") == 40
     assert answer.trace.counts()["shed.over_budget"] == 50
     assert answer.trace.counts()["eligible.ok"] == 100

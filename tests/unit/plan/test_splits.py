@@ -41,10 +41,11 @@ from lbcore.plan.split.decision import (
     VERDICTS,
     SplitDecision,
     SplitReason,
+    SplitRequest,
     SplitState,
     SplitVerdict,
+    requested_boundaries,
 )
-from lbcore.plan.split.split_request import SplitRequest, requested_boundaries
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 SIX = [0x10000000, 0x20000000, 0x35000000, 0x65000000, 0x70000000, 0x75000000]

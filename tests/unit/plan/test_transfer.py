@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore.config.filters import FilterConfig
-from lbcore.config.transfer import TransferConfig
+from lbcore.config.shedding import TransferConfig
 from lbcore.plain import from_plain, to_plain
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies

@@ -86,6 +86,11 @@ def test_namespace_without_owners_is_placed_by_the_balancer() -> None:
     assert failed(run) == []
 
 
+def test_cycles_are_counted_within_their_window() -> None:
+    run = run_of("run 60s\nexpect cycles == 3 from 30s")
+    assert failed(run) == []
+
+
 def test_broker_that_stops_is_emptied_and_its_load_counted_no_more() -> None:
     run = run_of("at 20s stop b3\nrun 1m\nexpect bundles:b3 == 0\nexpect imbalance.end <= 1.01")
     assert failed(run) == []

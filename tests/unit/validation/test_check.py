@@ -37,12 +37,11 @@ def test_check_of_the_defaults_finds_nothing() -> None:
         ({"pipeline": {"split_interval_ms": 5_000}}, "pipeline.split_interval_ms"),
         ({"ownership": {"broker_timeout_ms": 4_000}}, "ownership.broker_timeout_ms"),
         (
-            {"ownership": {"fencing": "lease"}, "agent": {"agent_lease_ms": 12_000}},
-            "agent.agent_lease_ms",
-        ),
-        (
-            {"ownership": {"fencing": "lease"}, "agent": {"agent_lease_ms": 5_000}},
-            "agent.agent_lease_ms",
+            {
+                "ownership": {"fencing": "lease", "broker_timeout_ms": 20_000},
+                "agent": {"heartbeat_interval_ms": 6_000},
+            },
+            "agent.heartbeat_interval_ms",
         ),
         (
             {
@@ -56,7 +55,6 @@ def test_check_of_the_defaults_finds_nothing() -> None:
         ({"cluster": {"authority": "external"}}, "ownership.in_flight_timeout_ms"),
         ({"signals": {"report_check_ms": 90_000}}, "signals.report_check_ms"),
         ({"signals": {"usage_window_ms": 300_000}}, "signals.usage_window_ms"),
-        ({"topics": {"min_insync_replicas": 2}}, "topics.min_insync_replicas"),
     ],
 )
 def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: str) -> None:
@@ -75,8 +73,8 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
             "pipeline.trigger_ms",
         ),
         (
-            {"ownership": {"fencing": "lease"}, "agent": {"agent_lease_ms": 7_000}},
-            "agent.agent_lease_ms",
+            {"ownership": {"fencing": "lease", "broker_timeout_ms": 10_500}},
+            "ownership.broker_timeout_ms",
         ),
         ({"topics": {"report_retention_ms": 60_000}}, "topics.report_retention_ms"),
         (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lbcore.agent.reporting import PART_CHARS_MAX, in_parts
-from lbcore.config.wire import Wire
+from lbcore.config.kafka import Wire
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import envelope
 from lbcore.wire.format import bundle_load_parts, format_message, plain_text

@@ -1,0 +1,323 @@
+"""Merges of two neighbours into one bundle, by command or when both are cold.
+
+The owner of the one with more traffic keeps the merged bundle. Where the other has another owner,
+it is transferred there first. Part of `balancer`; the state machine is that of `ownership`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.balancer.commands.bundles import find_record
+from lbcore.balancer.decisions.moves import reason_not_to_balance, reason_to_stand_still
+from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
+from lbcore.balancer.state.batch_context import BatchContext
+from lbcore.balancer.state.book import (
+    ACCEPTED,
+    AFTER,
+    BUNDLES_WANTED,
+    FAILED,
+    Outcome,
+    refuse,
+)
+from lbcore.balancer.state.ledger import CAUSE_CODE, STATE_CODE
+from lbcore.balancer.tasks.creations import CREATING
+from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.balancer.tasks.waiting import begin_wait, end_wait, fail_waiting, finish_command
+from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.ownership.changes import Refused, destination_of, joined
+from lbcore.ownership.protocol import merge, transfer
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.signals.averages import SHORT_SAMPLES
+from lbcore.wire.kinds.bundle_commands import MergeBundle
+from lbcore.wire.messages import Command
+
+KIND = "merge_bundle"
+ADMIN, COLD = "Admin", "Cold"
+PRINCIPAL = "balancer"
+"""In the rows of `commands` that automatic merges write."""
+_LOOKED_AT = 10
+"""Pairs that are looked at for each merge that a cycle may begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Two neighbours.
+
+    kept: the one with more traffic, whose owner keeps what they become.
+    """
+
+    kept: OwnershipRecord
+    other: OwnershipRecord
+    merged: str
+
+
+def least_bundles(work: BatchContext, namespace: str) -> int:
+    """The number of bundles that the namespace was created with; 0 = unknown."""
+    return int(work.namespaces[namespace].properties.get(BUNDLES_WANTED, 0))
+
+
+def _merge_bundle(work: BatchContext, command: Command, arguments: MergeBundle) -> Outcome:
+    """Begin the merge, or the transfer before it."""
+    pair = _pair(work, arguments.bundle, arguments.neighbour)
+    if isinstance(pair, Outcome):
+        return pair
+    return _begin(work, pair, command.command_id, ADMIN, {})
+
+
+def _pair(work: BatchContext, bundle: str, neighbour: str) -> _Pair | Outcome:
+    if is_external(work):
+        return refuse(
+            f"bundle {bundle} can't be merged here: Pulsar owns this cluster's bundles, and its "
+            "brokers only split; give the namespace fewer bundles when it is created anew"
+        )
+    record = find_record(work, bundle)
+    if isinstance(record, Outcome):
+        return record
+    upper = _upper_neighbour(work, bundle)
+    problem = _apart(bundle, neighbour or upper, upper)
+    if problem:
+        return refuse(problem)
+    other = find_record(work, neighbour or upper)
+    if isinstance(other, Outcome):
+        return other
+    return _ordered(work, (record, other), joined(bundle, other.bundle))
+
+
+def _apart(bundle: str, other: str, upper: str) -> str:
+    """Return the reason why two bundles can never be one; "" if they can."""
+    if not other:
+        return (
+            f"bundle {bundle} is the last of its namespace and has no upper neighbour; name the "
+            "bundle below it instead"
+        )
+    if bundle.rpartition("/")[0] != other.rpartition("/")[0]:
+        return (
+            f"{bundle} and {other} are of different namespaces, and a bundle belongs to one; name "
+            "two neighbours of one namespace"
+        )
+    if not joined(bundle, other):
+        return f"{bundle} and {other} are no neighbours, and a bundle is one range of hashes; " + (
+            f"its upper neighbour is {upper}" if upper else "name the bundle below it"
+        )
+    return ""
+
+
+def _ordered(
+    work: BatchContext, both: tuple[OwnershipRecord, OwnershipRecord], merged: str
+) -> _Pair:
+    low, high = sorted(both, key=lambda record: record.bundle)
+    rates = work.ledger.short[[work.ledger.index[one.bundle] for one in (low, high)]].sum(axis=1)
+    kept, other = (high, low) if rates[1] > rates[0] else (low, high)
+    return _Pair(kept=kept, other=other, merged=merged)
+
+
+def _upper_neighbour(work: BatchContext, bundle: str) -> str:
+    namespace, _, upper = parse_bundle(bundle)
+    names = (work.ledger.names[row] for row in work.ledger.live_rows(namespace))
+    if upper == FULL_UPPER:
+        return ""
+    return next((name for name in names if parse_bundle(name)[1] == upper), "")
+
+
+def _problem(work: BatchContext, pair: _Pair) -> str:
+    """Return the reason why the two can't be merged now; "" if they can."""
+    for record in (pair.kept, pair.other):
+        bundle, pin = record.bundle, work.rules.pins.get(record.bundle)
+        if record.state is not State.OWNED:
+            where = record.source or record.destination or "nobody"
+            return (
+                f"bundle {bundle} is {record.state.value} ({where}), and only bundles at rest are "
+                "merged; ask again when it is Owned"
+            )
+        if pin is not None:
+            return f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
+    namespace = pair.merged.rpartition("/")[0]
+    count, least = len(work.ledger.live_rows(namespace)), least_bundles(work, namespace)
+    if count <= max(least, 1):
+        return (
+            f"namespace {namespace} has {count} bundles, as many as it was created with; only what "
+            "splits have added is merged"
+        )
+    problem = reason_not_to_take(work, pair.kept.destination)
+    return f"{pair.merged} would stay with its owner: {problem}" if problem else ""
+
+
+def _begin(
+    work: BatchContext, pair: _Pair, command_id: str, reason: str, inputs: Mapping[str, Any]
+) -> Outcome:
+    """Begin the merge, or with two owners the transfer of the less busy bundle."""
+    problem = _problem(work, pair)
+    if problem:
+        return refuse(problem)
+    kept, other = pair.kept, pair.other
+    origin = work.origin(Cause.MERGE, work.next_decision(), command_id)
+    is_together = destination_of(kept) == destination_of(other)
+    answer = (
+        merge(kept, other, origin) if is_together else transfer(other, destination_of(kept), origin)
+    )
+    if isinstance(answer, Refused):
+        return refuse(f"{pair.merged} can't be made now: {answer.reason.value}; ask again")
+    work.apply(answer)
+    parents = sorted([kept.bundle, other.bundle])
+    result: dict[str, Any] = {"merged": pair.merged, "parents": parents}
+    work.write_decision(
+        origin.decision_id,
+        kind="merge",
+        reason=reason,
+        inputs={"command_id": command_id, **inputs, **result},
+        bundle=kept.bundle if is_together else other.bundle,
+        source=other.destination,
+        destination="" if is_together else kept.destination,
+    )
+    moving = dict.fromkeys(parents, kept.destination)
+    if not is_together:
+        moving, result = {other.bundle: other.destination}, {**result, AFTER: "transfer"}
+    return Outcome(status=ACCEPTED, result=result, moving=moving)
+
+
+def drive_merges(work: BatchContext) -> None:
+    """Merge what commands have brought together, and in cycles what is cold."""
+    resting = [
+        command_id
+        for command_id, waiting in work.waiting.items()
+        if waiting.command.kind == KIND and AFTER in waiting.result and not waiting.moving
+    ]
+    work.guard.each(
+        "merge",
+        resting,
+        lambda some: _go_on(work, some),
+        lambda command_id, fault: fail_waiting(work, command_id, fault),
+    )
+    if work.config.splitting.merge_enabled and work.times.split_ms == work.now_ms:
+        merge_cold(work)
+
+
+def _go_on(work: BatchContext, command_ids: Sequence[str]) -> None:
+    for command_id in command_ids:
+        waiting = work.waiting[command_id]
+        result = {name: value for name, value in waiting.result.items() if name != AFTER}
+        pair = _pair(work, *result["parents"])
+        if waiting.failed:
+            work.waiting[command_id] = replace(waiting, result=result)
+            end_wait(work, command_id)
+            continue
+        is_apart = isinstance(pair, _Pair) and pair.kept.destination != pair.other.destination
+        outcome = pair if isinstance(pair, Outcome) else _begin(work, pair, command_id, ADMIN, {})
+        if outcome.status == ACCEPTED and not is_apart:
+            begin_wait(work, waiting.command, outcome, waiting.deadline_ms)
+        else:
+            why = outcome.reason or "both have traffic, and their owners differ again"
+            reason = f"it was given up after the transfer: {why}"
+            finish_command(work, command_id, Outcome(status=FAILED, reason=reason))
+
+
+def merge_cold(work: BatchContext) -> None:
+    """Begin the merges of this cycle: the pairs with least load first. O(bundles)."""
+    if is_external(work) or work.config.cluster.observe_only or work.is_catching_up:
+        return
+    if reason_to_stand_still(work)[0] or reason_not_to_balance(work)[0]:
+        return
+    most, begun = work.config.splitting.max_merges_per_cycle, 0
+    taken: set[str] = set()
+    for pair, load in _cold_pairs(work, most * _LOOKED_AT):
+        names = {pair.kept.bundle, pair.other.bundle}
+        if names & taken or begun >= most:
+            continue
+        command = _command(work, pair)
+        inputs = {"load_of_split_limit": round(load, 4)}
+        outcome = _begin(work, pair, command.command_id, COLD, inputs)
+        if outcome.status == ACCEPTED:
+            taken |= names
+            begun += 1
+            begin_wait(work, command, outcome, 0)
+
+
+def _command(work: BatchContext, pair: _Pair) -> Command:
+    """Return the command that an automatic merge counts as."""
+    bundle, neighbour = sorted([pair.kept.bundle, pair.other.bundle])
+    return Command(
+        cluster=work.cluster,
+        command_id=work.next_decision(),
+        kind=KIND,
+        arguments={"bundle": bundle, "neighbour": neighbour},
+        principal=PRINCIPAL,
+    )
+
+
+def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
+    """Yield the pairs at rest and cold for long, with their load.
+
+    The load is a part of a limit. Those of one owner come first, then those with the least load.
+    """
+    ledger = work.ledger
+    rows, load = _loads_of_neighbours(work)
+    chosen = np.flatnonzero(load <= 1 / _HYSTERESIS)
+    owners = ledger.destination[rows]
+    is_apart = owners[chosen] != owners[chosen + 1]
+    rooms: dict[str, int] = {}
+    for at in chosen[np.lexsort((load[chosen], is_apart))].tolist():
+        low, high = int(rows[at]), int(rows[at + 1])
+        namespace = ledger.names[low].rpartition("/")[0]
+        if namespace not in rooms:
+            rooms[namespace] = _room(work, namespace)
+        if rooms[namespace] > 0 and most > 0:
+            rooms[namespace] -= 1
+            most -= 1
+            both = (ledger.record_at(low), ledger.record_at(high))
+            yield _ordered(work, both, joined(both[0].bundle, both[1].bundle)), float(load[at])
+
+
+_HYSTERESIS = 2.0
+"""A merged bundle has at most this part of any limit that would split it."""
+
+
+def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return live rows, and for each the load of it and the next one.
+
+    The load is a part of the nearest split limit, and infinite where the two can't be merged. Both
+    averages of traffic count, the short one too: a bundle that has just become hot is not cold.
+    """
+    ledger, config = work.ledger, work.config.splitting
+    is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
+    rows = np.flatnonzero(is_live)
+    if len(rows) < 2:  # noqa: PLR2004 two are merged
+        return rows, np.zeros(0)
+    is_calm = (
+        (ledger.state[rows] == STATE_CODE[State.OWNED])
+        & (ledger.cause[rows] != CAUSE_CODE[Cause.MERGE])  # its service has refused
+        & (ledger.at_ms[rows] <= work.now_ms - config.merge_after_ms)
+        & (ledger.long_count[rows] >= SHORT_SAMPLES)
+    )
+    traffic = np.maximum(ledger.short[rows], ledger.long[rows])
+    sessions = config.max_sessions if config.max_sessions > 0 else np.inf
+    parts = (
+        ledger.topics[rows] / max(config.max_topics, 1),
+        ledger.sessions[rows] / sessions,
+        traffic[:, :2].sum(axis=1) / max(config.max_msg_rate_per_s, 1),
+        traffic[:, 2:].sum(axis=1) / max(config.max_throughput_bytes_per_s, 1),
+    )
+    load = np.max([part[:-1] + part[1:] for part in parts], axis=0)
+    _, namespaces = ledger.namespaces()
+    is_pair = is_calm[:-1] & is_calm[1:] & (namespaces[rows[:-1]] == namespaces[rows[1:]])
+    return rows, np.where(is_pair, load, np.inf)
+
+
+def _room(work: BatchContext, namespace: str) -> int:
+    """Return how many bundles the namespace may lose, beside merges under way."""
+    entry, least = work.namespaces.get(namespace), 0
+    if entry is not None and not entry.is_deleted and CREATING not in entry.properties:
+        least = least_bundles(work, namespace)
+    if not least or is_deleting(work, namespace) or namespace in work.rules.paused:
+        return 0
+    rows = work.ledger.live_rows(namespace)
+    merging = (work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum() // 2
+    return len(rows) - int(merging) - least
+
+
+MERGE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
+    KIND: _merge_bundle
+}

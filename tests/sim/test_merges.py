@@ -1,0 +1,228 @@
+"""Merges in a whole cluster in virtual time: two bundles become one, or stay what they were."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lbcore.ownership.holding import Call, Callback, CallDone
+from tests.sim.test_commands import owner, rows, told
+from tests.sim.test_split_commands import LOWER, NAMESPACE, UPPER, live, running
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.world import World, states
+
+LOW, HIGH = "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
+
+
+class RefusingWorld(CheckedWorld):
+    """Services that can't merge."""
+
+    def finish(self, call: Call) -> CallDone:
+        done = super().finish(call)
+        is_merge = call.callback is Callback.MERGE
+        return replace(done, failure="this service can't merge bundles") if is_merge else done
+
+
+class SlowWorld(CheckedWorld):
+    """Callbacks take three seconds."""
+
+    def call_ms(self, broker: Broker) -> int:
+        del broker
+        return 3_000
+
+
+def divided(made: type[World] = CheckedWorld, **values: Any) -> World:
+    """The lower of two bundles is split, so that the namespace has one more than at first."""
+    world = running(values, made=made)
+    world.command("split_bundle", bundle=LOWER)
+    world.run(10_000)
+    assert live(world) == [LOW, HIGH, UPPER]
+    return world
+
+
+def is_settled(world: World) -> bool:
+    """Whether every live bundle is owned and open at its owner, and nowhere else."""
+    served = world.served()
+    owners = {name: [owner(world, name)] for name in live(world)}
+    return owners == {name: list(brokers) for name, brokers in served.items() if brokers}
+
+
+def merge(world: World, *names: str) -> dict[str, Any]:
+    arguments = dict(zip(("bundle", "neighbour"), names, strict=False))
+    command_id = world.command("merge_bundle", **arguments)
+    world.run(20_000)
+    assert told(world, command_id)[-1] != "accepted"
+    return rows(world, command_id)[-1]
+
+
+def test_two_halves_become_their_parent_again_with_its_load_and_topics() -> None:
+    world = divided()
+    state = world.state
+    assert state is not None
+    topics = sum(len(state.topics.topics_of(name).hashes) for name in (LOW, HIGH))
+    outcome = merge(world, LOW)
+    assert outcome["status"] == "done"
+    assert outcome["result"]["merged"] == LOWER
+    assert live(world) == [LOWER, UPPER]
+    assert states(world) == {"Owned": 2, "Deleted": 2}
+    assert is_settled(world)
+    assert len(world.state.topics.topics_of(LOWER).hashes) == topics
+
+
+def test_bundle_of_another_owner_comes_to_the_one_with_more_traffic_first() -> None:
+    world = divided()
+    owners = [owner(world, name) for name in (LOW, HIGH)]
+    if owners[0] == owners[1]:
+        other = next(name for name in world.brokers if name not in owners)
+        world.command("unload_bundle", bundle=HIGH, destination=other)
+        world.run(10_000)
+    before = {name: owner(world, name) for name in (LOW, HIGH)}
+    assert before[LOW] != before[HIGH]
+    outcome = merge(world, LOW, HIGH)
+    assert outcome["status"] == "done"
+    assert owner(world, LOWER) in before.values()
+    causes = [row["cause"] for row in world.events if row["state"] == "Releasing"]
+    assert causes[-1] == "merge"
+
+
+def test_neighbours_of_different_parents_are_merged_with_the_lower_one_named_second() -> None:
+    world = divided()
+    outcome = merge(world, UPPER, HIGH)
+    assert outcome["status"] == "done"
+    assert live(world) == [LOW, "t/n/0x40000000_0xffffffff"]
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ((LOW, UPPER), f"no neighbours, and a bundle is one range of hashes; its upper.* {HIGH}"),
+        ((UPPER,), "is the last of its namespace and has no upper neighbour; name the bundle"),
+        ((LOW, "t/m/0x40000000_0x80000000"), "are of different namespaces, .*; name two"),
+        (("t/n/0x00000000_0x10000000",), "there is no bundle .*; table bundle_ownership"),
+        ((LOWER,), "is gone: its range was split"),
+    ],
+)
+def test_merge_of_what_can_never_be_one_bundle_is_refused(
+    names: tuple[str, ...], reason: str
+) -> None:
+    world = divided()
+    outcome = merge(world, *names)
+    assert outcome["status"] == "refused"
+    assert re.search(reason, outcome["reason"])
+    assert live(world) == [LOW, HIGH, UPPER]
+
+
+def test_namespace_keeps_the_number_of_bundles_that_it_was_created_with() -> None:
+    outcome = merge(running(), LOWER)
+    assert outcome["status"] == "refused"
+    assert "has 2 bundles, as many as it was created with" in outcome["reason"]
+
+
+def test_bundle_in_flight_or_pinned_or_of_a_draining_owner_is_not_merged() -> None:
+    world = divided()
+    broker = owner(world, LOW)
+    world.command("pin_bundle", bundle=HIGH, broker=owner(world, HIGH))
+    world.run(2_000)
+    assert "unpin it first" in merge(world, LOW)["reason"]
+    world.command("unpin_bundle", bundle=HIGH)
+    other = next(name for name in world.brokers if name != broker)
+    world.command("unload_bundle", bundle=LOW, destination=other)
+    command_id = world.command("merge_bundle", bundle=LOW)
+    world.run(1_000)
+    assert "only bundles at rest are merged" in rows(world, command_id)[-1]["reason"]
+    world.run(20_000)
+    assert is_settled(world)
+
+
+def test_service_that_can_not_merge_keeps_both_bundles() -> None:
+    world = divided(RefusingWorld)
+    outcome = merge(world, LOW)
+    assert outcome["status"] == "failed"
+    assert "this service can't merge bundles" in outcome["reason"]
+    assert live(world) == [LOW, HIGH, UPPER]
+    assert is_settled(world)
+
+
+@pytest.mark.parametrize("after_ms", [500, 1_000, 1_500, 2_000, 3_000])
+def test_owner_that_dies_in_the_middle_leaves_no_hash_without_an_owner(after_ms: int) -> None:
+    world = divided(**{"ownership.broker_timeout_ms": 6_000})
+    broker = owner(world, LOW)
+    world.command("merge_bundle", bundle=LOW)
+    world.run(after_ms)
+    world.kill(broker)
+    world.run(60_000)
+    assert is_settled(world)
+    assert broker not in {owner(world, name) for name in live(world)}
+
+
+@pytest.mark.parametrize("after_ms", [500, 1_000, 1_500, 2_000])
+def test_job_that_restarts_in_the_middle_ends_the_merge(after_ms: int) -> None:
+    world = divided()
+    command_id = world.command("merge_bundle", bundle=LOW)
+    world.run(after_ms)
+    world.rebuild_job()
+    world.run(40_000)
+    assert is_settled(world)
+    assert rows(world, command_id)[-1]["status"] in ("done", "failed")
+
+
+def test_override_of_one_bundle_in_the_middle_gives_the_other_back() -> None:
+    world = divided(SlowWorld)
+    slow = owner(world, LOW)
+    world.command("merge_bundle", bundle=LOW)
+    world.run(3_000)
+    assert states(world)["Merging"] == 2
+    other = next(name for name in world.brokers if name != slow)
+    world.command("override_bundle", bundle=HIGH, destination=other)
+    world.run(60_000)
+    assert is_settled(world)
+    assert owner(world, HIGH) == other
+    assert owner(world, LOW) == slow
+
+
+def cold(**values: Any) -> World:
+    """Merging is on, of what was cold for a minute."""
+    settings = {"splitting.merge_enabled": True, "splitting.merge_after_ms": 60_000, **values}
+    return divided(**settings)
+
+
+def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
+    world = cold()
+    world.run(900_000)
+    assert len(live(world)) == 2
+    assert [row["reason"] for row in world.decisions if row["kind"] == "merge"] == ["Cold"]
+    assert is_settled(world)
+
+
+def test_cold_bundles_of_a_service_that_can_not_merge_are_left_alone() -> None:
+    world = divided(
+        RefusingWorld,
+        **{"splitting.merge_enabled": True, "splitting.merge_after_ms": 60_000},
+    )
+    world.run(900_000)
+    assert len(live(world)) == 3
+    pairs = [row["bundle"] for row in world.decisions if row["kind"] == "merge"]
+    assert len(pairs) <= 2, "each pair once"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"splitting.max_topics": 10},
+        {"splitting.max_msg_rate_per_s": 4_000},
+        {"cluster.observe_only": True},
+    ],
+)
+def test_neighbours_above_half_of_a_limit_are_not_merged(values: dict[str, Any]) -> None:
+    world = cold(**values)
+    world.run(900_000)
+    assert len(live(world)) == 3
+
+
+def test_paused_namespace_is_not_merged() -> None:
+    world = cold()
+    world.command("pause", namespace=NAMESPACE, reason="test")
+    world.run(900_000)
+    assert len(live(world)) == 3

@@ -1,0 +1,159 @@
+"""The agent in a merge: parents stay in use until the merged bundle is open."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from lbcore.agent.state import RecordForgotten
+from lbcore.ownership.acknowledge import acknowledge
+from lbcore.ownership.changes import Surroundings, Transition
+from lbcore.ownership.holding import Callback, CallDone
+from lbcore.ownership.protocol import cancel, merge, reassign
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.stuck import CallOverdue
+from lbcore.wire.messages import Ack, AckOutcome
+from tests.support.values.ownership_records import (
+    BUNDLE,
+    LEFT,
+    ORIGIN,
+    RIGHT,
+    A,
+    B,
+    assigning,
+    owned,
+)
+from tests.unit.machines.test_agent import CLOSE, OPEN, REPEAT_MS, Driver
+
+MERGE = Callback.MERGE
+PARENTS = {LEFT: 2, RIGHT: 2}
+
+
+def of(bundle: str, record: OwnershipRecord) -> OwnershipRecord:
+    return replace(record, bundle=bundle)
+
+
+def merging() -> list[OwnershipRecord]:
+    """The records of both parents, the lower one first."""
+    made = merge(of(LEFT, owned()), of(RIGHT, owned()), ORIGIN)
+    assert isinstance(made, Transition)
+    return sorted((change.after for change in made.changes), key=lambda record: record.bundle)
+
+
+def merged() -> list[OwnershipRecord]:
+    """The records of the end: the merged bundle, then the lower and the upper parent."""
+    low, high = merging()
+    ack = Ack(bundle=low.bundle, version_id=low.version_id, outcome=AckOutcome.MERGED)
+    made = acknowledge(low, ack, A, ORIGIN, Surroundings(partner=high))
+    assert isinstance(made, Transition)
+    return sorted(
+        (change.after for change in made.changes), key=lambda r: (r.bundle != BUNDLE, r.bundle)
+    )
+
+
+def done(driver: Driver, callback: Callback, bundle: str, version_id: int, why: str = "") -> Driver:
+    return driver.give(
+        CallDone(callback=callback, bundle=bundle, version_id=version_id, failure=why)
+    )
+
+
+def serving() -> Driver:
+    """Both parents are open, and their merge is asked for."""
+    driver = Driver()
+    for bundle in (LEFT, RIGHT):
+        driver.read(of(bundle, assigning()))
+        done(driver, OPEN, bundle, 2)
+        driver.read(of(bundle, owned()))
+    return driver.read(*merging())
+
+
+def usable(driver: Driver) -> dict[str, int]:
+    assert driver.state is not None
+    return driver.agent.usable(driver.state)
+
+
+def test_merge_is_asked_of_the_service_once_for_both() -> None:
+    driver = serving()
+    assert driver.calls() == [(MERGE, LEFT, 4)]
+    driver.give(after_ms=REPEAT_MS)
+    assert {(bundle, outcome) for bundle, _, outcome, _ in driver.acks()} == {
+        (LEFT, AckOutcome.CLOSING),
+        (RIGHT, AckOutcome.CLOSING),
+    }
+    done(driver, MERGE, LEFT, 4)
+    assert driver.acks() == [(LEFT, 4, AckOutcome.MERGED, "")]
+    assert usable(driver) == PARENTS
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_parents_are_in_use_until_the_merged_bundle_is_open(order: Sequence[int]) -> None:
+    driver = done(serving(), MERGE, LEFT, 4)
+    records = merged()
+    for at in order:
+        driver.read(records[at])
+        assert usable(driver) == PARENTS
+        assert not [call for call in driver.calls() if call[0] is CLOSE]
+    done(driver, OPEN, BUNDLE, 5)
+    assert usable(driver) == driver.served() == {BUNDLE: 5}
+    assert driver.state is not None
+    assert list(driver.state.holdings) == [BUNDLE]
+
+
+def test_service_that_fails_the_merge_says_so_and_opens_what_it_keeps() -> None:
+    driver = done(serving(), MERGE, LEFT, 4, "this service can't merge bundles")
+    assert driver.acks() == [(LEFT, 4, AckOutcome.FAILED, "this service can't merge bundles")]
+    given_back = [cancel(record, ORIGIN) for record in merging()]
+    driver.read(*(made.record for made in given_back if isinstance(made, Transition)))
+    assert driver.calls() == [(OPEN, LEFT, 5), (OPEN, RIGHT, 5)]
+
+
+def test_parent_that_is_not_open_here_fails_the_merge() -> None:
+    driver = Driver().read(merging()[1])
+    assert driver.acks() == [(RIGHT, 4, AckOutcome.FAILED, "the bundle is not open here")]
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_merged_bundle_of_another_broker_is_closed_with_its_parents(order: Sequence[int]) -> None:
+    driver = done(serving(), MERGE, LEFT, 4)
+    child, low, high = merged()
+    taken = reassign(child, B, ORIGIN)
+    assert isinstance(taken, Transition)
+    records = [taken.record, low, high]
+    for at in order:
+        driver.read(records[at])
+        for call in driver.calls():
+            assert call[0] is CLOSE
+    for bundle in (LEFT, RIGHT):
+        done(driver, CLOSE, bundle, 4)
+    assert driver.served() == {}
+
+
+def test_open_that_hangs_takes_the_parents_out_of_use_and_ends_them_when_it_returns() -> None:
+    driver = done(serving(), MERGE, LEFT, 4).read(*merged())
+    driver.give(CallOverdue(callback=OPEN, bundle=BUNDLE, version_id=5, failure="it hangs"))
+    assert usable(driver) == {}
+    assert driver.calls() == []
+    done(driver, OPEN, BUNDLE, 5)
+    assert not [call for call in driver.calls() if call[1] != BUNDLE]
+    assert set(driver.served()) == {BUNDLE}
+    assert usable(driver) == {}
+
+
+def test_parents_are_closed_when_their_keys_are_deleted_before_the_merged_bundle_is_read() -> None:
+    driver = done(serving(), MERGE, LEFT, 4).read(*merged()[1:])
+    driver.give(RecordForgotten(bundle=LEFT), RecordForgotten(bundle=RIGHT))
+    assert driver.calls() == [(CLOSE, LEFT, 4), (CLOSE, RIGHT, 4)]
+
+
+def test_old_tombstone_of_the_merged_bundle_leaves_its_parents_open() -> None:
+    driver = serving()
+    old = replace(merged()[1], bundle=BUNDLE, version_id=3)
+    assert driver.read(old).calls() == []
+    assert usable(driver) == PARENTS
+
+
+def test_state_of_an_agent_in_a_merge_is_packed_and_unpacked_alike() -> None:
+    driver = done(serving(), MERGE, LEFT, 4).read(*merged()[1:])
+    assert driver.state is not None
+    assert driver.agent.unpack(driver.agent.pack(driver.state)) == driver.state
