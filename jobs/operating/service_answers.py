@@ -30,7 +30,7 @@ from jobs.operating.service_client import (
     path_of,
     raise_other_version,
 )
-from lbcore.config.reported_settings import as_started
+from lbcore.config.load import as_started
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus

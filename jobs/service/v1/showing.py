@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from lbcore.config.reported_settings import reported_rows
-
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
@@ -37,6 +35,7 @@ from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
 from jobs.sql.engine import SqlEngine, plain_rows
+from lbcore.config.load import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import ClusterStatus, ExplainedDecision, Moment, make_status
