@@ -123,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tables",
         type=table_place,
         required=True,
-        help="folder of the Delta tables, or s3://bucket/prefix",
+        help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://",
     )
     add_settings_options(parser)
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
@@ -145,6 +145,7 @@ def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: N
     with suppress(DamagedStateError):  # looked into when the folder is held
         last = read_manifest(args.state_dir)
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
+    log_json_lines(is_otel=config.telemetry.otel_logs)
     for own in config.own.values():
         note(f"strategy {own.name}: {own.problem or own.code}")
     end = Shutdown(limit_s=_END_S).listen()

@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     log_json_lines()
     identity = identity_of(args)
     config = load_settings(args.config or None, args.set).for_cluster(args.cluster)
+    log_json_lines(is_otel=config.telemetry.otel_logs)
     address = kafka_address(config, args.bootstrap)
     options = options_of(config, args.threads)
     agent = Agent(identity, address, make_callbacks(args.service), options)

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tables",
         type=table_place,
         required=True,
-        help="folder of the Delta tables, or s3://bucket/prefix",
+        help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://",
     )
     parser.add_argument("--cluster", required=True, help="cluster whose bundles are looked up")
     add_settings_options(parser)
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     lookup = config.lookup
     is_open = args.without_authentication or lookup.authentication != "none"
     check_address(lookup.host, is_open=is_open)
-    log_json_lines()
+    log_json_lines(is_otel=config.telemetry.otel_logs)
     if lookup.workers > 1 and args.worker is None:
         return _run_workers(args, lookup)
     return _serve(args, config)

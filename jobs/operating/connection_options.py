@@ -200,7 +200,8 @@ def add_service_options(to: argparse._ActionsContainer) -> None:
         "--tables",
         type=table_place,
         metavar="DIR",
-        help=f"folder of the Delta tables, or s3://bucket/prefix (${TABLES_VARIABLE})",
+        help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://"
+        f" (${TABLES_VARIABLE})",
     )
 
 

@@ -109,6 +109,7 @@ def _run(args: argparse.Namespace) -> int:
     log_json_lines()
     where = connection_options(args)
     config = where.config.for_cluster(where.cluster)
+    log_json_lines(is_otel=config.telemetry.otel_logs)
     if config.cluster.authority != EXTERNAL:
         raise CommandError(
             f"the settings have Ballast as the authority of the cluster {where.cluster}",

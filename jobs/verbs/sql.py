@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jobs.adapters.delta.table_location import TablePlace
+from jobs.adapters.delta.table_location import TablePlace, spark_uri
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
@@ -67,13 +67,12 @@ def spark_statements(tables: TablePlace) -> Iterable[str]:
     """
     yield "SET spark.sql.session.timeZone = UTC"
     for table in TABLES:
-        path = table_path(tables, table.name)
+        path = spark_uri(table_path(tables, table.name))
         text = one_table(f"delta.`{path}`")
         archive = ARCHIVES.get(table.name)
         if archive is not None and is_delta(table_path(tables, archive.name)):
-            text = whole_table(
-                archive, f"delta.`{path}`", f"delta.`{table_path(tables, archive.name)}`"
-            )
+            past = spark_uri(table_path(tables, archive.name))
+            text = whole_table(archive, f"delta.`{path}`", f"delta.`{past}`")
         yield f"CREATE OR REPLACE TEMPORARY VIEW {table.name} AS {text}"
     yield from (view.statement(SqlRunner.SPARK) for view in VIEWS)
 

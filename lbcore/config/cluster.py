@@ -120,6 +120,11 @@ class TelemetryConfig:
         pulsar="exposeBundlesMetricsInPrometheus",
         doc="Metrics of each bundle, too, once a minute: five series a bundle, for small clusters.",
     )
+    otel_logs: bool = setting(
+        False,  # noqa: FBT003 (the default)
+        doc="Log lines have the field names of OpenTelemetry's log data model: Timestamp,"
+        " SeverityText, SeverityNumber, Body, and the rest as Attributes.",
+    )
     debug: bool = setting(
         False,  # noqa: FBT003 (the default)
         dynamic=True,

@@ -10,7 +10,7 @@ from lbcore.config.setting import derived, setting
 from lbcore.model.times import HOUR_MS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,12 @@ class KafkaConfig:
         choices=MECHANISMS,
         doc="How the password is proven, with a SASL_ protocol. The password is no setting: it is"
         " in the environment variable BALLAST_KAFKA_PASSWORD, or in the file that"
-        " BALLAST_KAFKA_PASSWORD_FILE names.",
+        " BALLAST_KAFKA_PASSWORD_FILE names. With OAUTHBEARER it is the token, and the file is read"
+        " again at each login.",
     )
-    sasl_username: str = setting("", doc="Kafka's user, with a SASL_ protocol.")
+    sasl_username: str = setting(
+        "", doc="Kafka's user, with a SASL_ protocol; a token names its own."
+    )
     ca_file: str = setting("", doc="PEM file of the authorities that Kafka's certificate is from.")
     certificate_file: str = setting("", doc="PEM file of our own certificate, for mutual TLS.")
     key_file: str = setting("", doc="PEM file of its key.")

@@ -22,8 +22,8 @@ from kafka.admin import (
     ResourceType,
 )
 
-from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.connection import PASSWORD, kafka_address
+from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress
+from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.kafka.topics import (
     ROLES,

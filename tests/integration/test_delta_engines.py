@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.delta.table_tail import ReloadReason
-from jobs.adapters.delta.tables import ensure_tables, table_path
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
 from tests.support.tables.lookup_tables import BROKER_NAMES as NAMES
 from tests.support.tables.lookup_tables import (
@@ -68,6 +69,18 @@ def root(tmp_path: Path) -> Path:
     writer.brokers(*NAMES)
     writer.batch(owned(NAMESPACE, 4, NAMES))
     return tmp_path
+
+
+def test_history_in_spark_shows_batch_epoch_and_code(spark: SparkSql, tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path)
+    writer.claim()
+    writer.use_query("q")
+    about = {"batch_id": 7, "writer_epoch": writer.epoch, "code_version": "1a2b3c"}
+    rows = arrow_schema(NAMESPACES).empty_table()
+    assert writer.write(NAMESPACES.name, rows, 7, about) is not None
+    history = spark.run(f"DESCRIBE HISTORY {sql_name(tmp_path, NAMESPACES)}")
+    noted = [row["userMetadata"] for row in history if row["userMetadata"]]
+    assert noted == ["batch 7, writer epoch 0, code 1a2b3c", "claim of writer epoch 0"]
 
 
 def test_spark_reads_what_delta_rs_wrote(spark: SparkSql, root: Path) -> None:

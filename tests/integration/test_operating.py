@@ -15,8 +15,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 
-from jobs.adapters.kafka.clients import Sender
-from jobs.adapters.kafka.connection import PASSWORD
+from jobs.adapters.kafka.clients import PASSWORD, Sender
 from jobs.cli import main
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic

@@ -1,12 +1,15 @@
 """Deployments without an engine: docker-compose.yml, systemd units, docs/kubernetes.md."""
 
 import configparser
+import http.server
 import importlib
 import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +193,7 @@ def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
 
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
-(JOB,) = yaml.safe_load_all(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+JOB, BROKER = (yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
@@ -232,3 +235,46 @@ def test_what_the_operator_mounts_is_declared() -> None:
     declared = {volume["name"] for volume in spec["volumes"]}
     users = (spec["driver"], spec["executor"])
     assert {mount["name"] for user in users for mount in user["volumeMounts"]} == declared
+
+
+def run_hook(hook: str, token: Path, statuses: Sequence[int]) -> list[tuple[str, str, str, bytes]]:
+    """Run a hook of the broker's pod against a service that gives these statuses; the requests."""
+    asked: list[tuple[str, str, str, bytes]] = []
+    left = list(statuses)
+
+    class Service(http.server.BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append((self.command, self.path, self.headers["Authorization"], body))
+            self.send_response(left.pop(0))
+            self.end_headers()
+
+        do_DELETE = do_PUT  # noqa: N815 the base class's names
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 its name there
+            pass
+
+    (container,) = BROKER["containers"]
+    program, option, script = container["lifecycle"][hook]["exec"]["command"]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        drain = f"http://127.0.0.1:{server.server_port}/v1/brokers/b-0:8080/drain"
+        subprocess.run(
+            [program, option, script.replace("/run/ballast/token", str(token))],
+            check=True,
+            timeout=60,
+            env={**os.environ, "DRAIN": drain, "POD_UID": "u-1"},
+        )
+        server.shutdown()
+    assert not left
+    return asked
+
+
+def test_broker_ends_only_after_its_drain_is_done(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    asked = run_hook("preStop", token, [503, 202, 200])
+    body = b'{"command_id": "stop-u-1", "timeout_ms": 50000}'
+    assert asked == [("PUT", "/v1/brokers/b-0:8080/drain", "Bearer secret", body)] * 3
+    asked = run_hook("postStart", token, [503, 409])
+    assert [method for method, *_ in asked] == ["DELETE", "DELETE"]

@@ -44,6 +44,10 @@ EVERYTHING = (
     'monitoring={"serviceMonitor":true,"rules":true,"dashboards":true,"labels":{"by":"us"}}',
     'networkPolicy={"metricsFrom":[{"namespaceSelector":{}}],"toPorts":[9095]}',
     'serviceAccount={"annotations":{"role":"reader"}}',
+    'extraEnv=[{"name":"AWS_ENDPOINT_URL","value":"https://minio.example:9000"}]',
+    'podAnnotations={"team":"storage"}',
+    'affinity={"nodeAffinity":{}}',
+    'ingress={"enabled":true,"className":"nginx","annotations":{"a":"b"},"tlsSecret":"outside"}',
     'nodeSelector={"kubernetes.io/os":"linux"}',
     'tolerations=[{"operator":"Exists"}]',
 )
@@ -220,11 +224,12 @@ def test_secrets_are_named_and_read_from_files_where_they_are_mounted(
     for spec, container in containers(values):
         secret = {one["name"] for one in spec["volumes"] if "secret" in one}
         folders = [m["mountPath"] for m in container["volumeMounts"] if m["name"] in secret]
-        paths = [one["value"] for one in container["env"] if one["name"] != "BALLAST_CONF"]
+        named = [one for one in container["env"] if one["name"] != "AWS_ENDPOINT_URL"]
+        paths = [one["value"] for one in named if one["name"] != "BALLAST_CONF"]
         paths += re.findall(r"--auth-token-file=(\S+)", " ".join(container["args"]))
         assert [path for path in paths if path.rpartition("/")[0] not in folders] == []
         told += len(paths)
-        for one in container["env"]:
+        for one in named:
             assert one["name"] == "BALLAST_CONF" or one["name"].endswith("_FILE")
             assert f'"{one["name"].removesuffix("_FILE")}"' in read
     assert told == (6 if values else 1)
@@ -324,7 +329,9 @@ def test_runbook_of_the_alerts_is_where_a_value_says() -> None:
         ("lokup={}", "lokup"),
         ('job={"replicas":0}', "at '/job/replicas': minimum: got 0, want 1"),
         ('bootstrap="kafka"', 'bootstrap names "kafka": write HOST:PORT'),
-        ('tables="gs://b"', 'tables is "gs://b": write s3://BUCKET/PREFIX'),
+        ('tables="ftp://b"', 'tables is "ftp://b": write s3://BUCKET/PREFIX'),
+        ('tables="abfss://box/t"', 'tables is "abfss://box/t": write s3://BUCKET/PREFIX'),
+        ('ingress={"host":"http://b"}', "at '/ingress/host'"),
         ('bridge={"enabled":true}', "name the web service of a Pulsar broker, http://HOST:PORT"),
         ('monitoring={"serviceMonitor":true}', "say in networkPolicy.metricsFrom where Prometheus"),
         ('settings={"lookup":{}}', "at '/settings': got object, want string"),
@@ -334,6 +341,53 @@ def test_wrong_value_is_refused_with_a_sentence(value: str, said: str) -> None:
     ended = render(value)
     assert ended.returncode != 0
     assert said in ended.stderr
+
+
+def test_every_pod_has_the_annotations_variables_and_affinity_that_are_given() -> None:
+    for pod in pods(EVERYTHING).values():
+        assert pod["metadata"]["annotations"]["team"] == "storage"
+        assert pod["spec"]["affinity"] == {"nodeAffinity": {}}
+    for _, container in containers(EVERYTHING):
+        assert "AWS_ENDPOINT_URL" in {one["name"] for one in container["env"]}
+
+
+def test_service_account_of_the_user_is_used_and_none_made() -> None:
+    values = ('serviceAccount={"name":"theirs"}',)
+    assert not of_kind(values, "ServiceAccount")
+    assert {pod["spec"]["serviceAccountName"] for pod in pods(values).values()} == {"theirs"}
+
+
+def test_ingress_leads_to_the_lookup_service() -> None:
+    assert not of_kind((), "Ingress")
+    (ingress,) = of_kind(EVERYTHING, "Ingress").values()
+    (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
+    service = path["backend"]["service"]
+    (port,) = of_kind(EVERYTHING, "Service")[service["name"]]["spec"]["ports"]
+    assert port["name"] == service["port"]["name"]
+    assert ingress["spec"]["tls"][0]["hosts"] == [ingress["spec"]["rules"][0]["host"]]
+
+
+@cases
+def test_test_pod_asks_the_service_by_an_allowed_name(
+    values: Sequence[str], tmp_path: Path
+) -> None:
+    (pod,) = of_kind(values, "Pod").values()
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (asked,) = re.findall(r"(https?)://([^/]+)/health", pod["spec"]["containers"][0]["command"][2])
+    config = settings_of(values, "lookup", tmp_path)
+    assert asked == (scheme(values, "lookup").lower(), config.lookup.advertised_address)
+    policies = of_kind(values, "NetworkPolicy").values()
+    selectors = [one["spec"]["podSelector"]["matchLabels"] for one in policies]
+    assert not [one for one in selectors if selects(one, pod["metadata"]["labels"])]
+
+
+def test_readme_names_every_value() -> None:
+    text = (CHART / "README.md").read_text()
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = {word.split(".")[0] for word in re.findall(r"`([A-Za-z]+[A-Za-z.]*)`", text)}
+    assert not set(values) - named
+    parts = [f".{part}" for top in values.values() if isinstance(top, dict) for part in top]
+    assert not [part for part in parts if part not in text]
 
 
 def test_packed_chart_brings_its_dashboards_and_renders_the_same(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ VERSIONS = "versions"
 """In what a commit of events says of its batch: table → the version that it had by then."""
 HISTORY_KEY = "ballast_history"
 """In commitInfo of a commit that took rows past their time away, and nothing else."""
+USER_METADATA = "userMetadata"
+"""In commitInfo: what DESCRIBE HISTORY of Spark and others show beside a commit."""
 
 _FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
 """By delta-rs's names: of a write or delete, an OPTIMIZE, a MERGE."""
@@ -126,6 +128,17 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
         files=tuple((unquote(file["path"]), int(file["size"])) for file in files),
         transactions={str(one["appId"]): int(one["version"]) for one in transactions},
     )
+
+
+def batch_metadata(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return what commitInfo has of a batch: for followers, and for readers of the history."""
+    batch, epoch, code = (
+        about.get(key, "") for key in ("batch_id", "writer_epoch", "code_version")
+    )
+    return {
+        METADATA_KEY: json.dumps(about, sort_keys=True),
+        USER_METADATA: f"batch {batch}, writer epoch {epoch}, code {code or 'unknown'}",
+    }
 
 
 def _writer_of(info: Mapping[str, Any]) -> WriterCommit | None:

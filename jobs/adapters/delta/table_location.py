@@ -1,19 +1,20 @@
-"""Place of the tables: a local folder, or a prefix in an object store.
+"""Place of the tables: a local folder, or a prefix in an object store or HDFS.
 
-The store is S3-compatible. Decides which places can be used, how a store is reached, and the error
-text when it can't be. A `StorePath` implements as much of `pathlib.Path` as the readers of the
-tables use, so they read a folder and a store alike. Keys and endpoint come from the environment
-alone, under the names that all AWS tools know. delta-rs commits with a conditional PUT
-(If-None-Match), which succeeds for only one of two writers. A store that ignores it can't hold
-tables.
+Decides which places can be used, how a store is reached, and the error text when it can't be. A
+`StorePath` is what the readers of the tables use of `pathlib.Path`, on a pyarrow file system. Keys
+and endpoints come from the environment alone, under the names that the store's own tools know.
+delta-rs commits with a conditional PUT, which succeeds for only one of two writers. A store that
+ignores the condition can't hold tables.
 """
 
+import json
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -23,39 +24,75 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
 from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
 
 from jobs.adapters.processes.preflight import check_folder
 from jobs.console import CommandError, MisuseError
 
-_SCHEMES = ("s3", "s3a")
+_ALIASES: Mapping[str, str] = {"s3a": "s3", "abfs": "abfss"}
+PLACES = (
+    "a folder, s3://BUCKET/PREFIX, abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX, "
+    "gs://BUCKET/PREFIX or hdfs://HOST:PORT/PREFIX"
+)
+"""The places that tables can be in, as help and errors write them."""
 _CONNECT_TIMEOUT_S = 5
 _REQUEST_TIMEOUT_S = 30
 _ATTEMPTS = 3
+_RETRY_S = 10
 _OPTIONS: Mapping[str, str] = {
-    "aws_conditional_put": "etag",
     "connect_timeout": f"{_CONNECT_TIMEOUT_S}s",
     "timeout": f"{_REQUEST_TIMEOUT_S}s",
     "retry_timeout": "30s",
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|↳")
-_OF_A_STORE = re.compile(r"S3|AWS|[Oo]bject ?[Ss]tore|http|credential")
+_OF_A_STORE = re.compile(
+    r"S3|AWS|GCS|google::cloud|Azure|[Hh][Dd][Ff][Ss]|[Oo]bject ?[Ss]tore|http|credential"
+)
 _NEXT_STEPS: Mapping[str, tuple[str, str]] = {
-    r"NoSuchBucket|bucket does not exist": (
+    r"NoSuchBucket|bucket does not exist|ContainerNotFound": (
         "there is no such bucket",
-        "make the bucket, or name another one; the job makes what lies in it",
+        "make the {bucket}, or name another one; the job makes what lies in it",
     ),
-    r"169\.254\.|credentials provider|NoCredentials": (
+    r"configured region|PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed": (
+        "the bucket is in another region",
+        "set AWS_REGION to the region of the bucket",
+    ),
+    r"169\.254\.|metadata\.google|[Cc]redentials? ?provider|NoCredentials|token request"
+    r"|OAuth2 access token|loading credentials": (
         "no credentials were found",
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the process a role",
+        "set {keys}, or give the process a role",
     ),
-    r"\b40[13]\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ACCESS_DENIED": (
+    r"\b40[13]\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ACCESS_DENIED"
+    r"|AccessControlException": (
         "the store refused access",
-        "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and the rights of that user",
+        "check {keys} and the rights of that user",
     ),
     r"error sending request|[Cc]onnect|NETWORK_CONNECTION|timed out|URL scheme is not allowed": (
         "the store can't be reached",
-        "check AWS_ENDPOINT_URL, the network and the store; http:// needs AWS_ALLOW_HTTP=true",
+        "check {address}, the network and the store",
     ),
+}
+_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "s3": {
+        "bucket": "bucket",
+        "keys": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION",
+        "address": "AWS_ENDPOINT_URL (http:// needs AWS_ALLOW_HTTP=true)",
+    },
+    "abfss": {
+        "bucket": "container",
+        "keys": "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID with its secret or token file",
+        "address": "the account's name in the URI",
+    },
+    "gs": {
+        "bucket": "bucket",
+        "keys": "GOOGLE_APPLICATION_CREDENTIALS (a file with a service account's key)",
+        "address": "STORAGE_EMULATOR_HOST, if it is set",
+    },
+    "hdfs": {
+        "bucket": "folder",
+        "keys": "HADOOP_CONF_DIR and HADOOP_USER_NAME",
+        "address": "the host and port in the URI, HADOOP_CONF_DIR",
+    },
 }
 
 
@@ -65,17 +102,21 @@ class StoreError(CommandError, OSError):
     def __init__(self, uri: str, error: Exception) -> None:
         text = " ".join(_COLOUR.sub(" ", str(error)).split())
         cause, step = next(
-            (said for pattern, said in _NEXT_STEPS.items() if re.search(pattern, text)),
+            (known for pattern, known in _NEXT_STEPS.items() if re.search(pattern, text)),
             ("the store answered with an error", "read the store's log, then try again"),
         )
-        super().__init__(f"{uri} can't be used", why=f"{cause}: {text[:600]}", next_step=step)
+        super().__init__(
+            f"{uri} can't be used",
+            why=f"{cause}: {text[:600]}",
+            next_step=step.format_map(_VARIABLES[_scheme(uri)]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class StorePath:
     """A prefix or an object of a store; raises StoreError where a Path raises OSError.
 
-    uri: s3://bucket/prefix, without a slash at its end.
+    uri: as delta-rs takes it, without a slash at its end.
     """
 
     uri: str
@@ -104,24 +145,24 @@ class StorePath:
 
     def read_bytes(self) -> bytes:
         """The whole object, in two requests; raises FileNotFoundError when there is none."""
-        with store_errors(self), _file_system().open_input_stream(self._key) as stream:
+        with store_errors(self), self._store.open_input_stream(self._key) as stream:
             return bytes(stream.read())
 
     def write_bytes(self, data: bytes) -> None:
         """Write the object whole, over what was there."""
-        with store_errors(self), _file_system().open_output_stream(self._key) as stream:
+        with store_errors(self), self._store.open_output_stream(self._key) as stream:
             stream.write(data)
 
     def unlink(self) -> None:
         """Remove the object; raises FileNotFoundError when there is none."""
         with store_errors(self):
-            _file_system().delete_file(self._key)
+            self._store.delete_file(self._key)
 
     def exists(self) -> bool:
         """Return True if the object exists, in one request; a prefix is no object."""
         try:
             with store_errors(self):
-                _file_system().open_input_stream(self._key).close()
+                self._store.open_input_stream(self._key).close()
         except FileNotFoundError:
             return False
         return True
@@ -142,19 +183,25 @@ class StorePath:
         there is none.
         """
         with store_errors(self):
-            written_ns = _file_system().get_file_info(self._key).mtime_ns
+            written_ns = self._store.get_file_info(self._key).mtime_ns
         if written_ns is None:
             raise FileNotFoundError(self.uri)
         return int(written_ns) // 1_000_000 + 999
 
     @property
     def _key(self) -> str:
-        return self.uri.partition("://")[2]
+        return urlsplit(self.uri).path.lstrip("/")
+
+    @property
+    def _store(self) -> arrow_fs.FileSystem:
+        scheme, _, rest = self.uri.partition("://")
+        addresses = (os.environ.get(name, "") for name in _ADDRESSES)
+        return _file_system(os.getpid(), scheme, rest.partition("/")[0], *addresses)
 
     def _listed(self) -> list[arrow_fs.FileInfo]:
         wanted = arrow_fs.FileSelector(self._key, allow_not_found=True)
         with store_errors(self):
-            found: list[arrow_fs.FileInfo] = _file_system().get_file_info(wanted)
+            found: list[arrow_fs.FileInfo] = self._store.get_file_info(wanted)
         return found
 
 
@@ -169,16 +216,18 @@ def table_place(where: str | Path | StorePath) -> TablePlace:
     """
     if not isinstance(where, str):
         return where
-    found = urlsplit(where) if "://" in where else None
-    if found is None:
+    if "://" not in where:
         return usable_path(where)
+    found = urlsplit(where)
     if found.scheme == "file":
         return usable_path(unquote(found.path, errors="surrogateescape"))
-    if found.scheme not in _SCHEMES or not found.netloc:
-        raise ArgumentTypeError(
-            f"tables can be in a folder or under s3://bucket/prefix, not in {where}"
-        )
-    return StorePath(f"s3://{found.netloc}{found.path}".rstrip("/"))
+    scheme = _ALIASES.get(found.scheme, found.scheme)
+    is_whole = found.netloc and (
+        scheme != "abfss" or re.fullmatch(r"[^@]+@[^@.]+\..+", found.netloc)
+    )
+    if scheme not in _VARIABLES or not is_whole or found.query or found.fragment:
+        raise ArgumentTypeError(f"tables can be in {PLACES}, not in {where}")
+    return StorePath(f"{scheme}://{found.netloc}{found.path}".rstrip("/"))
 
 
 def usable_path(where: str) -> Path:
@@ -191,13 +240,32 @@ def usable_path(where: str) -> Path:
 
 
 def is_store(place: str | TablePlace) -> bool:
-    """Return True if a place, or a table's URI, is in an object store."""
-    return str(place).startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
+    """Return True if a place, or a table's URI, is in an object store or HDFS."""
+    return _scheme(place) in _VARIABLES
+
+
+def spark_uri(place: TablePlace) -> str:
+    """Return the place as Spark's file systems name it: `s3a://` for S3, the rest unchanged."""
+    return re.sub("^s3:", "s3a:", str(place))
+
+
+def _scheme(place: str | TablePlace) -> str:
+    return str(place).partition("://")[0]
 
 
 def delta_options(place: str | TablePlace) -> dict[str, str] | None:
     """Return the storage options that delta-rs needs to open or create a table."""
-    return dict(_OPTIONS) if is_store(place) else None
+    if not is_store(place):
+        return None
+    emulator = os.environ.get(_GOOGLE_EMULATOR, "")
+    if _scheme(place) == "s3":
+        return {**_OPTIONS, "aws_conditional_put": "etag"}
+    if _scheme(place) == "gs" and emulator:
+        account = {"gcs_base_url": emulator, "disable_oauth": True}
+        account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        key = {"google_service_account_key": json.dumps(account)}
+        return {**_OPTIONS, **key, "allow_http": str(emulator.startswith("http://")).lower()}
+    return dict(_OPTIONS)
 
 
 @contextmanager
@@ -208,20 +276,32 @@ def store_errors(place: str | TablePlace) -> Iterator[None]:
     except (StoreError, FileNotFoundError):
         raise
     except (OSError, DeltaError, pa.ArrowException) as error:
-        is_theirs = type(error) in (OSError, DeltaError, PermissionError) and not error.args[1:]
-        is_theirs = is_theirs and bool(_OF_A_STORE.search(str(error)))
-        if not is_store(place) or not is_theirs:  # a disk's own errors have a number first
+        is_theirs = type(error) in (OSError, DeltaError, PermissionError, pa.ArrowInvalid)
+        of_a_disk = getattr(error, "filename", None) is not None
+        if not is_store(place) or not is_theirs or of_a_disk or not _OF_A_STORE.search(str(error)):
             raise
         raise StoreError(str(place), error) from error
 
 
-def _file_system() -> arrow_fs.S3FileSystem:
-    """Arrow's client: unlike delta-rs's own it lets other threads run while it waits."""
-    return _made_file_system(os.getpid(), os.environ.get("AWS_ENDPOINT_URL", ""))
+_GOOGLE_EMULATOR = "STORAGE_EMULATOR_HOST"
+_ADDRESSES = ("AWS_ENDPOINT_URL", _GOOGLE_EMULATOR, "AZURITE_BLOB_STORAGE_URL")
 
 
-@lru_cache(maxsize=4)
-def _made_file_system(process: int, endpoint_url: str) -> arrow_fs.S3FileSystem:  # noqa: ARG001 a fork needs its own
+@lru_cache(maxsize=16)
+def _file_system(process: int, scheme: str, root: str, *addresses: str) -> arrow_fs.FileSystem:  # noqa: ARG001 a fork needs its own
+    """The file system of a bucket.
+
+    Arrow's own client where it can be used: unlike delta-rs's it lets other threads run while it
+    waits. Arrow's for Azure ends the process where it finds no token, and the one for HDFS needs
+    Hadoop's native library.
+    """
+    if scheme in _ARROW:
+        return arrow_fs.SubTreeFileSystem(root, _ARROW[scheme](*addresses))
+    uri = f"{scheme}://{root}"
+    return arrow_fs.PyFileSystem(DeltaStorageHandler(uri, delta_options(uri)))
+
+
+def _s3(endpoint_url: str, *_: str) -> arrow_fs.FileSystem:
     endpoint = urlsplit(endpoint_url)
     there = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
     return arrow_fs.S3FileSystem(
@@ -231,3 +311,14 @@ def _made_file_system(process: int, endpoint_url: str) -> arrow_fs.S3FileSystem:
         retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
         **(there if endpoint.netloc else {}),
     )
+
+
+def _google(_: str, emulator: str, *__: str) -> arrow_fs.FileSystem:
+    endpoint = urlsplit(emulator)
+    there = {"anonymous": True, "endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+    return arrow_fs.GcsFileSystem(
+        retry_time_limit=timedelta(seconds=_RETRY_S), **(there if endpoint.netloc else {})
+    )
+
+
+_ARROW: Mapping[str, Callable[..., arrow_fs.FileSystem]] = {"s3": _s3, "gs": _google}

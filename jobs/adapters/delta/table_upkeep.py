@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta.commits import HISTORY_KEY
+from jobs.adapters.delta.commits import HISTORY_KEY, USER_METADATA
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.delta.table_reader import open_archive, rows_not_in
@@ -125,7 +125,10 @@ def _take_away(table: DeltaTable, name: str, until_ms: int, archive: DeltaTable 
         mode="overwrite",
         predicate=condition,
         commit_properties=CommitProperties(
-            custom_metadata={HISTORY_KEY: json.dumps({"before_ms": until_ms})},
+            custom_metadata={
+                HISTORY_KEY: json.dumps({"before_ms": until_ms}),
+                USER_METADATA: "upkeep: old history",
+            },
             max_commit_retries=0,
         ),
         post_commithook_properties=NO_CLEANING,
@@ -366,6 +369,8 @@ def _below_the_floor(table: DeltaTable, condition: str) -> str:
 def _committed() -> dict[str, Any]:
     """Return the options of these commits: no retry, no log cleanup."""
     return {
-        "commit_properties": CommitProperties(max_commit_retries=0),
+        "commit_properties": CommitProperties(
+            custom_metadata={USER_METADATA: "upkeep"}, max_commit_retries=0
+        ),
         "post_commithook_properties": NO_CLEANING,
     }

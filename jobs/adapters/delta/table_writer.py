@@ -26,7 +26,14 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from jobs.adapters.delta.commits import CLAIM_KEY, METADATA_KEY, VERSIONS, Commit
+from jobs.adapters.delta.commits import (
+    CLAIM_KEY,
+    METADATA_KEY,
+    USER_METADATA,
+    VERSIONS,
+    Commit,
+    batch_metadata,
+)
 from jobs.adapters.delta.table_location import TablePlace, store_errors, table_place
 from jobs.adapters.delta.table_log import naming_damaged_file
 from jobs.adapters.delta.table_repair import repair_tables, sync_commits
@@ -327,7 +334,7 @@ class TableWriter:
                 return None
             known = self._read[name]
             properties = CommitProperties(
-                custom_metadata={METADATA_KEY: json.dumps(about, sort_keys=True)},
+                custom_metadata=batch_metadata(about),
                 max_commit_retries=0,
                 app_transactions=[Transaction(app_id, batch_id)],
             )
@@ -401,10 +408,9 @@ class TableWriter:
     def undo(self, name: str, version: int) -> None:
         """Restore the table's version before the batch that wrote the next one."""
         table = self.refreshed(name)
-        about = json.dumps(
-            {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
-        )
-        properties = CommitProperties(custom_metadata={METADATA_KEY: about}, max_commit_retries=0)
+        about = {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
+        noted = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
+        properties = CommitProperties(custom_metadata=noted, max_commit_retries=0)
         with store_errors(table.table_uri):
             before = table.version()
             table.restore(
@@ -454,7 +460,10 @@ class TableWriter:
     def _claim(self, name: str, claim_id: str) -> None:
         table = self._tables[name]
         properties = CommitProperties(
-            custom_metadata={CLAIM_KEY: claim_id},
+            custom_metadata={
+                CLAIM_KEY: claim_id,
+                USER_METADATA: f"claim of writer epoch {self.epoch}",
+            },
             max_commit_retries=0,
             app_transactions=[Transaction(EPOCH_APP, self.epoch)],
         )

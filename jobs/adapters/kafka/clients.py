@@ -7,6 +7,7 @@ the fleet, agents, the driver's ticks and `run_local`. Over kafka-python 3.
 
 import contextlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -16,7 +17,9 @@ from typing import Any, TypeAlias
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 
@@ -27,6 +30,29 @@ _AGAIN_S = 0.2
 _REFUSAL = re.compile(r"Authentication failed[^()]*|certificate verify failed[^()]*")
 _CUT = "socket disconnected"
 _CUT_AT_LOGIN = "Kafka closed the connection at every login: the user or the password may be wrong"
+
+
+PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secret
+
+
+@dataclass(frozen=True)
+class SecretToken(AbstractTokenProvider):  # type: ignore[misc]  # it has no types
+    """The token of SASL OAUTHBEARER, whose file is read again at each login.
+
+    variables: the password's, of which another machine can make the same.
+    """
+
+    variables: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None) -> "SecretToken":
+        """Keep what an environment says of the password."""
+        given = os.environ if environment is None else environment
+        return cls({name: given[name] for name in (PASSWORD, f"{PASSWORD}_FILE") if name in given})
+
+    def token(self) -> str:
+        """The token as it is now; raises CommandError for a file that can't be read."""
+        return read_secret(PASSWORD, self.variables).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,11 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from lbcore.config.kafka import KafkaConfig
 from lbcore.config.tree import Config
-
-PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secret
 
 
 def kafka_address(
@@ -62,9 +60,11 @@ def _security(kafka: KafkaConfig, environment: Mapping[str, str] | None) -> Mapp
             why=f"kafka.security_protocol is {kafka.security_protocol} and {PASSWORD} is not set",
             next_step=f"set {PASSWORD}, or {PASSWORD}_FILE to a file that holds it",
         )
+    options["sasl_mechanism"] = kafka.sasl_mechanism
+    if kafka.sasl_mechanism == "OAUTHBEARER":
+        return {**options, "sasl_oauth_token_provider": SecretToken.of(environment)}
     return {
         **options,
-        "sasl_mechanism": kafka.sasl_mechanism,
         "sasl_plain_username": kafka.sasl_username,
         "sasl_plain_password": password,
     }

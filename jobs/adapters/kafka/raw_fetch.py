@@ -30,7 +30,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import FetchRequest
 
-from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.clients import KafkaAddress, SecretToken
 from jobs.adapters.kafka.record_batches import split_batches
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
@@ -44,6 +44,7 @@ _ASK_MS = 10_000
 _METADATA_AGE_MS = 30_000
 _VERSION_MAX = 12  # the last that names topics, not their ids
 _AGAIN_S = 0.2
+_TOKEN = "sasl_oauth_token_provider"  # noqa: S105 an option's name
 _PEM_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 
 Offsets = Mapping[TopicPartition, int]
@@ -83,6 +84,8 @@ def connection_text(address: KafkaAddress, **more: Any) -> str:
     for name in _PEM_FILES:
         if options.get(name):
             options[name] = _read_pem(options[name])
+    if _TOKEN in options:
+        options[_TOKEN] = options[_TOKEN].variables
     return json.dumps(options)
 
 
@@ -259,7 +262,9 @@ class RawFetcher:
 
 
 def _with_context(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with a TLS context in place of the certificates' texts."""
+    """The options with a TLS context and a source of tokens in place of their texts."""
+    if _TOKEN in options:
+        options[_TOKEN] = SecretToken(options[_TOKEN])
     texts = {name: options.pop(name, None) for name in _PEM_FILES}
     if not options.get("security_protocol", "").endswith("SSL"):
         return options

@@ -122,11 +122,26 @@ _TEXT_MAX_CHARS = 4_096
 _STACK_MAX_CHARS = 32_768
 
 
+_SEVERITIES: Mapping[int, int] = {
+    logging.DEBUG: 5,
+    logging.INFO: 9,
+    logging.WARNING: 13,
+    logging.ERROR: 17,
+    logging.CRITICAL: 21,
+}
+"""OpenTelemetry's SeverityNumber of each level."""
+
+
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON; an exception's stack is one field."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
+        line = self._named(record)
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        return text if text.isprintable() else json_line(line, sort_keys=False, default=str)
+
+    def _named(self, record: logging.LogRecord) -> dict[str, Any]:
         line: dict[str, Any] = {
             "ts_ms": int(record.created * 1000),
             "level": record.levelname.lower(),
@@ -139,21 +154,39 @@ class JsonFormatter(logging.Formatter):
             line["stack"] = self.formatException(record.exc_info)[-_STACK_MAX_CHARS:]
         if hasattr(record, LEFT_OUT):
             line[LEFT_OUT] = getattr(record, LEFT_OUT)
-        text = json.dumps(line, ensure_ascii=False, default=str)
-        return text if text.isprintable() else json_line(line, sort_keys=False, default=str)
+        return line
+
+
+class OtelFormatter(JsonFormatter):
+    """The same fields under the names of OpenTelemetry's log data model."""
+
+    def _named(self, record: logging.LogRecord) -> dict[str, Any]:
+        line = super()._named(record)
+        ts_ms, level, event = (line.pop(name) for name in ("ts_ms", "level", "event"))
+        if "stack" in line:
+            line["exception.stacktrace"] = line.pop("stack")
+        return {
+            "Timestamp": ts_ms * 1_000_000,
+            "SeverityText": level.upper(),
+            "SeverityNumber": _SEVERITIES.get(record.levelno, _SEVERITIES[logging.INFO]),
+            "Body": event,
+            "Attributes": line,
+            "InstrumentationScope": {"Name": record.name},
+        }
 
 
 def _bounded(value: Any) -> Any:
     return value[:_TEXT_MAX_CHARS] if isinstance(value, str) else value
 
 
-def log_json_lines() -> None:
+def log_json_lines(*, is_otel: bool = False) -> None:
     """Log to standard error as JSON: ours from INFO, warnings of others.
 
-    Of warnings that are alike only some are written, the others counted.
+    Of warnings that are alike only some are written, the others counted. is_otel: with
+    OpenTelemetry's names of fields.
     """
     handler = RateLimitedHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(OtelFormatter() if is_otel else JsonFormatter())
     logging.basicConfig(level=_LEVEL_OF_OTHERS, handlers=[handler], force=True)
     logging.getLogger("jobs").setLevel(logging.INFO)
     logging.getLogger("__main__").setLevel(logging.INFO)

@@ -39,7 +39,7 @@ def helm() -> Path:
     if named:
         return Path(named)
     program = FOLDER / "helm"
-    wheel = _wheel(*_HELM)
+    wheel = fetched_wheel(*_HELM)
     if not program.exists():
         part = program.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(_helm_of(wheel))
@@ -54,7 +54,7 @@ def schema_of(version: str, api_version: str, kind: str) -> Draft202012Validator
     group, _, of_group = api_version.rpartition("/")
     name = "-".join([kind.lower(), *([group.partition(".")[0]] if group else []), of_group])
     folder = f"kubernetes_validate/kubernetes-json-schema/v{version}-local-strict"
-    with zipfile.ZipFile(_wheel(*_SCHEMAS)) as wheel:
+    with zipfile.ZipFile(fetched_wheel(*_SCHEMAS)) as wheel:
         texts = [wheel.read(f"{folder}/{one}.json").decode() for one in (name, "_definitions")]
     schema, shared = (json.loads(text.replace(_ELSEWHERE, '"#')) for text in texts)
     del schema["$id"]
@@ -73,7 +73,7 @@ def _helm_of(wheel: Path) -> bytes:
             return files.read("helm/helm")
 
 
-def _wheel(requirement: str, sha256: str) -> Path:
+def fetched_wheel(requirement: str, sha256: str) -> Path:
     """The package's file, fetched by one process at a time."""
     name = requirement.partition("==")[0].replace(".", "_").replace("-", "_")
     FOLDER.mkdir(exist_ok=True)
@@ -100,8 +100,8 @@ def _download(requirement: str) -> None:
     if ended.returncode:
         name = requirement.split(maxsplit=1)[0]
         pytest.skip(
-            f"{name} can't be had: {ended.stderr.strip()[-300:]}; put helm on the PATH, or name it "
-            f"in {VARIABLE}"
+            f"{name} can't be had: {ended.stderr.strip()[-300:]}; helm may be on the PATH, or in "
+            f"{VARIABLE}"
         )
 
 

@@ -30,7 +30,9 @@ def running_kafka(folder: Path) -> Iterator[EmbeddedKafka]:
 
 def make_topics(broker: EmbeddedKafka, address: KafkaAddress) -> None:
     """The wire's topics under the address's prefix."""
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin = KafkaAdminClient(
+        **{**address.client_options("test-topics"), "bootstrap_servers": broker.bootstrap}
+    )
     configs = {"message.timestamp.type": "LogAppendTime"}
     compacted = {**configs, "cleanup.policy": "compact"}
     admin.create_topics(

@@ -14,6 +14,7 @@ from jobs.adapters.processes.json_log import (
     KIND_BURST,
     LOGGER_BURST,
     JsonFormatter,
+    OtelFormatter,
     RateLimitedHandler,
 )
 from jobs.assess.charts import escape
@@ -122,6 +123,19 @@ def test_terminal_that_knows_fewer_characters_gets_escapes(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     say("a → é")
     assert written.getvalue() == rb"a \u2192 \xe9" + b"\n"
+
+
+def test_log_line_has_the_names_of_opentelemetry() -> None:
+    record = logging.LogRecord("jobs.x", logging.WARNING, "", 0, "batch", None, None)
+    record.created, record.fields = 1.5, {"command_id": "c-1"}
+    assert json.loads(OtelFormatter().format(record)) == {
+        "Timestamp": 1_500_000_000,
+        "SeverityText": "WARNING",
+        "SeverityNumber": 13,
+        "Body": "batch",
+        "Attributes": {"command_id": "c-1"},
+        "InstrumentationScope": {"Name": "jobs.x"},
+    }
 
 
 Lines = Callable[[], list[dict[str, object]]]

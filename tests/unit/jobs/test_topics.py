@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.clients import KafkaAddress, SecretToken
 from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.kafka.raw_fetch import connection_text
 from jobs.adapters.kafka.topics import TopicSpec, kafka_acls_commands, rights_of, wanted_topics
@@ -96,6 +96,23 @@ def test_address_with_sasl_and_no_password_says_which_variable_to_set() -> None:
     with pytest.raises(CommandError) as raised:
         kafka_address(config, "a:1", {})
     assert "BALLAST_KAFKA_PASSWORD" in raised.value.next_step
+
+
+def test_token_is_read_again_at_each_login_also_by_another_machine(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    config = parse_config(
+        {"kafka": {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}}
+    )
+    address = kafka_address(config, "a:1", {"BALLAST_KAFKA_PASSWORD_FILE": str(file)})
+    provider = address.security["sasl_oauth_token_provider"]
+    assert provider.token() == "first"
+    file.write_text("second\n")
+    assert provider.token() == "second"
+    assert "first" not in repr(provider)
+    text = connection_text(address)
+    assert "second" not in text
+    assert SecretToken(json.loads(text)["sasl_oauth_token_provider"]).token() == "second"
 
 
 def test_connection_text_holds_certificates_and_no_paths(tmp_path: Path) -> None:

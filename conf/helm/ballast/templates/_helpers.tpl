@@ -19,6 +19,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.tables | default "/var/lib/ballast/tables" }}
 {{- end }}
 
+{{- define "ballast.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "ballast.name" .) }}
+{{- end }}
+
 {{- define "ballast.scheme" -}}
 {{ empty .Values.secrets.tls | ternary "HTTP" "HTTPS" }}
 {{- end }}
@@ -69,8 +73,11 @@ metadata:
     app.kubernetes.io/component: {{ .component }}
   annotations:
     checksum/settings: {{ include "ballast.files" .top | sha256sum }}
+    {{- with $values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 spec:
-  serviceAccountName: {{ include "ballast.name" .top }}
+  serviceAccountName: {{ include "ballast.serviceAccount" .top }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .grace }}
@@ -81,7 +88,7 @@ spec:
     fsGroup: 10001
     fsGroupChangePolicy: OnRootMismatch
     seccompProfile: { type: RuntimeDefault }
-  {{- range $key, $value := dict "imagePullSecrets" $values.image.pullSecrets "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations }}
+  {{- range $key, $value := dict "imagePullSecrets" $values.image.pullSecrets "nodeSelector" $values.nodeSelector "affinity" $values.affinity "tolerations" $values.tolerations }}
   {{- with $value }}
   {{ $key }}: {{ toYaml . | nindent 4 }}
   {{- end }}
@@ -129,6 +136,9 @@ env:
   {{- if .variable }}
   - { name: {{ .variable }}, value: {{ .path }} }
   {{- end }}
+  {{- end }}
+  {{- with $values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with $values.secrets.env }}
 envFrom:
