@@ -12,26 +12,23 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import CommandClient, NoOutcome, Ticket, new_command
-from jobs.adapters.processes.clocks import wall_ms
+from jobs.adapters.kafka.command_client import NoOutcome, new_command
 from jobs.console import CommandError, Exit, UnknownError, answer, note, three_parts
+from jobs.operating.answers import Answers
 from jobs.operating.command_options import read_command
-from jobs.operating.connection_options import ConnectionOptions, connection_options
-from jobs.operating.outlook import Outlook
-from jobs.operating.status_rows import read_rehearsal_rows
+from jobs.operating.connection_options import connection_options
+from jobs.operating.foreseeing import Outlook, RehearsedCommand
+from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant
 from lbcore.balancer.state.book import DONE
-from lbcore.config.tree import Config
+from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
-from lbcore.foresight.forecast import Impossible, WhatIf, foresee
-from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.foresight.rehearse import Rehearsal
 from lbcore.model.times import duration
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
-_GRACE_MS = 5_000
-_NOTE_EVERY_S = 10.0
 _LISTED = 20
 _FEW = 3
 _INSTANTS_FROM_MS = 1_000_000_000_000
@@ -50,20 +47,25 @@ def run_command(args: argparse.Namespace) -> int:
 def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
     """Send it as the words of `add_sending` say; raises as `run_command` does."""
     where = connection_options(args)
+    answers = answers_of(where)
     command = new_command(
-        where.cluster, arguments, command_id=args.command_id, timeout_ms=args.timeout_ms
+        answers.cluster, arguments, command_id=args.command_id, timeout_ms=args.timeout_ms
     )
     if args.dry_run:
-        return _rehearse(args, where, command)
-    with CommandClient(where.address(), where.tables, where.cluster) as client:
-        ticket = client.send(command)
-        if not args.wait:
-            return _say_sent(args, command)
-        began_s = time.monotonic()
-        outcome = _wait(client, ticket, args.timeout_ms + _GRACE_MS, where)
+        return _say_rehearsal(args, command, answers.rehearse(command))
+    began_s = time.monotonic()
+
+    def progress(waited_s: float, is_accepted: bool) -> None:  # noqa: FBT001 (as Answers has it)
+        note(_progress(answers, command, waited_s, is_accepted=is_accepted))
+
+    outcome = answers.carry_out(command, wait=args.wait, progress=progress)
+    if outcome is None:
+        return _say_sent(args, command)
     waited_ms = round((time.monotonic() - began_s) * 1_000)
     if isinstance(outcome, NoOutcome):
-        raise _nobody_knows(command, replace(outcome, waited_ms=waited_ms), where)
+        config = where.config.for_cluster(answers.cluster)
+        pipeline = answers.settings_in_force(config)[0].pipeline
+        raise _nobody_knows(command, replace(outcome, waited_ms=waited_ms), pipeline)
     return _say_outcome(args, command, outcome, waited_ms)
 
 
@@ -77,36 +79,23 @@ def _say_sent(args: argparse.Namespace, command: Command) -> int:
     return Exit.DONE
 
 
-def _wait(
-    client: CommandClient, ticket: Ticket, timeout_ms: int, where: ConnectionOptions
-) -> CommandOutcome | NoOutcome:
-    """Wait, and say on standard error how it stands, every ten seconds."""
-    began_s = time.monotonic()
-    while not ticket.final.done():
-        left_s = timeout_ms / 1_000 - (time.monotonic() - began_s)
-        if left_s <= _NOTE_EVERY_S:
-            break
-        if not client.is_ended(ticket, round(_NOTE_EVERY_S * 1_000)):
-            note(_progress(client, ticket, time.monotonic() - began_s, where))
-    left_ms = timeout_ms - round((time.monotonic() - began_s) * 1_000)
-    return client.wait(ticket, max(0, left_ms))
-
-
-def _progress(
-    client: CommandClient, ticket: Ticket, waited_s: float, where: ConnectionOptions
-) -> str:
+def _progress(answers: Answers, command: Command, waited_s: float, *, is_accepted: bool) -> str:
     waited = f"{waited_s:.0f} s"
-    if ticket.first.done():
-        drains = _drains(where, ticket.command_id)
-        return f"{waited}: accepted and under way{drains}"
-    return (
-        f"{waited}: no answer yet; the job's last heartbeat was {_ago(client.writer_silent_ms())}"
-    )
+    if is_accepted:
+        return f"{waited}: accepted and under way{_drains(answers, command.command_id)}"
+    return f"{waited}: no answer yet; {_heartbeat(answers)}"
 
 
-def _drains(where: ConnectionOptions, command_id: str) -> str:
+def _heartbeat(answers: Answers) -> str:
     try:
-        rows = where.reader().rows("policies", condition="kind = 'drain' AND is_set")
+        return f"the job's last heartbeat was {_ago(answers.status().writer_silent_ms)}"
+    except CommandError as error:
+        return f"{error.what}: {error.why}"
+
+
+def _drains(answers: Answers, command_id: str) -> str:
+    try:
+        rows = [row for row in answers.policies() if row["kind"] == "drain"]
     except CommandError:
         return ""
     values = [json.loads(row["value"]) for row in rows if row["command_id"] == command_id]
@@ -117,9 +106,8 @@ def _ago(silent_ms: int) -> str:
     return "never" if silent_ms < 0 else f"{duration(silent_ms)} ago"
 
 
-def _nobody_knows(command: Command, outcome: NoOutcome, where: ConnectionOptions) -> UnknownError:
+def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
-    pipeline = where.started(tell=lambda _: None).pipeline
     job = judge_job(silent_ms, silent_ms, pipeline)
     if outcome.is_job_away(pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {_ago(silent_ms)}"
@@ -217,14 +205,8 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _rehearse(args: argparse.Namespace, where: ConnectionOptions, command: Command) -> int:
-    reader = where.reader()
-    writer = reader.writer()
-    now_ms = wall_ms()
-    config, rows = where.started(), read_rehearsal_rows(reader)
-    found = rehearse(config, rows, command, now_ms)
-    age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
-    outlook = _outlook(config, rows, command, (now_ms, age_ms)) if found.is_possible else None
+def _say_rehearsal(args: argparse.Namespace, command: Command, rehearsed: RehearsedCommand) -> int:
+    found, age_ms, foresight = rehearsed.found, rehearsed.tables_age_ms, rehearsed.foresight
     value = {
         "dry_run": True,
         "kind": command.kind,
@@ -235,25 +217,13 @@ def _rehearse(args: argparse.Namespace, where: ConnectionOptions, command: Comma
         "transitions": [dict(one) for one in found.transitions],
         "changes": {name: list(rows) for name, rows in found.rows.items()},
         "tables_age_ms": age_ms,
-        **({} if outlook is None else {"foresight": outlook.found.to_json()}),
+        **({} if foresight is None else {"foresight": foresight.to_json()}),
     }
-    lines = _rehearsal_lines(command, found, age_ms) if outlook is None else outlook.lines()
-    answer(args, value, lines)
+    if foresight is None:
+        answer(args, value, _rehearsal_lines(command, found, age_ms))
+    else:
+        answer(args, value, Outlook(found=foresight, tables_age_ms=age_ms).lines())
     return Exit.DONE if found.is_possible else Exit.FAILED
-
-
-def _outlook(
-    config: Config, rows: RehearsalRows, command: Command, times: tuple[int, int]
-) -> Outlook | None:
-    """Return the forecast of a drain, as in `plan --dry-run`; None for other kinds.
-
-    times: now, and the age of the tables.
-    """
-    if command.kind != "drain_broker":
-        return None
-    what_if = WhatIf(remove_brokers=(str(command.arguments["broker"]),))
-    found = foresee(config, command.cluster, rows, times[0], what_if)
-    return None if isinstance(found, Impossible) else Outlook(found=found, tables_age_ms=times[1])
 
 
 def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterable[str]:

@@ -1,15 +1,15 @@
-"""Location of the tables and Kafka for a verb: from options or a local run.
+"""Location of a cluster for a verb: a lookup service, or its tables and Kafka.
 
-Precedence: the options, then $BALLAST_TABLES and $BALLAST_CLUSTER, then the configuration, then the
-state folder of `make run` (`--state-dir`, or $BALLAST_STATE_DIR). The state folder names the
-configuration of its run. The job's settings are what it has told the tables, except those that
---conf names.
+Precedence: the options --url, --tables, --state-dir and --context, then the variables $BALLAST_URL,
+$BALLAST_TABLES, $BALLAST_CONTEXT and $BALLAST_STATE_DIR, then the context that contexts.toml calls
+current, then the state folder of `make run`. The state folder names the configuration of its run.
+The job's settings are what it has told the tables, except those that --conf names.
 """
 
 import argparse
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,9 +22,11 @@ from jobs.adapters.processes.settings import (
     load_settings,
     named_keys,
     overlay_names,
+    read_toml,
 )
-from jobs.console import CommandError, note
+from jobs.console import CommandError, MisuseError, note
 from jobs.local.layout import CLUSTER, Layout
+from jobs.operating.service_client import ServiceAddress, service_url
 from jobs.operating.text_format import did_you_mean
 from lbcore.config.load import as_started
 from lbcore.config.tree import Config, CustomStrategy
@@ -56,22 +58,22 @@ def started_with(
     return replace(found, own={**found.own, name: CustomStrategy(name=name, problem=why)})
 
 
-_COLUMNS = {"broker": "brokers", "namespace": "namespaces"}
-
-
 def require_known(reader: TableReader, **asked: str) -> None:
     """Raise CommandError for an unknown broker or namespace ("" = none given)."""
     for column, name in asked.items():
-        if not name:
-            continue
-        rows = reader.rows(_COLUMNS[column], (column,))
-        known = sorted(str(row[column]) for row in rows)
-        if name in known:
-            continue
+        if name:
+            rows = reader.rows(f"{column}s", (column,))
+            check_known(reader.cluster, column, name, (str(row[column]) for row in rows))
+
+
+def check_known(cluster: str, column: str, name: str, known: Iterable[str]) -> None:
+    """Raise CommandError where a broker or namespace is none of those that are known."""
+    names = sorted(known)
+    if name not in names:
         raise CommandError(
             f"there is no {column} {name}",
-            why=f"cluster {reader.cluster} has {len(known)} {column}s, none of this name",
-            next_step=did_you_mean(name, known) + _LISTS[column],
+            why=f"cluster {cluster} has {len(names)} {column}s, none of this name",
+            next_step=did_you_mean(name, names) + _LISTS[column],
         )
 
 
@@ -83,6 +85,10 @@ _LISTS = {
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
 TABLES_VARIABLE, CLUSTER_VARIABLE = "BALLAST_TABLES", "BALLAST_CLUSTER"
+URL_VARIABLE, TOKEN_VARIABLE = "BALLAST_URL", "BALLAST_TOKEN_FILE"
+CONTEXT_VARIABLE = "BALLAST_CONTEXT"
+CONTEXTS = Path("ballast") / "contexts.toml"
+_CONTEXT_KEYS = ("url", "tables", "token_file", "ca_file", "cluster")
 _STATE_DIR = Path("var") / "local"
 STATE_DIR = Path(os.environ.get(STATE_DIR_VARIABLE) or _STATE_DIR)
 STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR})"
@@ -90,10 +96,12 @@ STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Location of a cluster's tables and Kafka.
+    """Location of a cluster: its service, or its tables and Kafka.
 
     bootstrap: "" = as the state folder says. config: as files and the state folder say. named: the
     settings of those that --conf names, which take precedence over those the job was started with.
+    service: that answers and takes commands, None = the tables and Kafka do. is_cluster_named:
+    False where the name is the default.
     """
 
     layout: Layout
@@ -102,10 +110,22 @@ class ConnectionOptions:
     config: Config
     bootstrap: str
     named: frozenset[str] = frozenset()
+    service: ServiceAddress | None = None
+    is_cluster_named: bool = False
 
     def reader(self) -> TableReader:
-        """The tables; raises CommandError when they aren't there."""
-        return TableReader(self.tables, self.cluster)
+        """The tables. Raises CommandError without tables, MisuseError with a service."""
+        return TableReader(self.place(), self.cluster)
+
+    def place(self) -> TablePlace:
+        """The folder of the tables; raises MisuseError where a service is asked instead."""
+        if self.service is not None:
+            raise MisuseError(
+                "this needs the tables",
+                why=f"{self.service.url} is asked for everything, and does not give them away",
+                next_step="name their folder with --tables, where it can be read",
+            )
+        return self.tables
 
     def started(self, at_ms: int = 0, *, tell: Callable[[str], None] = note) -> Config:
         """Return the config the job was started with, for this cluster.
@@ -151,15 +171,10 @@ class ConnectionOptions:
 def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = True) -> None:
     """Options that say where the cluster is."""
     group = parser.add_argument_group("where (without options: the run of `make run`)")
-    add_cluster_option(group)
+    add_service_options(group)
     group.add_argument(
-        "--state-dir",
-        type=Path,
-        default=STATE_DIR,
-        metavar="DIR",
-        help=STATE_DIR_HELP,
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
-    add_tables_option(group)
     if with_kafka:
         group.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
     group.add_argument(
@@ -167,19 +182,23 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
     )
 
 
-def add_cluster_option(to: argparse._ActionsContainer) -> None:
-    """Add the option for the cluster's name."""
-    known = os.environ.get(CLUSTER_VARIABLE) or CLUSTER
+def add_service_options(to: argparse._ActionsContainer) -> None:
+    """Add the options for a service or the tables, and for the cluster's name."""
     about = f"default ${CLUSTER_VARIABLE}, or {CLUSTER}"
-    to.add_argument("--cluster", default=known, metavar="NAME", help=about)
-
-
-def add_tables_option(to: argparse._ActionsContainer) -> None:
-    """Add the option for the place of the tables."""
+    to.add_argument("--cluster", metavar="NAME", help=about)
+    to.add_argument("--url", metavar="URL", help=f"of a lookup service to ask (${URL_VARIABLE})")
+    to.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"with a bearer token for the service (${TOKEN_VARIABLE})",
+    )
+    to.add_argument(
+        "--context", metavar="NAME", help=f"of ~/.config/{CONTEXTS} (${CONTEXT_VARIABLE})"
+    )
     to.add_argument(
         "--tables",
         type=table_place,
-        default=os.environ.get(TABLES_VARIABLE),
         metavar="DIR",
         help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://"
         f" (${TABLES_VARIABLE})",
@@ -188,24 +207,99 @@ def add_tables_option(to: argparse._ActionsContainer) -> None:
 
 def connection_options(args: argparse.Namespace) -> ConnectionOptions:
     """Read the options; raises MisuseError for settings that can't be used."""
-    layout = Layout(root=args.state_dir.absolute())
-    config = _config(args, layout)
-    is_named = args.conf is not None
+    place = _place(args)
+    layout = Layout(root=getattr(args, "state_dir", STATE_DIR).absolute())
+    tables = table_place(place["tables"]) if "tables" in place else None
+    cluster = args.cluster or os.environ.get(CLUSTER_VARIABLE) or place.get("cluster", "")
+    conf = getattr(args, "conf", None)
+    config = _config(conf, layout, is_elsewhere=bool(place))
     return ConnectionOptions(
         layout=layout,
-        tables=args.tables or layout.tables,
-        cluster=args.cluster,
+        tables=tables or layout.tables,
+        cluster=cluster or CLUSTER,
         config=config,
         bootstrap=getattr(args, "bootstrap", ""),
-        named=named_keys(config.for_cluster(args.cluster)) if is_named else frozenset(),
+        named=named_keys(config.for_cluster(cluster or CLUSTER))
+        if conf is not None
+        else frozenset(),
+        service=_service(args, place) if "url" in place else None,
+        is_cluster_named=bool(cluster),
     )
 
 
-def _config(args: argparse.Namespace, layout: Layout) -> Config:
+def _place(args: argparse.Namespace) -> Mapping[str, str]:
+    """Return the place of the cluster as entries of a context; {} = the state folder."""
+    options = {f"--{name}": getattr(args, name) for name in ("url", "tables", "context")}
+    names = (URL_VARIABLE, TABLES_VARIABLE, CONTEXT_VARIABLE)
+    variables = {f"${name}": os.environ.get(name) for name in names}
+    for given, is_folder_named in (
+        (options, getattr(args, "state_dir", STATE_DIR) is not STATE_DIR),
+        (variables, bool(os.environ.get(STATE_DIR_VARIABLE))),
+    ):
+        found = {name: str(value) for name, value in given.items() if value}
+        if len(found) > 1:
+            raise MisuseError(
+                "it is not clear where the cluster is",
+                why=f"{' and '.join(found)} name different places",
+                next_step="give one of them",
+            )
+        for name, value in found.items():
+            key = name.lstrip("-$").removeprefix("BALLAST_").lower()
+            return _context(value) if key == "context" else {key: value}
+        if is_folder_named:
+            return {}
+    return _context("")
+
+
+def _context(name: str) -> Mapping[str, str]:
+    """Return a context's entries; "": of the current one, {} where there is none."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    path = Path(base) / CONTEXTS
+    content = read_toml(path) if name or path.exists() else {}
+    known = content.get("contexts", {})
+    wanted = name or content.get("current", "")
+    if not wanted:
+        return {}
+    found = known.get(wanted) if isinstance(known, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise MisuseError(
+            f"there is no context {wanted!r}",
+            why=f"{path} has {', '.join(sorted(known)) or 'none'}",
+            next_step=f"{did_you_mean(str(wanted), known)}write [contexts.{wanted}] with url = ... "
+            "into it",
+        )
+    wrong = [
+        key
+        for key, value in found.items()
+        if not isinstance(value, str) or key not in _CONTEXT_KEYS
+    ]
+    if wrong or ("url" in found) == ("tables" in found):
+        raise MisuseError(
+            f"the context {wanted!r} in {path} can't be used",
+            why=f"{wrong[0]!r} is no entry with a text" if wrong else "it takes url or tables",
+            next_step=f"a context has url or tables, and any of {', '.join(_CONTEXT_KEYS[2:])}",
+        )
+    return {**found, "origin": str(path)}
+
+
+def _service(args: argparse.Namespace, place: Mapping[str, str]) -> ServiceAddress:
+    """Return the service; the token of a variable goes to no address of a context."""
+    token = place.get("token_file", "")
+    if "origin" not in place:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+    token = str(args.token_file or token)
+    return ServiceAddress(
+        url=service_url(place["url"]),
+        token_file=Path(token).expanduser() if token else None,
+        ca_file=Path(place["ca_file"]).expanduser() if "ca_file" in place else None,
+    )
+
+
+def _config(conf: list[str] | None, layout: Layout, *, is_elsewhere: bool) -> Config:
     """Return the config of options or environment, else that of the local run."""
-    is_named = args.conf is not None or args.tables is not None or overlay_names()
+    is_named = conf is not None or is_elsewhere or overlay_names()
     kept = None if is_named else layout.settings()
-    return load_settings(args.conf) if kept is None else load_settings(*kept)
+    return load_settings(conf) if kept is None else load_settings(*kept)
 
 
 def _local_bootstrap(layout: Layout) -> str:

@@ -1,7 +1,7 @@
 """Check everything around a cluster: versions, disk, rights, tables, topics, job.
 
 Each line is ok, warn or fail, with what to do next. Exit code 1 when something fails. Nothing is
-changed.
+changed. With --url: this machine's Python, the service, and what the service says of the job.
 """
 
 import argparse
@@ -40,6 +40,7 @@ from jobs.operating.connection_options import (
     add_stack_arguments,
     connection_options,
 )
+from jobs.operating.service_answers import answers_of
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
 from lbcore.explain.mirrored import certificates_ending
@@ -49,7 +50,7 @@ from lbcore.explain.recent_findings import (
     counted_versions,
     several_versions,
 )
-from lbcore.explain.status import ClusterPhase, make_status
+from lbcore.explain.status import ClusterPhase, ClusterStatus, make_status
 from lbcore.model.certificates import CertificateEnd
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 from lbcore.model.times import duration
@@ -141,6 +142,9 @@ class Examined:
 def examine(examined: Examined) -> list[DoctorFinding]:
     """All findings, in the order in which one thing needs the other."""
     where, now_ms = examined.where, examined.now_ms
+    if where.service is not None:
+        remote = (("python", _python), ("service", lambda: _service(where)))
+        return [finding for subject, look in remote for finding in looked(subject, look)]
     around = where.around(asks_kafka=examined.with_kafka)
     looks: list[tuple[str, Callable[[], Iterator[DoctorFinding]]]] = [
         ("python", _python),
@@ -331,6 +335,23 @@ def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iter
     config = where.started()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, around)
     status = make_status(where.cluster, rows, config, now_ms)
+    yield from _judged(status, around)
+    near = CertificateEnd.EXPIRING
+    for words in certificates_ending(rows.certificates, status.mirror, near, now_ms):
+        what, _, step = words.rpartition("; ")
+        yield warn("certificate", what, step)
+
+
+def _service(where: ConnectionOptions) -> Iterator[DoctorFinding]:
+    """Findings of a service; this machine needs neither tables nor Kafka."""
+    answers = answers_of(where)
+    yield ok("service", f"it answers for cluster {answers.cluster}")
+    status = answers.status()
+    yield from _judged(status, status.job.around)
+    yield from _of_versions(status.versions)
+
+
+def _judged(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFinding]:
     text = f"{status.phase.value}: {status.why}"
     if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
         step = "mend Kafka first" if around.kafka else around.read_log
@@ -345,10 +366,6 @@ def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iter
     for alarm in told:
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
-    near = CertificateEnd.EXPIRING
-    for words in certificates_ending(rows.certificates, status.mirror, near, now_ms):
-        what, _, step = words.rpartition("; ")
-        yield warn("certificate", what, step)
 
 
 def _load(
@@ -384,7 +401,10 @@ def _load(
 
 def _versions(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     """Brokers of several versions at once, as in the middle of an upgrade."""
-    versions = broker_versions(where.reader().rows("brokers", ("state", "version")))
+    yield from _of_versions(broker_versions(where.reader().rows("brokers", ("state", "version"))))
+
+
+def _of_versions(versions: Mapping[str, int]) -> Iterator[DoctorFinding]:
     several = several_versions(versions)
     if several:
         yield warn("versions", several, ADVICE)

@@ -1,21 +1,81 @@
-"""Asks `lbcore.foresight.forecast` what the next cycles would do.
+"""Forecasts of the next cycles and of commands, and their text.
 
-Decides what a strategy's name stands for; `outlook` words the answer. Nothing is sent. Used by the
-verb and by the service.
+Decides what a strategy's name stands for, and how much of a forecast is shown. Nothing is sent.
+Used by the verbs and by the service.
 """
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import require_loaded
 from jobs.console import CommandError, MisuseError
-from jobs.operating.outlook import Outlook
 from jobs.operating.simulations import STRATEGIES, settings_with
 from jobs.operating.status_rows import read_rehearsal_rows
-from jobs.operating.text_format import did_you_mean
+from jobs.operating.text_format import did_you_mean, text_table
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
-from lbcore.foresight.forecast import Impossible, WhatIf, foresee
-from lbcore.plan.shed.custom import custom_shedding
+from lbcore.explain.explanation import number
+from lbcore.explain.reasons import reason_message
+from lbcore.foresight.forecast import (
+    ForeseenBroker,
+    Foresight,
+    Impossible,
+    LoadMoment,
+    WhatIf,
+    foresee,
+)
+from lbcore.foresight.rehearse import Rehearsal, rehearse
+from lbcore.model.times import duration
+from lbcore.plan.shed.custom import FAULTS, custom_shedding
+from lbcore.wire.messages import Command
+
+_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Forecast, and the age of the tables it is from (-1: the job never wrote)."""
+
+    found: Foresight
+    tables_age_ms: int
+
+    @property
+    def has_faults(self) -> bool:
+        """True if a custom strategy misbehaved in a cycle."""
+        return any(one["reason"] in FAULTS for one in self.found.skips)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values; `why` of a decision is its reason as a sentence."""
+        found = self.found.to_json()
+        decisions = [{**one, "why": reason_message(one["reason"])} for one in found["decisions"]]
+        about = {"dry_run": True, "tables_age_ms": self.tables_age_ms}
+        return {**about, **found, "decisions": decisions}
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        found, age = self.found, ""
+        if self.tables_age_ms >= 0:
+            age = f"; the tables are {duration(self.tables_age_ms)} old"
+        yield f"dry run, nothing was sent{age}"
+        yield (
+            f"under {found.strategy} with {found.placement}: {found.cycles} cycles, at least "
+            f"{duration(found.cycle_ms)} apart, with load as it is now"
+        )
+        if found.idle:
+            yield f"no load is known of {', '.join(found.idle)}: taken for idle"
+        if found.unreported_moves:
+            yield f"{found.unreported_moves} late moves that load does not show yet count as done"
+        yield from _decision_lines(found)
+        yield from _skip_lines(found)
+        yield from _waiting_lines(found)
+        yield from (f"blocked: {one}" for one in found.blocked)
+        yield from _balance_lines(found)
+        yield from (f"pin broken while its broker is drained: {one}" for one in found.broken_pins)
+        yield from (f"gets hot: {one}" for one in found.hot)
+        yield from (f"not known here: {one}" for one in found.unknown)
 
 
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
@@ -63,3 +123,131 @@ def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
             + "take one of them, or set settings with --set",
         )
     return STRATEGIES[strategy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedCommand:
+    """Predicted outcome of a command; foresight: of a drain that can be begun.
+
+    tables_age_ms: -1 when the job has never written.
+    """
+
+    found: Rehearsal
+    tables_age_ms: int
+    foresight: Foresight | None = None
+
+
+def rehearse_command(reader: TableReader, config: Config, command: Command) -> RehearsedCommand:
+    """Carry a command out on the state of the tables. config: the job's own."""
+    writer, now_ms, rows = reader.writer(), wall_ms(), read_rehearsal_rows(reader)
+    found = rehearse(config, rows, command, now_ms)
+    foresight = None
+    if found.is_possible and command.kind == "drain_broker":
+        what_if = WhatIf(remove_brokers=(str(command.arguments["broker"]),))
+        ahead = foresee(config, command.cluster, rows, now_ms, what_if)
+        foresight = None if isinstance(ahead, Impossible) else ahead
+    age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
+    return RehearsedCommand(found=found, tables_age_ms=age_ms, foresight=foresight)
+
+
+def _decision_lines(found: Foresight) -> Iterator[str]:
+    cycle = 0
+    for one in found.decisions[:_LISTED]:
+        if one["cycle"] != cycle:
+            cycle = one["cycle"]
+            yield _heading(one)
+        yield f"  {_decision(one)}"
+    if len(found.decisions) > _LISTED:
+        yield f"  and {len(found.decisions) - _LISTED} decisions more; --json has them all"
+    if not found.decisions:
+        yield "nothing would be decided"
+
+
+def _heading(one: Mapping[str, Any]) -> str:
+    if one["cycle"] == 1:
+        return "at once:"
+    hits = "hit" if one["more_hits"] == 1 else "hits"
+    between = f"in {duration(one['after_ms'])} to {duration(one['latest_ms'])}"
+    return f"after {one['more_hits']} more {hits}, cycle {one['cycle']}, {between}:"
+
+
+def _decision(one: Mapping[str, Any]) -> str:
+    inputs = one["inputs"]
+    what = one["bundle"] or f"{inputs.get('bundles', '')} bundles".strip()
+    way = " → ".join(name for name in (one["source"], one["destination"]) if name)
+    text = f"{one['kind']} {what} {way}".rstrip() + f": {reason_message(one['reason'])}"
+    text += f" ({one['strategy']})" if one["strategy"] else ""
+    changes = [
+        f"{side} {_percent(inputs.get(f'{side}_usage'))} → {_percent(expected)}"
+        for side in ("source", "destination")
+        if (expected := inputs.get(f"{side}_usage_expected")) is not None
+    ]
+    return "; ".join([text, *changes])
+
+
+def _skip_lines(found: Foresight) -> Iterator[str]:
+    runs: list[tuple[str, int, int]] = []
+    for one in found.skips:
+        reason, cycle = _fault(one) or reason_message(one["reason"]), one["cycle"]
+        if runs and runs[-1][0] == reason and runs[-1][2] == cycle - 1:
+            runs[-1] = (reason, runs[-1][1], cycle)
+        else:
+            runs.append((reason, cycle, cycle))
+    for reason, first, last in runs:
+        cycles = f"cycle {first}" if first == last else f"cycles {first} to {last}"
+        yield f"{cycles} would decide nothing: {reason}"
+
+
+def _fault(one: Mapping[str, Any]) -> str:
+    """Return the fault of a custom strategy with its label; "" without one."""
+    if one["reason"] not in FAULTS:
+        return ""
+    return f"{one['reason']}: {one['inputs'].get('skipped', {}).get('strategy', '')}"
+
+
+def _waiting_lines(found: Foresight) -> Iterator[str]:
+    for one in found.waiting[:_LISTED]:
+        level = one["levels"][0]
+        more = one["more_hits"]
+        hits = "hit" if more == 1 else "hits"
+        need = "below every threshold" if more is None else f"needs {more} {hits} more"
+        against = f" against {one['compared_with']}" if one["compared_with"] else ""
+        threshold = f"threshold {_number(level['threshold'])}"
+        measured = f"{one['measure']} {_number(one['number'])}, {threshold}"
+        yield f"near: {one['subject']}{against}: {measured.strip()}; {need} ({one['verdict']})"
+
+
+def _balance_lines(found: Foresight) -> Iterator[str]:
+    before = {one.broker: one for one in found.before.brokers}
+    after = {one.broker: one for one in found.after.brokers}
+    rows: list[Sequence[str]] = [("broker", "msg/s", "usage", "bundles")]
+    for name in sorted({*before, *after}):
+        was, will = before.get(name), after.get(name)
+        drained = " (drained)" if will is not None and will.is_draining else ""
+        pairs = zip(_shown(was), _shown(will), strict=True)
+        rows.append((f"{name}{drained}", *map(" → ".join, pairs)))
+    yield from text_table(rows)
+    groups = {one.group for one in found.after.brokers if one.group}
+    of = " of the worst broker group" if len(groups) > 1 else ""
+    yield f"imbalance{of} {_imbalance(found.before)} → {_imbalance(found.after)}"
+
+
+def _shown(broker: ForeseenBroker | None) -> tuple[str, str, str]:
+    """Rate, usage and bundles; dashes for a broker that is not there."""
+    if broker is None:
+        return "-", "-", "-"
+    return number(broker.msg_rate), _percent(broker.usage), number(broker.bundles)
+
+
+def _percent(usage: float | None) -> str:
+    return "-" if usage is None else f"{100.0 * usage:.1f} %"
+
+
+def _imbalance(balance: LoadMoment) -> str:
+    if balance.imbalance is None or balance.floor_adjusted is None:
+        return "none, without load"
+    return f"{balance.imbalance:.2f} (floor-adjusted {balance.floor_adjusted:.2f})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else number(value)

@@ -28,8 +28,16 @@ _READ = ("at_ms", "kind", "reason", "bundle", "source", "destination", "inputs")
 
 def proposals_of(reader: TableReader) -> dict[str, PlanProposal]:
     """Name → plan, of those that wait, go on, or ended within a day; the oldest first."""
-    rows = reader.rows("policies", condition=f"is_set AND kind = '{PROPOSAL}'")
-    found = {row["name"]: from_plain(PlanProposal, json.loads(row["value"])) for row in rows}
+    return proposals_in(reader.rows("policies", condition=f"is_set AND kind = '{PROPOSAL}'"))
+
+
+def proposals_in(rows: Iterable[Mapping[str, Any]]) -> dict[str, PlanProposal]:
+    """Return the same, from the rows of policies that are set."""
+    found = {
+        row["name"]: from_plain(PlanProposal, json.loads(row["value"]))
+        for row in rows
+        if row["kind"] == PROPOSAL
+    }
     return dict(sorted(found.items(), key=lambda item: (item[1].since_ms, item[0])))
 
 

@@ -1,17 +1,29 @@
-"""Rows of the tables for a status and a rehearsal, and how far back they reach."""
+"""Rows of the tables for a status, an overview and a rehearsal."""
 
 import pyarrow.compute as pc
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.sql.engine import SqlEngine
 from lbcore.balancer.decisions.blocked_messages import BLOCKED
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.placement import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
+from lbcore.config.tree import Config
+from lbcore.explain.explanation import ExplainRows
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.recent_findings import RECENT_MS
-from lbcore.explain.status import HISTORY_MS, StatusRows
+from lbcore.explain.status import (
+    HISTORY_MS,
+    Moment,
+    Overview,
+    StatusRows,
+    last_decisions,
+    make_status,
+    moments,
+)
 from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
@@ -104,3 +116,44 @@ def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
             name, condition=f"at_ms >= {since_ms[name]}" if name in since_ms else ""
         )
     )
+
+
+HOUR_MS = 3_600_000
+
+
+def read_overview(
+    reader: TableReader, config: Config, now_ms: int, around: JobSurroundings | None = None
+) -> Overview:
+    """The cluster at one glance, as the tables have it now; config: the cluster's.
+
+    around: what is known of the job beside the tables.
+    """
+    rows = read_status_rows(reader, now_ms, config.lookup, around)
+    status = make_status(reader.cluster, rows, config, now_ms)
+    recent = f"at_ms >= {now_ms - HOUR_MS}"
+    explained = ExplainRows(
+        cluster=reader.cluster,
+        at_ms=now_ms,
+        window_ms=HOUR_MS,
+        config=config,
+        decisions=reader.rows("decisions", condition=recent),
+        effects=reader.rows("decision_effects", condition=recent),
+    )
+    return Overview(
+        status=status, balance=_balance(reader, now_ms), decisions=last_decisions(explained)
+    )
+
+
+def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:
+    """Return the balance of load, a moment an interval of load_history.
+
+    The engine aggregates it.
+    """
+    engine = SqlEngine(reader.root, (LOAD_HISTORY.name,))
+    found = engine.query(
+        "SELECT minute_ms, COALESCE(broker_group, '') AS broker_group, COUNT(*) AS brokers,"  # noqa: S608 (a number and a quoted name)
+        " AVG(msg_rate) AS mean, MAX(msg_rate) AS most"
+        f" FROM broker_loads WHERE cluster = {literal(reader.cluster)}"
+        f" AND minute_ms >= {now_ms - HOUR_MS} GROUP BY minute_ms, broker_group"
+    )
+    return moments(zip(*(column.to_pylist() for column in found.columns), strict=True))

@@ -33,8 +33,9 @@ _LOOK_S = 0.02
 class CommandEnd:
     """Outcome of a command.
 
-    status: accepted (still under way at the end of the wait), done, refused or timed_out. reason: a
-    sentence, if it was refused or timed out. result: as in the table `commands`.
+    status: accepted (still under way at the end of the wait), sent (nobody has taken it up by
+    then), done, refused or timed_out. reason: a sentence, if it was refused or timed out. result:
+    as in the table `commands`.
     """
 
     command_id: str
@@ -51,10 +52,10 @@ class CommandEnd:
 class CommandPort(Protocol):
     """Commands to the balancer and its answers; audit entries go the same way."""
 
-    async def ask(self, command: Command) -> CommandEnd | None:
-        """Send, and wait for `command.timeout_ms` at most; None: not taken up yet.
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
+        """Send, and wait for `wait_ms`, or else command.timeout_ms, at most.
 
-        Raises HttpError 503 when it could not be sent.
+        None: not taken up yet. Raises HttpError 503 when it could not be sent.
         """
 
     def record(self, entry: AuditEntry) -> None:
@@ -122,21 +123,27 @@ class AdminContext:
         request: Request,
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
+        wait_ms: int | None = None,
         command_id: str = "",
     ) -> CommandEnd:
         """Ask the balancer in the caller's name and wait for the outcome.
 
         What has been done is shown by this service's tables before it is told, so that the caller's
         next request sees it; when they can't be read, that is not waited for beyond catch_up_ms.
-        timeout_ms: bound of the wait, and of the command itself. command_id: given again it is the
-        same command, which is carried out once. Raises HttpError 503 when it can't be asked, or
-        when nobody takes it up: then nothing has happened yet, but may still happen.
+        timeout_ms: until when the command may be begun. wait_ms: bound of the wait, None = the
+        same; a shorter one can end with the status `sent`. command_id: given again it is the same
+        command, which is carried out once. Raises HttpError 503 when it can't be asked, or when
+        nobody takes it up: then nothing has happened yet, but may still happen.
         """
         command_id = command_id or str(uuid.uuid4())
         if self.commands is not None:
             request.notes["command_id"] = command_id
         outcome = await self.command_as(
-            arguments, request.caller, timeout_ms=timeout_ms, command_id=command_id
+            arguments,
+            request.caller,
+            timeout_ms=timeout_ms,
+            wait_ms=wait_ms,
+            command_id=command_id,
         )
         if outcome.is_done:
             await self._catch_up()
@@ -149,6 +156,7 @@ class AdminContext:
         *,
         timeout_ms: int,
         command_id: str,
+        wait_ms: int | None = None,
     ) -> CommandEnd:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
@@ -164,7 +172,10 @@ class AdminContext:
             address=caller.address,
             timeout_ms=timeout_ms,
         )
-        outcome = await self.commands.ask(command)
+        wait_ms = timeout_ms if wait_ms is None else wait_ms
+        outcome = await self.commands.ask(command, wait_ms)
+        if outcome is None and wait_ms < timeout_ms:
+            return CommandEnd(command_id=command.command_id, status="sent", reason="", result={})
         if outcome is None:
             silent_ms = self.view.writer_silent_ms(wall_ms())
             raise HttpError(

@@ -55,17 +55,17 @@ class KafkaPort:
         self._recorder.start()
         self.watch = KafkaWatch(address, "lookup service").start()
 
-    async def ask(self, command: Command) -> CommandEnd | None:
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
         """Send and wait; see CommandPort."""
         if self._waiting >= self._waiting_max:
             raise HttpError(503, "Too many commands are waiting for their outcome", RETRY)
         self._waiting += 1
         try:
-            return await self._ask(command)
+            return await self._ask(command, command.timeout_ms if wait_ms is None else wait_ms)
         finally:
             self._waiting -= 1
 
-    async def _ask(self, command: Command) -> CommandEnd | None:
+    async def _ask(self, command: Command, wait_ms: int) -> CommandEnd | None:
         loop = self._loop = asyncio.get_running_loop()
         try:
             ticket = await loop.run_in_executor(self._threads, self._client.send, command)
@@ -82,7 +82,7 @@ class KafkaPort:
         final = asyncio.wrap_future(ticket.final)
         self._finals.add(final)
         try:
-            await asyncio.wait({final}, timeout=command.timeout_ms / 1000 + _GRACE_S)
+            await asyncio.wait({final}, timeout=wait_ms / 1000 + _GRACE_S * bool(wait_ms))
             is_ended = final.done() and not final.cancelled()
             return _outcome(final.result()) if is_ended else _first(ticket)
         finally:

@@ -199,7 +199,7 @@ class _View:
         return [
             "",
             f"  Ballast {doing}. What it would do next:  ballast plan --dry-run {state}",
-            f"  why:  ballast explain cluster {state}    live:  ballast top {state}",
+            f"  why:  ballast explain cluster {state}    live:  ballast status --watch {state}",
             f"  page: {self._url}/    end it: Ctrl-C"
             + (f", then ballast detach {state}" if self._acts else ""),
         ]

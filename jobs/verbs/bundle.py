@@ -1,41 +1,26 @@
 """Lists the bundles with the most load; moves, splits and pins single bundles.
 
-The list is of the tables alone: load is that of the newest minute of load_history of each broker,
+Load is that of the newest minute of load_history of each broker,
 as its broker reported it.
 """
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from jobs.adapters.delta.rows import literal
-from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
+from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, require_known
 from jobs.operating.command_options import add_verb
 from jobs.operating.commanding import run_command
-from jobs.operating.connection_options import (
-    ConnectionOptions,
-    add_stack_arguments,
-    connection_options,
-    require_known,
-)
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import text_table
-from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.explain.explanation import number, percent
-from lbcore.explain.mirrored import NEVER_MS, Row, mirror_status
+from lbcore.explain.mirrored import NEVER_MS, Row
 from lbcore.model.times import instant
 
-ORDERS = {
-    "topics": "b.topics",
-    "sessions": "b.sessions",
-    "rate": "b.msg_rate",
-    "bandwidth": "b.msg_throughput_in + b.msg_throughput_out",
-}
 PARTITIONS = "partitions"
 _MIB = 1 << 20
-_LIMIT, _LIMIT_MAX = 20, 100_000
-_READ = ("load_history", "bundle_ownership")
+_LIMIT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_option(listing, default=argparse.SUPPRESS)
     listing.add_argument(
         "--by",
-        choices=(*ORDERS, PARTITIONS),
+        choices=(*BUNDLE_ORDERS, PARTITIONS),
         default="rate",
         help="what they are ordered by (rate); partitions: topics that are on too few brokers",
     )
@@ -62,23 +47,23 @@ def run(args: argparse.Namespace) -> int:
     """Write the largest first, or send the command."""
     if args.action != "list":
         return run_command(args)
-    if not 1 <= args.limit <= _LIMIT_MAX:
+    if not 1 <= args.limit <= BUNDLES_MAX:
         raise MisuseError(
-            f"--limit must be from 1 to {_LIMIT_MAX}, got {args.limit}",
+            f"--limit must be from 1 to {BUNDLES_MAX}, got {args.limit}",
             why="it is a number of rows",
             next_step="correct it",
         )
-    where = connection_options(args)
+    answers = answers_of(connection_options(args))
     if args.by == PARTITIONS:
-        topics = read_narrow(where, args.broker, args.limit)
+        topics = narrow_topics(answers, args.broker, args.limit)
         answer(args, topics, _narrow_lines(topics))
         return Exit.DONE
-    rows = read_bundles(where, args.by, args.broker, args.limit)
+    rows = answers.bundles(args.by, args.broker, args.limit)
     if not rows:
-        require_known(where.reader(), broker=args.broker)
+        require_known(answers, broker=args.broker)
         about = f" of {args.broker}" if args.broker else ""
         raise CommandError(
-            f"no load is known of any bundle{about} in cluster {where.cluster}",
+            f"no load is known of any bundle{about} in cluster {answers.cluster}",
             why="load_history has no row that fits; the job writes one a broker and minute",
             next_step="`ballast status` lists the brokers and says how the job is",
         )
@@ -86,39 +71,15 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def read_bundles(
-    where: ConnectionOptions, by: str, broker: str, limit: int
-) -> Sequence[dict[str, Any]]:
-    """Return the largest bundles first.
-
-    share: of the broker that reported them, None without load.
-    """
-    cluster = literal(where.cluster)
-    of_broker = f"AND o.broker = {literal(broker)}" if broker else ""
-    text = f"""
-SELECT b.bundle, o.broker, o.state, b.topics, b.sessions, b.msg_rate,
-  b.msg_throughput_in + b.msg_throughput_out AS bytes_per_s,
-  CASE WHEN l.msg_rate > 0 THEN b.msg_rate / l.msg_rate END AS share, b.minute_ms
-FROM bundle_loads b
-JOIN newest_loads l ON l.cluster = b.cluster AND l.broker = b.broker AND l.minute_ms = b.minute_ms
-JOIN owners o ON o.cluster = b.cluster AND o.bundle = b.bundle
-WHERE b.cluster = {cluster} {of_broker}
-  AND b.minute_ms = (SELECT MAX(minute_ms) FROM load_history WHERE cluster = {cluster})
-ORDER BY {ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a number, quoted names)
-    return plain_rows(SqlEngine(where.tables, _READ).query(text))
-
-
-def read_narrow(where: ConnectionOptions, broker: str, limit: int) -> list[Row]:
+def narrow_topics(answers: Answers, broker: str, limit: int) -> list[Row]:
     """Return topics with partitions on too few brokers, by name.
 
     As the bridge reported last. Raises CommandError where no bridge tells.
     """
-    config = where.started()
-    rows = read_status_rows(where.reader(), wall_ms()).mirror_commands
-    mirror = mirror_status(rows, config, wall_ms())
+    mirror = answers.status().mirror
     if mirror is None or mirror.heard_ago_ms == NEVER_MS:
         raise CommandError(
-            f"nobody tells of the partitions of cluster {where.cluster}",
+            f"nobody tells of the partitions of cluster {answers.cluster}",
             why="the bridge to a Pulsar cluster does, and none was heard in ten minutes",
             next_step="start `ballast bridge pulsar`, and give --conf pulsar here",
         )
@@ -136,7 +97,7 @@ def _narrow_lines(topics: Sequence[Row]) -> Iterable[str]:
     yield from text_table(cells)
 
 
-def _lines(rows: Iterable[dict[str, Any]]) -> Iterable[str]:
+def _lines(rows: Iterable[Row]) -> Iterable[str]:
     cells = [("bundle", "owner", "state", "topics", "sessions", "msg/s", "MiB/s", "of its broker")]
     cells += [
         (

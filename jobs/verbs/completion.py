@@ -1,7 +1,7 @@
 """Write what lets a shell complete the words of `ballast`, or its man page.
 
 Names of brokers, bundles, strategies and settings come from `ballast completion --names brokers`,
-which reads the tables of $BALLAST_TABLES and $BALLAST_CLUSTER, or those of the local run.
+which asks the cluster that $BALLAST_URL, $BALLAST_TABLES, a context or the local run names.
 
 bash: ballast completion bash > /etc/bash_completion.d/ballast
 zsh:  ballast completion zsh > "${fpath[1]}/_ballast"
@@ -19,6 +19,7 @@ from argparse_manpage.manpage import Manpage
 from jobs import VERSION
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
 from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from jobs.parser import Parser
 from jobs.verbs import VERBS
@@ -77,12 +78,13 @@ def names_of(what: str) -> list[str]:
         return sorted(SETTINGS)
     parser = Parser()
     add_stack_arguments(parser)
-    table, column = ("brokers", "broker") if what == "brokers" else ("bundle_ownership", "bundle")
     try:
-        rows = connection_options(parser.parse_args([])).reader().rows(table, (column,))
+        answers = answers_of(connection_options(parser.parse_args([])))
+        if what == "brokers":
+            return sorted(answers.names("broker"))
+        return [str(row["bundle"]) for row in answers.ownership("", "")[1]]
     except CommandError:
         return []
-    return sorted(str(row[column]) for row in rows)
 
 
 def _complete_names(parser: argparse.ArgumentParser) -> None:

@@ -2,9 +2,8 @@
 
 check    says what doesn't suit: errors, and warnings that something can't work as it is meant
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
-         --markdown: the reference in docs/configuration.md, --tables DIR: those that the job
+         --markdown: the reference in docs/configuration.md, --tables or --url: those that the job
          decides by, who set each, and what commands have changed that doesn't suit)
-import codecs
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
          something in it would not be obeyed, and says what
 set      changes settings while the job runs, all of those named or none
@@ -13,13 +12,10 @@ reset    takes changed settings back to what the files say
 
 import argparse
 import codecs
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.settings import (
     describe_differences,
     named_keys,
@@ -38,10 +34,10 @@ from jobs.console import (
     note,
     printable,
 )
-from jobs.local.layout import CLUSTER
 from jobs.operating.command_options import add_commands, command_actions, commands_of
 from jobs.operating.commanding import run_command
-from jobs.operating.connection_options import FROM_FILES, started_with
+from jobs.operating.connection_options import add_service_options, connection_options
+from jobs.operating.service_answers import answers_of
 from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
@@ -51,7 +47,6 @@ from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.validation.check import check_config
-from lbcore.validation.dynamic import in_force
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 
 
@@ -120,14 +115,10 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         const="pulsar-4.0.8",
         help="a release of Pulsar with its defaults (conf/pulsar-4.0.8.toml and others)",
     )
-    parser.add_argument(
-        "--tables",
-        type=table_place,
-        metavar="DIR",
-        help="the job's tables: what it was started with, what commands have changed, what of that"
-        " is set aside",
+    group = parser.add_argument_group(
+        "the job's: what it was started with, what commands have changed, what of that is set aside"
     )
-    parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"default {CLUSTER}")
+    add_service_options(group)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -163,14 +154,14 @@ def _row(item: ConfigFinding) -> Mapping[str, Any]:
 def _show(args: argparse.Namespace) -> int:
     config = _asked_for(args)
     aside: Mapping[str, str] = {}
-    if args.tables is not None:
-        reader = TableReader(args.tables, args.cluster)
-        config, aside = in_force(_started(args, reader, config), _changed_by_commands(reader))
+    is_of_job = any((args.tables, args.url, args.context))
+    if is_of_job:
+        config, aside = _of_job(args, config)
     base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
     value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
     value |= {"origins": dict(sorted(config.origins.items()))}
-    value |= {"set_aside": dict(aside)} if args.tables is not None else {}
+    value |= {"set_aside": dict(aside)} if is_of_job else {}
     for key, why in aside.items():
         note(f"set aside: {key} ({why}); `ballast config reset {key}` removes it")
     if args.markdown:
@@ -188,21 +179,13 @@ def _show(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _started(args: argparse.Namespace, reader: TableReader, config: Config) -> Config:
-    """Return the config the job was started with, overridden by this command line."""
-    own = config.for_cluster(args.cluster)
-    named = read_layers(args.conf or (), args.set).for_cluster(args.cluster)
-    found = started_with(reader, own, kept=named_keys(named))
-    if found is own:
-        note(FROM_FILES)
-    return found
-
-
-def _changed_by_commands(reader: TableReader) -> Mapping[str, Any]:
-    rows = reader.rows("config_versions", ("number", "settings"))
-    newest = max(rows, key=lambda row: int(row["number"]), default={"settings": "{}"})
-    settings: Mapping[str, Any] = json.loads(newest["settings"])
-    return settings
+def _of_job(args: argparse.Namespace, config: Config) -> tuple[Config, Mapping[str, str]]:
+    """Return the settings that the job decides by, overridden by this command line."""
+    where = connection_options(args)
+    answers = answers_of(where)
+    own = config.for_cluster(answers.cluster)
+    named = read_layers(args.conf or (), args.set).for_cluster(answers.cluster)
+    return answers.settings_in_force(own, named_keys(named))
 
 
 def _asked_for(args: argparse.Namespace) -> Config:

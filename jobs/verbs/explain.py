@@ -1,14 +1,17 @@
 """Explain a bundle, a broker, the cluster or a decision: sentences, then numbers.
 
-From the tables alone, so it answers while the job and Kafka are away, and about an earlier time.
+From the tables, or a service that reads them (--url): it answers while the job and Kafka are away,
+and about an earlier time.
 """
 
 import argparse
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
-from jobs.operating.connection_options import add_stack_arguments, connection_options, require_known
-from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion, explain
+from jobs.operating.answers import require_known
+from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion
+from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import parse_duration_ms, parse_instant_ms
 
 
@@ -35,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the explanation."""
     question = _question(args)
-    where = connection_options(args)
-    found = explain(where.reader(), where.started(question.at_ms), question)
+    answers = answers_of(connection_options(args))
+    found = answers.explain(question)
     if found is None:
         if args.kind == "broker" and not args.at:
-            require_known(where.reader(), broker=args.name)
+            require_known(answers, broker=args.name)
         raise CommandError(
             f"there is no {args.kind} {args.name}" + (f" at {args.at}" if args.at else ""),
-            why=f"no row of cluster {where.cluster} has this name",
+            why=f"no row of cluster {answers.cluster} has this name",
             next_step="`ballast status` lists brokers, `ballast ownership` bundles, and "
             "`ballast explain cluster` says what was decided of late",
         )

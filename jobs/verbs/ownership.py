@@ -1,27 +1,28 @@
 """Show ownership now or at an earlier time or table version, or its changes.
 
-Changes are those between two moments. Read from ownership_events alone. A moment is an ISO time
+Changes are those between two moments. Read from ownership_events. A moment is an ISO time
 (UTC without a zone), a time before now (5m, 2h), or a version of that table, a whole number.
 """
 
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from jobs.adapters.delta.rows import literal
-from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.connection_options import add_stack_arguments, connection_options, require_known
+from jobs.operating.answers import Answers, OwnershipMoment, require_known
+from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
-from lbcore.ownership.differences import OwnershipChange, find_differences, parties
+from lbcore.ownership.differences import OwnershipChange, parties
 
 Row = Mapping[str, Any]
 _LISTED = 20
 _DIGITS_MAX = 18  # of a version
 """New or vanished bundles of a namespace that are listed one by one, unless it is asked for."""
-_SHOWN = ("namespace", "bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
+_SHOWN = ("bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,68 +42,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the records or differences. Raises CommandError for unknown names."""
-    reader = connection_options(args).reader()
-    now_ms = wall_ms()
+    answers = answers_of(connection_options(args))
     if args.diff:
-        before, after = (_records(reader, word, args.namespace, now_ms) for word in args.diff)
-        if before.at_ms > after.at_ms:
-            raise MisuseError(
-                f"{args.diff[0]} is later than {args.diff[1]}",
-                why="the changes are those from an earlier moment to a later one",
-                next_step=f"swap them: --diff {args.diff[1]} {args.diff[0]}",
-            )
-        if not before.rows and not after.rows:
-            require_known(reader, namespace=args.namespace)
-        if not any(_is_asked_for(row, args.broker) for row in (*before.rows, *after.rows)):
-            require_known(reader, broker=args.broker)
-        return _say_differences(args, before, after)
-    found = _records(reader, args.as_of, args.namespace, now_ms)
-    rows = [row for row in found.rows if _is_asked_for(row, args.broker)]
+        return _say_differences(args, answers)
+    found, records = answers.ownership(_moment_of(args.as_of), args.namespace)
+    rows = [row for row in records if _is_asked_for(row, args.broker)]
     if not rows:
-        require_known(reader, namespace=args.namespace, broker=args.broker)
-    value = {
-        "version": found.version,
-        "at_ms": found.at_ms,
-        "known_from_ms": found.known_from_ms,
-        "bundles": [{name: row[name] for name in _SHOWN} for row in rows],
-    }
+        require_known(answers, namespace=args.namespace, broker=args.broker)
+    value = {**_about(found), "bundles": [_shown(row) for row in rows]}
     answer(args, value, [_head(found, len(rows)), *_table(rows)])
     return Exit.DONE
 
 
-def _records(reader: TableReader, moment: str, namespace: str, now_ms: int) -> AsOf:
-    condition = f"namespace = {literal(namespace)}" if namespace else ""
-    if not moment:
-        return reader.newest(condition)
-    if moment.isdecimal() and len(moment) <= _DIGITS_MAX:
-        return reader.at_version(int(moment), condition)
+def _moment_of(text: str) -> str:
+    """Return a moment as sources of answers take it; raises MisuseError."""
+    if not text:
+        return ""
+    if text.isdecimal() and len(text) <= _DIGITS_MAX:
+        return f"v{text}"
     try:
-        return reader.at_time(parse_instant_ms(moment, now_ms), condition)
+        return str(parse_instant_ms(text, wall_ms()))
     except argparse.ArgumentTypeError:
         raise MisuseError(
-            f"{moment!r} is no moment",
+            f"{text!r} is no moment",
             why="a moment is an ISO time, so long ago, or a version of ownership_events",
             next_step="write 2026-11-21T03:00:00Z, 5m for five minutes ago, or 120",
         ) from None
+
+
+def _shown(row: Row) -> Row:
+    return {"namespace": row["bundle"].rpartition("/")[0], **{name: row[name] for name in _SHOWN}}
 
 
 def _is_asked_for(row: Row | None, broker: str) -> bool:
     return row is not None and (not broker or broker in parties(row))
 
 
-def _head(found: AsOf, count: int) -> str:
+def _head(found: OwnershipMoment, count: int) -> str:
     if not found.is_known:
         return _unknown(found)
     return f"{count} bundles at {_moment(found)}"
 
 
-def _moment(found: AsOf) -> str:
+def _moment(found: OwnershipMoment) -> str:
     if found.version < 0:  # events are kept, the log of their commits is not
         return format_instant(found.at_ms)
     return f"version {found.version} of ownership_events, {format_instant(found.at_ms)}"
 
 
-def _unknown(found: AsOf) -> str:
+def _unknown(found: OwnershipMoment) -> str:
     return (
         f"nothing is known of {format_instant(found.at_ms)}: ownership_events reaches back to "
         f"{format_instant(found.known_from_ms)}"
@@ -129,33 +117,39 @@ def _way(row: Row) -> str:
     return " → ".join(parties(row)) or "-"
 
 
-def _say_differences(args: argparse.Namespace, before: AsOf, after: AsOf) -> int:
+def _say_differences(args: argparse.Namespace, answers: Answers) -> int:
+    first, last = map(_moment_of, args.diff)
+    before, after, found = answers.changes(first, last, args.namespace)
+    if before.at_ms > after.at_ms:
+        raise MisuseError(
+            f"{args.diff[0]} is later than {args.diff[1]}",
+            why="the changes are those from an earlier moment to a later one",
+            next_step=f"swap them: --diff {args.diff[1]} {args.diff[0]}",
+        )
     changes = [
         change
-        for change in find_differences(before.rows, after.rows)
+        for change in found
         if _is_asked_for(change.before, args.broker) or _is_asked_for(change.after, args.broker)
     ]
+    if not changes:
+        require_known(answers, namespace=args.namespace, broker=args.broker)
     value = {
         "from": _about(before),
         "to": _about(after),
         "changes": [_change_value(change) for change in changes],
     }
-    unknown = [_unknown(found) for found in (before, after) if not found.is_known]
+    unknown = [_unknown(one) for one in (before, after) if not one.is_known]
     head = f"{len(changes)} bundles changed from {_short(before)} to {_short(after)}"
     lines = change_lines(changes, _LISTED if not args.namespace else len(changes))
     answer(args, value, [*unknown, head, *lines])
     return Exit.DONE
 
 
-def _about(found: AsOf) -> dict[str, int]:
-    return {
-        "version": found.version,
-        "at_ms": found.at_ms,
-        "known_from_ms": found.known_from_ms,
-    }
+def _about(found: OwnershipMoment) -> dict[str, int]:
+    return asdict(found)
 
 
-def _short(found: AsOf) -> str:
+def _short(found: OwnershipMoment) -> str:
     at = format_instant(found.at_ms)
     return f"version {found.version} ({at})" if found.version >= 0 else at
 
@@ -164,10 +158,7 @@ def _change_value(change: OwnershipChange) -> dict[str, Any]:
     sides = {"before": change.before, "after": change.after}
     return {
         "bundle": change.bundle,
-        **{
-            side: None if row is None else {name: row[name] for name in _SHOWN}
-            for side, row in sides.items()
-        },
+        **{side: None if row is None else _shown(row) for side, row in sides.items()},
     }
 
 
@@ -193,7 +184,7 @@ def _kind(change: OwnershipChange) -> tuple[str, str]:
     """+ for new, - for gone, blank for changed; and of which namespace."""
     row = change.after or change.before
     sign = "+" if change.before is None else "-" if change.after is None else " "
-    return sign, str(row["namespace"]) if row else ""
+    return sign, str(row["bundle"]).rpartition("/")[0] if row else ""
 
 
 def _change_line(change: OwnershipChange) -> str:

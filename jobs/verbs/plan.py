@@ -10,7 +10,6 @@ import argparse
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.settings import with_own
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
 from jobs.operating.command_options import (
     EXIT_CODES,
@@ -21,8 +20,8 @@ from jobs.operating.command_options import (
 )
 from jobs.operating.commanding import run_command, send_command
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.foreseeing import look_ahead
-from jobs.operating.proposals import known, list_lines, proposals_of, show_lines, undo_moves
+from jobs.operating.proposals import known, list_lines, show_lines
+from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import STRATEGIES
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.foresight.forecast import WhatIf
@@ -97,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _look(args: argparse.Namespace) -> int:
-    found, now_ms = proposals_of(connection_options(args).reader()), wall_ms()
+    found, now_ms = answers_of(connection_options(args)).plans(), wall_ms()
     if args.action == "show":
         one = known(found, args.plan)
         answer(args, to_plain(one), show_lines(args.plan, one, now_ms))
@@ -116,9 +115,8 @@ def _undo(args: argparse.Namespace) -> int:
             why="either a plan must be named, or --since or --drain given",
             next_step="for example: ballast plan undo --since 2h",
         )
-    since_ms = wall_ms() - args.since_ms if args.since_ms else 0
-    reader = connection_options(args).reader()
-    moves, left = undo_moves(reader, plan=args.plan, since_ms=since_ms, drain=args.drain)
+    answers = answers_of(connection_options(args))
+    moves, left = answers.undo_moves(args.plan, args.since_ms, args.drain)
     for line in left:
         note(line)
     what = f"plan {args.plan}" if args.plan else f"the last {duration(args.since_ms)}"
@@ -134,13 +132,11 @@ def _look_ahead(args: argparse.Namespace) -> int:
             why="--dry-run shows the next cycles' decisions, an action handles waiting plans",
             next_step="write `ballast plan --dry-run` or `ballast plan list`",
         )
-    where = connection_options(args)
     what_if = WhatIf(
         settings=tuple(args.set),
         add_brokers=args.add_brokers,
         remove_brokers=tuple(args.remove_broker),
     )
-    config = with_own(where.started(), [args.strategy])
-    outlook = look_ahead(where.reader(), config, args.strategy, what_if)
+    outlook = answers_of(connection_options(args)).look_ahead(args.strategy, what_if)
     answer(args, outlook.to_json(), outlook.lines())
     return Exit.FAILED if outlook.has_faults else Exit.DONE

@@ -11,6 +11,7 @@ from jobs.console import Exit, add_json_option, answer, json_line
 from jobs.operating.command_options import add_verb
 from jobs.operating.commanding import run_command
 from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.service_answers import answers_of
 
 _ISOLATION, _GROUP = "isolation", "anti_affinity"
 
@@ -26,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     """Set or delete one, or list them all."""
     if args.action != "list":
         return run_command(args)
-    condition = f"is_set AND (kind = '{_ISOLATION}' OR kind = '{_GROUP}')"
-    rows = connection_options(args).reader().rows("policies", condition=condition)
+    found = answers_of(connection_options(args)).policies()
+    rows = [row for row in found if row["kind"] in (_ISOLATION, _GROUP)]
     rows.sort(key=lambda row: (row["kind"], row["name"]))
     value = {
         kind: {row["name"]: json.loads(row["value"]) for row in rows if row["kind"] == kind}

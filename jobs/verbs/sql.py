@@ -1,12 +1,13 @@
 """Ask the tables in SQL: a ready query by its name, or a SELECT of your own.
 
-In this process, from the tables alone, so it answers while the job and Kafka are away. Views and
-queries are in docs/sql.md; --spark writes what makes the same views in Spark.
+From the tables in this process, or by a service (--url), which takes an admin's token: it answers
+while the job and Kafka are away. Views and queries are in docs/sql.md; --spark writes what makes
+the same views in Spark.
 """
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs.adapters.delta.table_location import TablePlace, spark_uri
@@ -14,8 +15,8 @@ from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import did_you_mean, text_table
-from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
 from lbcore.model.archives import ARCHIVES
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the rows."""
     if args.spark:
-        statements = list(spark_statements(connection_options(args).tables.absolute()))
+        statements = list(spark_statements(connection_options(args).place().absolute()))
         answer(args, statements, [line for one in statements for line in f"{one};".split("\n")])
     elif not args.query:
         listed = [{"name": one.name, "question": one.question} for one in QUERIES]
@@ -54,10 +55,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.text:
         answer(args, _text(args.query), _text(args.query).split("\n"))
     else:
-        text = _text(args.query)
-        found = SqlEngine(connection_options(args).tables).query(text)
-        rows = plain_rows(found)
-        answer(args, rows, _lines(found.column_names, rows))
+        names, rows = answers_of(connection_options(args)).query(_text(args.query))
+        answer(args, rows, _lines(names, rows))
     return Exit.DONE
 
 
@@ -90,7 +89,7 @@ def _text(query: str) -> str:
     )
 
 
-def _lines(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+def _lines(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     shown = rows[:_SHOWN_ROWS]
     numbers = {
         at

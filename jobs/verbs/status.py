@@ -1,9 +1,9 @@
 """Show the cluster's state, moves in progress, and problems.
 
-The state is off, ready, late, in progress or stalled. It comes from the tables, so it is available
-while the job and Kafka are down. Kafka is asked whether it answers where its address is known. The
-exit code is 1 if the cluster is stalled. With --watch it is redrawn until Ctrl-C; read errors are
-shown, and the read is repeated.
+The state is off, ready, late, in progress or stalled. It comes from the tables, or from a service
+that reads them (--url), so it is available while the job and Kafka are down. Kafka is asked whether
+it answers where its address is known. The exit code is 1 if the cluster is stalled. With --watch it
+is redrawn until Ctrl-C; read errors are shown, and the read is repeated.
 """
 
 import argparse
@@ -11,22 +11,23 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.rolling_steps import STATE_FILE, rollout_message
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
+from jobs.operating.answers import Answers
 from jobs.operating.connection_options import (
     ConnectionOptions,
     add_stack_arguments,
     connection_options,
 )
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_duration_ms
-from lbcore.config.tree import Config
 from lbcore.explain.reasons import skip_message
-from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
+from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus
 from lbcore.model.times import duration
 from lbcore.signals.shown_load import groups_line
 
@@ -57,17 +58,15 @@ def run(args: argparse.Namespace) -> int:
     where = connection_options(args)
     if args.watch:
         return _watch(args, where)
-    status, restart, lines = _look(where, where.started())
+    status, restart, lines = _look(where, answers_of(where))
     answer(args, {**status.to_json(), "rolling_restart": restart}, lines)
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 
-def _look(where: ConnectionOptions, config: Config) -> tuple[ClusterStatus, str, list[str]]:
-    """The status, how a rolling restart is ("" = none), and both as lines."""
-    now_ms = wall_ms()
-    rows = read_status_rows(where.reader(), now_ms, config.lookup, where.around())
-    status = make_status(where.cluster, rows, config, now_ms)
-    restart = rollout_message(where.layout.root / STATE_FILE, now_ms)
+def _look(where: ConnectionOptions, answers: Answers) -> tuple[ClusterStatus, str, list[str]]:
+    """The status, the rolling restart of this folder ("" = none), and their lines."""
+    status = answers.status()
+    restart = rollout_message(where.layout.root / STATE_FILE, status.now_ms)
     lines = list(status_lines(status))
     lines[1:1] = [f"  rolling restart: {restart}"] if restart else []
     return status, restart, lines
@@ -81,13 +80,13 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
             why="--json was given" if args.json else "standard output is none",
             next_step="leave out --watch: `ballast status` writes one look",
         )
-    config = where.started()
-    _look(where, config)  # what can't be read at all is said before the screen is cleared
+    answers = answers_of(where)
+    _look(where, answers)  # what can't be read at all is said before the screen is cleared
     last: list[str] = []
     with live_lines() as draw:
         while True:
             try:
-                _, _, last = _look(where, config)
+                _, _, last = _look(where, answers)
                 draw([*last, "", f"as of {format_instant(wall_ms())}; Ctrl-C ends it"])
             except CommandError as error:
                 draw([*error.lines(), "", "as of the last look:", *last])
@@ -97,7 +96,7 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
 def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
     yield f"{status.cluster}: {status.phase.value} – {status.why}"
-    for alarm, section in zip(status.alarms, status.alarm_sections, strict=True):
+    for alarm, section in zip_longest(status.alarms, status.alarm_sections):
         named = f" (runbook: {section})" if section and section not in alarm else ""
         yield f"  ALARM  {alarm}{named}"
     yield from (f"  warning {warning}" for warning in status.warnings)

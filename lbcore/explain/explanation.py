@@ -179,6 +179,8 @@ def _finite(value: Any) -> Any:
 
 
 def _value(value: Any) -> str:
+    if value is None:  # not finite, as JSON has it
+        return "-"
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):

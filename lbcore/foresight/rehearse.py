@@ -73,7 +73,7 @@ class Rehearsal:
     reason: str
     result: Mapping[str, Any]
     transitions: tuple[Mapping[str, str], ...]
-    rows: Mapping[str, Sequence[Row]]
+    rows: Mapping[str, Sequence[Mapping[str, Any]]]
 
     @property
     def is_possible(self) -> bool:

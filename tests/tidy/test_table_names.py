@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.delta.table_location import table_place
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import ensure_tables
 from jobs.console import MisuseError
-from jobs.local.layout import Layout
-from jobs.operating.connection_options import ConnectionOptions
+from jobs.operating.answers import BUNDLE_ORDERS, read_bundles
 from jobs.sql.engine import SqlEngine
 from jobs.sql.queries import QUERIES
-from jobs.verbs import bundle as bundle_verb
-from lbcore.config.tree import Config
 from lbcore.model.tables import TABLES
 from tests.tidy.source_files import ROOT, name_of, parsed, python_files
 
@@ -32,7 +30,7 @@ TABLE_AT = {"rows": 0, "rows_at": 0, "add_row": 0, "open_table": 1, "table_path"
 AFTER = {"rows": ("columns", "condition")}
 """What follows the table, where it is not named."""
 
-PUT_TOGETHER = {"jobs/verbs/bundle.py"}
+PUT_TOGETHER = {"jobs/operating/answers.py"}
 """Whose SELECT is of parts, so that it can be asked only as a whole."""
 
 SELECT = re.compile(r"\s*(SELECT|WITH)\b[^`]*\bFROM\b")
@@ -147,15 +145,9 @@ def test_every_select_is_understood_over_the_declared_tables(engine: SqlEngine) 
 
 def test_select_of_the_verb_bundles_is_understood(tmp_path: Path) -> None:
     ensure_tables(tmp_path)
-    where = ConnectionOptions(
-        layout=Layout(root=tmp_path),
-        tables=table_place(tmp_path),
-        cluster="c",
-        config=Config(),
-        bootstrap="",
-    )
-    for by, broker in itertools.product(bundle_verb.ORDERS, ("", "broker-1")):
-        assert bundle_verb.read_bundles(where, by, broker, 3) == []
+    reader = TableReader(table_place(tmp_path), "c")
+    for by, broker in itertools.product(BUNDLE_ORDERS, ("", "broker-1")):
+        assert read_bundles(reader, by, broker, 3) == []
 
 
 def why_not(engine: SqlEngine, text: str) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.kafka.command_client import new_command
+from jobs.operating.connection_options import started_with
+from jobs.operating.foreseeing import RehearsedCommand, rehearse_command
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.service.exchange import HttpError, Reply, Request, json_reply, problem
@@ -26,16 +29,27 @@ from jobs.service.routes import (
 )
 from jobs.service.v1.openapi import Schemas
 from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
+from lbcore.config.tree import Config
+from lbcore.plain import to_plain
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
+from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.messages import Command
 
-_STATUS_OF = {"done": 200, "accepted": 202, "timed_out": 504}
+_STATUS_OF = {"done": 200, "accepted": 202, "sent": 202, "timed_out": 504}
 _ID_MAX_CHARS = 100
-_TIMEOUT_MAX_MS = 600_000
+_WAIT_MAX_MS, _TIMEOUT_MAX_MS = 600_000, 86_400_000
 
 _TIMEOUT = WholeQuery(
-    "timeout_ms", "Longest wait for the outcome.", 0, _TIMEOUT_MAX_MS, COMMAND_TIMEOUT_MS
+    "timeout_ms", "Until when it may be begun.", 0, _TIMEOUT_MAX_MS, COMMAND_TIMEOUT_MS
 )
-_QUERIES = (_TIMEOUT, TextQuery("command_id", "The same id again is the same command, done once."))
+_WAIT = WholeQuery(
+    "wait_ms", "Longest wait for the outcome; timeout_ms without it.", 0, _WAIT_MAX_MS
+)
+_QUERIES = (
+    _TIMEOUT,
+    _WAIT,
+    TextQuery("command_id", "The same id again is the same command, done once."),
+)
 _OUTCOME = {"command_id": str, "status": str, "reason": str, "result": dict[str, Any]}
 _STATUSES = {
     200: "It has happened.",
@@ -89,6 +103,40 @@ def _from_path(params: Mapping[str, str], names: tuple[str, ...]) -> dict[str, A
 async def _carry_out(
     request: Request, context: AdminContext, kind: str, known: Mapping[str, Any]
 ) -> Reply:
+    arguments = _arguments(request, context, kind, known)
+    timeout_ms = _TIMEOUT.of(request)
+    wait_ms = _WAIT.of(request) if "wait_ms" in request.query else min(timeout_ms, _WAIT_MAX_MS)
+    outcome = await context.command(
+        arguments,
+        request,
+        timeout_ms=timeout_ms,
+        wait_ms=wait_ms,
+        command_id=_command_id(request),
+    )
+    return _answer(outcome)
+
+
+async def post_rehearsal(request: Request, context: AdminContext) -> Reply:
+    """What a command of any kind would do; nothing is sent."""
+    arguments = _arguments(request, context, request.params["kind"], {})
+    command = new_command(
+        context.cluster,
+        arguments,
+        principal=request.caller.name,
+        command_id=_command_id(request),
+        timeout_ms=_TIMEOUT.of(request),
+    )
+    return await in_background(context, partial(_rehearse, context.config, command))
+
+
+def _rehearse(config: Config, command: Command, reader: TableReader) -> Any:
+    return to_plain(rehearse_command(reader, started_with(reader, config), command))
+
+
+def _arguments(
+    request: Request, context: AdminContext, kind: str, known: Mapping[str, Any]
+) -> CommandArguments:
+    """Return the arguments of a command that the caller may send; raises HttpError."""
     if kind not in KINDS:
         raise HttpError(404, f"There is no command {kind[:100]}")
     given = request.json()
@@ -102,13 +150,7 @@ async def _carry_out(
     arguments = parse_arguments(kind, asked)
     if isinstance(arguments, RefusedArguments):
         raise HttpError(400, arguments.detail)
-    outcome = await context.command(
-        arguments,
-        request,
-        timeout_ms=_TIMEOUT.of(request),
-        command_id=_command_id(request),
-    )
-    return _answer(outcome)
+    return arguments
 
 
 def role_of(kind: str) -> Role:
@@ -203,6 +245,19 @@ COMMAND_ROUTES = (
             "/v1/commands/unload_bundle?command_id=20261121-unload-1",
             body={"bundle": "acme/ns1/0x00000000_0x40000000", **_TO},
         ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/rehearsals/{kind}",
+        handler=post_rehearsal,
+        checks_itself=True,
+        is_recorded=False,
+        summary="Say what a command would do; nothing is sent.",
+        answer=RehearsedCommand,
+        queries=_QUERIES[::2],
+        body=OBJECT,
+        statuses={404: "There is no such kind."},
+        example=Example("/v1/rehearsals/pause", body={}),
     ),
     reading(
         "/v1/commands/{command_id}",

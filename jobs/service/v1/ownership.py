@@ -11,8 +11,9 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
+from jobs.adapters.processes.clocks import wall_ms
+from jobs.operating.answers import RECORD, records_at
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
@@ -29,8 +30,8 @@ from lbcore.route.snapshot import Answer, LookupOutcome, LookupSnapshot
 TOPICS_MAX = 10_000
 PAGE_MAX = 10_000
 _DIGITS_MAX = 15
-_SHOWN = ("bundle", "version_id", "state", "source", "destination", "cause", "at_ms")
-_MOMENT = "A moment: ms since 1970, or vN for version N of ownership_events."
+_NOW = "now"
+_MOMENT = "A moment: now, ms since 1970, or vN for version N of ownership_events."
 
 
 async def get_ownership(request: Request, context: AdminContext) -> Reply:
@@ -91,9 +92,9 @@ def _range_text(route: BundleRoute) -> str:
 def _read_page(
     moment: str, namespace: str, after: str, limit: int, reader: TableReader
 ) -> dict[str, Any]:
-    found = _at(reader, moment, namespace)
+    found = records_at(reader, moment, namespace)
     rows = (row for row in found.walk() if row["bundle"] > after)
-    page = [{name: row[name] for name in _SHOWN} for row in islice(rows, limit + 1)]
+    page = [{name: row[name] for name in RECORD} for row in islice(rows, limit + 1)]
     more = page[limit - 1]["bundle"] if len(page) > limit else ""
     return {**_about(found), "bundles": page[:limit], "next": more}
 
@@ -108,7 +109,10 @@ async def get_diff(request: Request, context: AdminContext) -> Reply:
 def _read_changes(
     before_at: str, after_at: str, namespace: str, reader: TableReader
 ) -> dict[str, Any]:
-    before, after = _at(reader, before_at, namespace), _at(reader, after_at, namespace)
+    before, after = (
+        records_at(reader, before_at, namespace),
+        records_at(reader, after_at, namespace),
+    )
     changes = (
         {"bundle": change.bundle, "before": _row(change.before), "after": _row(change.after)}
         for change in find_differences(before.walk(), after.walk())
@@ -131,6 +135,8 @@ async def post_lookups(request: Request, context: AdminContext) -> Reply:
     return json_reply(
         {
             "table_version": snapshot.position.table_version,
+            "age_ms": context.age_ms,
+            "writer_silent_ms": context.view.writer_silent_ms(wall_ms()),
             "answers": (_looked_up(snapshot, topic, listener) for topic in topics),
         }
     )
@@ -192,20 +198,15 @@ def _namespace(request: Request, context: AdminContext) -> str:
 
 def _moment(request: Request, name: str, default: str | None = None) -> str:
     text = request.first(name, default or "")
+    if text == _NOW:
+        return ""
     digits = text.removeprefix("v")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
     if is_number or (not text and default is not None):
         return text
-    raise HttpError(400, f"{name} must be ms since 1970, or vN for a version of ownership_events")
-
-
-def _at(reader: TableReader, moment: str, namespace: str) -> AsOf:
-    condition = f"namespace = {literal(namespace)}" if namespace else ""
-    if not moment:
-        return reader.newest(condition)
-    if moment.startswith("v"):
-        return reader.at_version(int(moment[1:]), condition)
-    return reader.at_time(int(moment), condition)
+    raise HttpError(
+        400, f"{name} must be now, ms since 1970, or vN for a version of ownership_events"
+    )
 
 
 def _about(found: AsOf) -> dict[str, int]:
@@ -217,7 +218,7 @@ def _about(found: AsOf) -> dict[str, int]:
 
 
 def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if row is None else {name: row[name] for name in _SHOWN}
+    return None if row is None else {name: row[name] for name in RECORD}
 
 
 _NAMESPACE = TextQuery("namespace", "Only this one; without it, all of the cluster.")
@@ -275,7 +276,7 @@ OWNERSHIP_ROUTES = (
         is_recorded=False,
         summary="Who serves many topics, from one snapshot.",
         answer={
-            "table_version": int,
+            **dict.fromkeys(("table_version", "age_ms", "writer_silent_ms"), int),
             "answers": [
                 {
                     "topic": str,

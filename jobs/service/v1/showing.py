@@ -11,6 +11,9 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.console import MisuseError
+from jobs.operating.answers import BUNDLE_ORDERS, read_bundles
+from jobs.operating.answers import BUNDLES_MAX as LISTED_MAX
 from jobs.operating.connection_options import started_with
 from jobs.operating.history import (
     BROKERS_MAX,
@@ -25,13 +28,14 @@ from jobs.operating.history import (
     read_heat,
     read_timeline,
 )
-from jobs.operating.overview import read_overview
-from jobs.operating.status_rows import read_status_rows
-from jobs.service.access import Role
+from jobs.operating.status_rows import read_overview, read_status_rows
+from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import Example, Handler, TextQuery, WholeQuery, reading
+from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
+from jobs.sql.engine import SqlEngine, plain_rows
+from lbcore.config.load import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.status import ClusterStatus, ExplainedDecision, Moment, make_status
@@ -48,7 +52,10 @@ from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.dynamic import in_force
 
 _LIMIT = WholeQuery("limit", "Decisions at most.", 1, 1_000, 100)
+_LISTED = WholeQuery("limit", "Bundles at most.", 1, LISTED_MAX, 20)
+_SQL_MAX_CHARS, _SQL_ROWS_MAX = 100_000, 100_000
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
+_STARTED = ("setting", "started", "origin")
 
 
 _status = Kept(1.0)
@@ -86,14 +93,17 @@ async def get_settings(request: Request, context: AdminContext) -> Reply:
     As the job was started, with what commands have changed.
     """
     del request
-    changed = context.views.settings
-    config, _ = in_force(context.started, changed)
+    changed, started = context.views.settings, context.started
+    config, _ = in_force(started, changed)
+    rows = [] if started is context.config else reported_rows(started, started, "")
     shown = {
         key: entry
         for key, entry in sorted(SETTINGS.items())
         if entry.section not in ("kafka", "topics", "lookup")
     }
     answer = {
+        "cluster": context.cluster,
+        "started": [{name: row[name] for name in _STARTED} for row in rows],
         "settings": {key: value_of(config, entry) for key, entry in shown.items()},
         "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
         "changed": dict(sorted(changed.items())),
@@ -135,6 +145,40 @@ def _read_decisions(condition: str, limit: int, reader: TableReader) -> dict[str
     newest = reader.table("decisions", condition=condition).sort_by(order)[:limit]
     shown = map(_without, newest.to_pylist())
     return {"decisions": shown}
+
+
+async def get_bundles(request: Request, context: AdminContext) -> Reply:
+    """The bundles with the most load, by one measure."""
+    by = request.first("by", "rate")
+    if by not in BUNDLE_ORDERS:
+        raise HttpError(400, f"by must be one of {', '.join(BUNDLE_ORDERS)}, got {by[:100]}")
+    read = partial(_read_bundles, by, request.first("broker"), _LISTED.of(request))
+    return await in_background(context, read)
+
+
+def _read_bundles(by: str, broker: str, limit: int, reader: TableReader) -> dict[str, Any]:
+    return {"bundles": read_bundles(reader, by, broker, limit)}
+
+
+async def post_sql(request: Request, context: AdminContext) -> Reply:
+    """One SELECT on all tables of the service."""
+    if not request.caller.may(Role.ADMIN, ANY):  # the tables may have other clusters' rows
+        raise HttpError(403, f"{request.caller.name} is not admin of all clusters")
+    asked = request.json()
+    query = asked.get("query") if isinstance(asked, dict) else None
+    if not isinstance(query, str) or len(query) > _SQL_MAX_CHARS:
+        raise HttpError(400, f'The body must be {{"query": text}}, of {_SQL_MAX_CHARS} at most')
+    return await in_background(context, partial(_read_sql, query))
+
+
+def _read_sql(query: str, reader: TableReader) -> dict[str, Any]:
+    try:
+        found = SqlEngine(reader.root).query(query)
+    except MisuseError as error:
+        raise ReadRefusedError(400, f"{error.what}: {error.why}") from None
+    if found.num_rows > _SQL_ROWS_MAX:
+        raise ReadRefusedError(400, f"more than {_SQL_ROWS_MAX} rows: write a LIMIT")
+    return {"columns": found.column_names, "rows": plain_rows(found)}
 
 
 async def get_history(request: Request, context: AdminContext) -> Reply:
@@ -181,6 +225,8 @@ SHOWING_ROUTES = (
         get_settings,
         "The settings that decide.",
         {
+            "cluster": str,
+            "started": [dict.fromkeys(_STARTED, str)],
             "settings": dict[str, Any],
             "origins": dict[str, str],
             "changed": dict[str, Any],
@@ -212,6 +258,28 @@ SHOWING_ROUTES = (
             TextQuery("decision_id", "Only this one."),
         ),
         example=Example("/v1/decisions?limit=10"),
+    ),
+    reading(
+        "/v1/bundles",
+        get_bundles,
+        "The bundles with the most load, in the newest minute of each broker.",
+        {"bundles": [MapOf(Any)]},
+        queries=(
+            TextQuery("by", f"One of {', '.join(BUNDLE_ORDERS)}; rate without it."),
+            TextQuery("broker", "Only those that it has now."),
+            _LISTED,
+        ),
+        example=Example("/v1/bundles?by=rate"),
+    ),
+    Route(
+        method="POST",
+        path="/v1/sql",
+        handler=post_sql,
+        checks_itself=True,
+        summary=f"One SELECT on the tables, of at most {_SQL_ROWS_MAX} rows; for admins of all.",
+        answer={"columns": list[str], "rows": [MapOf(Any)]},
+        body={"type": "object", "required": ["query"], "properties": {"query": TEXT}},
+        example=Example("/v1/sql", body={"query": "SELECT 1 AS one"}),
     ),
     reading(
         _BUNDLE,

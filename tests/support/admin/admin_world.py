@@ -31,8 +31,9 @@ class Balancer:
     commands: list[Command] = field(default_factory=list)
     entries: list[AuditEntry] = field(default_factory=list)
 
-    async def ask(self, command: Command) -> CommandEnd | None:
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
         """Remember and answer."""
+        del wait_ms
         self.commands.append(command)
         return self.answer(command)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.operating.overview import read_overview
+from jobs.operating.status_rows import read_overview
 from jobs.service.access import Caller
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp

@@ -20,6 +20,7 @@ from tests.support.admin.asgi_calls import ask
 ASSETS = (".css", ".js", ".svg", ".md")
 # The files of the console hold nothing of the cluster: those in their folder, and only those.
 OPEN = {"/", *(f"/page/{path.name}" for path in FOLDER.glob("*.*") if path.suffix in ASSETS)}
+SQL = "/v1/sql"
 TAKING_AWAY = ("/v1/brokers/{broker}",)
 OF_TENANTS = (
     "/admin/v2/namespaces/{tenant}",
@@ -41,6 +42,7 @@ NAMES = {
 CALLERS = {
     "nobody": None,
     "without a role": (),
+    "admin of all clusters": (Grant(role=Role.ADMIN),),
     "viewer of another cluster": (Grant(role=Role.VIEWER, cluster="c2"),),
     **{
         f"{role.name.lower()} of {where}": (Grant(role=role, cluster="c1", tenant=tenant),)
@@ -79,6 +81,8 @@ def needed(route: Route) -> tuple[Role, str] | None:
     if route.path == "/v1/openapi.json":
         return None
     path, tenant = route.path, "acme" if "{tenant}" in route.path else "*"
+    if path == SQL:
+        return Role.ADMIN, "*"
     is_read = route.method == "GET" or path in ("/v1/plan", "/v1/lookups")
     if path == "/v1/lookups":
         return Role.VIEWER, "acme"  # of its topic
@@ -90,10 +94,10 @@ def needed(route: Route) -> tuple[Role, str] | None:
     return (Role.VIEWER if is_read else Role.ADMIN), tenant if is_of_tenant else "*"
 
 
-def may(grants: tuple[Grant, ...], wanted: tuple[Role, str] | None) -> bool:
+def may(grants: tuple[Grant, ...], wanted: tuple[Role, str] | None, clusters: str) -> bool:
     """Whether one of the grants is the role, or more, on the tenant, or on all."""
     return wanted is None or any(
-        one.role >= wanted[0] and one.cluster == "c1" and one.tenant in ("*", wanted[1])
+        one.role >= wanted[0] and one.cluster in clusters and one.tenant in ("*", wanted[1])
         for one in grants
     )
 
@@ -117,7 +121,8 @@ def test_route_lets_in_whom_the_page_of_security_names_and_nobody_else(
         query = {"/v1/watch": "?last_event_id=never", "/v1/events": "?alive_ms=1"}.get(path, "")
         answer = asyncio.run(ask(app, path + query, method=route.method, body=body))
         refused = 401 if grants is None else 403
-        is_let_in = route.is_open or (grants is not None and may(grants, needed(route)))
+        clusters = "*" if path == SQL else "c1*"  # its rows are of all clusters
+        is_let_in = route.is_open or (grants is not None and may(grants, needed(route), clusters))
         if (answer.status == refused) is is_let_in:
             wrong.append((route.method, route.path, answer.status))
     assert wrong == []

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from jobs.cli import main
-from jobs.operating.outlook import Outlook, _skip_lines
+from jobs.operating.foreseeing import Outlook, _skip_lines
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from lbcore.config.load import parse_assignments

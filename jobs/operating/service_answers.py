@@ -1,0 +1,374 @@
+"""Answers of a lookup service over HTTP, as the records that the tables give, too.
+
+The other source of `answers`: the same questions, asked below /v1. A field that this version does
+not know is left out; a lacking one is an error that names the other version.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+from jobs.adapters.following.outcome_follower import CommandOutcome
+from jobs.adapters.kafka.command_client import NoOutcome
+from jobs.console import CommandError, MisuseError, UnknownError, note
+from jobs.lookup_client import Freshness, LookupResult
+from jobs.operating.answers import (
+    GRACE_MS,
+    Answers,
+    OwnershipMoment,
+    Progress,
+    no_topic,
+)
+from jobs.operating.connection_options import FROM_FILES, ConnectionOptions
+from jobs.operating.explaining import ExplainQuestion
+from jobs.operating.foreseeing import Outlook, RehearsedCommand
+from jobs.operating.service_client import (
+    RefusedByServiceError,
+    ServiceAddress,
+    path_of,
+    raise_other_version,
+)
+from lbcore.config.load import as_started
+from lbcore.config.tree import Config
+from lbcore.explain.explanation import Explanation, Row
+from lbcore.explain.status import ClusterStatus
+from lbcore.foresight.forecast import Foresight, WhatIf
+from lbcore.ownership.differences import OwnershipChange
+from lbcore.plain import from_plain
+from lbcore.route.snapshot import LookupOutcome
+from lbcore.validation.dynamic import in_force
+from lbcore.wire.messages import Command
+
+_Record = TypeVar("_Record")
+
+_ACCEPTED, _BAD, _NOT_FOUND, _CONFLICT, _LATE = 202, 400, 404, 409, 504
+_FIRST_WAIT_MS = 20_000
+_LOOK_S, _NOTE_EVERY_S = 2.0, 10.0
+_SQL_TIMEOUT_S = 600.0
+_ENDED = (_ACCEPTED, _CONFLICT, _LATE)
+INVALID_NAME = "invalid_name"
+
+
+def answers_of(where: ConnectionOptions) -> Answers:
+    """Return the source of answers that the options name."""
+    if where.service is None:
+        return Answers(where)
+    return ServiceAnswers(where.service, where.cluster if where.is_cluster_named else "")
+
+
+class ServiceAnswers(Answers):
+    """Answers of a service. named: the cluster that is meant, "" = the service's."""
+
+    def __init__(self, address: ServiceAddress, named: str = "") -> None:
+        self._address = address
+        self._named = named
+
+    @property
+    def cluster(self) -> str:
+        """The service's cluster; raises CommandError where another one is meant."""
+        found = str(self._settings.get("cluster", self._named))
+        if self._named not in ("", found):
+            raise CommandError(
+                f"the service at {self._address.url} serves another cluster",
+                why=f"its cluster is {found}, and --cluster or the context says {self._named}",
+                next_step=f"ask the service of {self._named}, or leave its name out",
+            )
+        return found
+
+    @cached_property
+    def _settings(self) -> Mapping[str, Any]:
+        return self._made(dict, self._address.get("/v1/settings"))
+
+    def status(self) -> ClusterStatus:
+        """How the cluster is, as the service sees it."""
+        return self._get("/v1/status", _record_of(ClusterStatus))
+
+    def explain(self, question: ExplainQuestion) -> Explanation | None:
+        """Why something is as it is."""
+        path = path_of("v1/explain", question.kind, *([question.name] if question.name else []))
+        try:
+            return self._get(
+                path,
+                _record_of(Explanation),
+                at=question.at_ms or None,
+                window_ms=question.window_ms,
+            )
+        except RefusedByServiceError as error:
+            if error.status == _NOT_FOUND and error.value:
+                return None
+            raise
+
+    def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
+        """The next cycles."""
+
+        def made(value: Any) -> Outlook:
+            return Outlook(found=_record_of(Foresight)(value), tables_age_ms=value["tables_age_ms"])
+
+        return self._get(
+            "/v1/plan",
+            made,
+            strategy=strategy,
+            set=what_if.settings,
+            add_brokers=what_if.add_brokers or None,
+            remove_broker=what_if.remove_brokers,
+        )
+
+    def rehearse(self, command: Command) -> RehearsedCommand:
+        """What a command would do."""
+        self._check_cluster()
+        query = {"command_id": command.command_id, "timeout_ms": command.timeout_ms}
+        value = self._post("v1/rehearsals", command, query)
+        return self._made(_record_of(RehearsedCommand), value)
+
+    def undo_moves(
+        self, plan: str, since_ms: int, drain: str
+    ) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Moves that take something back."""
+        return self._get(
+            "/v1/undo",
+            lambda value: (value["moves"], value["left"]),
+            plan=plan,
+            since_ms=since_ms or None,
+            drain=drain,
+        )
+
+    def ownership(self, moment: str, namespace: str) -> tuple[OwnershipMoment, Sequence[Row]]:
+        """The records of a moment, all of its pages."""
+        query: dict[str, Any] = {"as_of": moment or "now", "namespace": namespace}
+        rows: list[Row] = []
+        while True:
+            page = self._get("/v1/ownership", dict, **query)
+            found, after = self._made(_moment, page), page.get("next")
+            rows += page.get("bundles", ())
+            if not after:
+                return found, rows
+            if found.version >= 0:  # the same moment for all pages
+                query["as_of"] = f"v{found.version}"
+            query["after"] = after
+
+    def changes(
+        self, before: str, after: str, namespace: str
+    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
+        """What differs between two moments."""
+
+        def made(
+            value: Any,
+        ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
+            changes = [_record_of(OwnershipChange)(one) for one in value["changes"]]
+            return _moment(value["from"]), _moment(value["to"]), changes
+
+        query = {"from": before or "now", "to": after, "namespace": namespace}
+        return self._get("/v1/ownership/diff", made, **query)
+
+    def bundles(self, by: str, broker: str, limit: int) -> Sequence[Row]:
+        """The largest first."""
+        return self._get(
+            "/v1/bundles", lambda value: value["bundles"], by=by, broker=broker, limit=limit
+        )
+
+    def policies(self) -> Sequence[Row]:
+        """Rows that are set."""
+        return self._get("/v1/policies", lambda value: value["policies"])
+
+    def names(self, column: str) -> Sequence[str]:
+        """By name."""
+        kind = f"{column}s"
+        return self._get(f"/v1/{kind}", lambda value: [row[column] for row in value[kind]])
+
+    def settings_in_force(
+        self, config: Config, kept: Iterable[str] = ()
+    ) -> tuple[Config, Mapping[str, str]]:
+        """What decides in the job, over a configuration."""
+        return self._made(lambda value: _in_force(config, value, frozenset(kept)), self._settings)
+
+    def lookup(
+        self, topics: Sequence[str], listener: str, timeout_ms: int
+    ) -> Mapping[str, LookupResult]:
+        """From the service's snapshot."""
+        self._check_cluster()
+        body = {"topics": list(topics), "listener": listener}
+        value = self._address.ask(
+            "POST", "/v1/lookups", None, body, timeout_s=max(1.0, timeout_ms / 1_000)
+        )
+        return self._made(_lookups, value)
+
+    def query(self, text: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+        """By the service's engine."""
+        value = self._ask_sql(text)
+        return self._made(lambda found: (found["columns"], found["rows"]), value)
+
+    def carry_out(
+        self, command: Command, *, wait: bool, progress: Progress
+    ) -> CommandOutcome | NoOutcome | None:
+        """Send it in the name of the token's owner, and look until it has ended.
+
+        Raises UnknownError where the service can't be asked any more and the command may be sent.
+        """
+        self._check_cluster()
+        try:
+            return self._carry_out(command, wait=wait, progress=progress)
+        except MisuseError:
+            raise
+        except CommandError as error:
+            is_refusal = isinstance(error, RefusedByServiceError) and error.value
+            if is_refusal and command.command_id not in error.why:
+                raise
+            raise UnknownError(
+                error.what,
+                why=f"{error.why}; command {command.command_id} may have been sent",
+                next_step=f"{error.next_step}. The same verb with --command-id "
+                f"{command.command_id} asks again and does nothing twice",
+            ) from None
+
+    def _carry_out(
+        self, command: Command, *, wait: bool, progress: Progress
+    ) -> CommandOutcome | NoOutcome | None:
+        began_s = time.monotonic()
+        first_ms = min(command.timeout_ms, _FIRST_WAIT_MS) if wait else 0
+        query = {
+            "timeout_ms": command.timeout_ms,
+            "command_id": command.command_id,
+            "wait_ms": first_ms,
+        }
+        found = self._made(_outcome(command), self._post("v1/commands", command, query, first_ms))
+        if not wait:
+            return None if found is None or not found.is_final else found
+        end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
+        noted_s = began_s
+        while not (found and found.is_final) and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
+            found = self._outcome_of(command) or found
+            if time.monotonic() - noted_s >= _NOTE_EVERY_S:
+                noted_s = time.monotonic()
+                progress(noted_s - began_s, found is not None)
+        if found is not None and found.is_final:
+            return found
+        return NoOutcome(
+            command_id=command.command_id,
+            waited_ms=round((time.monotonic() - began_s) * 1_000),
+            accepted=found,
+            writer_silent_ms=self.status().writer_silent_ms,
+        )
+
+    def _outcome_of(self, command: Command) -> CommandOutcome | None:
+        """Return the newest row of a command, None without any."""
+        try:
+            return self._get(path_of("v1/commands", command.command_id), _outcome(command))
+        except RefusedByServiceError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+
+    def _post(self, path: str, command: Command, query: Mapping[str, Any], wait_ms: int = 0) -> Any:
+        """Send a command. Raises MisuseError for arguments that don't suit it."""
+        try:
+            return self._address.ask(
+                "POST",
+                path_of(path, command.kind),
+                query,
+                dict(command.arguments),
+                timeout_s=(wait_ms + GRACE_MS) / 1_000 + _SQL_TIMEOUT_S / 10,
+                taken=_ENDED,
+            )
+        except RefusedByServiceError as error:
+            raise _as_misuse(error) from None
+
+    def _ask_sql(self, text: str) -> Any:
+        self._check_cluster()
+        try:
+            return self._address.ask(
+                "POST", "/v1/sql", None, {"query": text}, timeout_s=_SQL_TIMEOUT_S
+            )
+        except RefusedByServiceError as error:
+            raise _as_misuse(error) from None
+
+    def _check_cluster(self) -> None:
+        if self._named:
+            self.cluster  # noqa: B018 (nothing is asked of another cluster)
+
+    def _get(self, path: str, made: Callable[[Any], _Record], **query: Any) -> _Record:
+        self._check_cluster()
+        try:
+            value = self._address.get(path, **query)
+        except RefusedByServiceError as error:
+            raise _as_misuse(error) from None
+        return self._made(made, value)
+
+    def _made(self, made: Callable[[Any], _Record], value: Any) -> _Record:
+        try:
+            return made(value)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as cause:
+            raise_other_version(self._address, cause)
+
+
+def _as_misuse(error: RefusedByServiceError) -> CommandError:
+    """Return the error; HTTP 400 becomes a misuse of the command line."""
+    if error.status != _BAD or not error.value:
+        return error
+    return MisuseError(error.what, why=error.why, next_step=error.next_step)
+
+
+def _record_of(kind: type[_Record]) -> Callable[[Any], _Record]:
+    """Return what makes a record from JSON."""
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    return lambda value: from_plain(kind, {k: one for k, one in value.items() if k in known})
+
+
+def _moment(value: Any) -> OwnershipMoment:
+    return OwnershipMoment(
+        version=value["table_version"],
+        at_ms=value["at_ms"],
+        known_from_ms=value["known_from_ms"],
+    )
+
+
+def _in_force(
+    config: Config, value: Mapping[str, Any], kept: frozenset[str]
+) -> tuple[Config, Mapping[str, str]]:
+    """Return the configuration with the job's settings, and what is set aside."""
+    rows = [{**row, "at_ms": 0} for row in value["started"]]
+    if not rows:
+        note(FROM_FILES)
+    return in_force(as_started(config, rows, kept), value["changed"])
+
+
+def _lookups(value: Any) -> Mapping[str, LookupResult]:
+    ages = {name: value[name] for name in ("table_version", "age_ms", "writer_silent_ms")}
+    return {one["topic"]: _lookup(one, Freshness(**ages)) for one in value["answers"]}
+
+
+def _lookup(one: Mapping[str, Any], freshness: Freshness) -> LookupResult:
+    if one["outcome"] == INVALID_NAME:
+        raise no_topic(one["topic"], one["reason"])
+    return LookupResult(
+        outcome=LookupOutcome(one["outcome"]),
+        freshness=freshness,
+        broker=one.get("broker", ""),
+        bundle=one.get("bundle", ""),
+        version_id=one.get("version_id", 0),
+        broker_url=one.get("brokerUrl", ""),
+        broker_url_tls=one.get("brokerUrlTls", ""),
+        http_url=one.get("httpUrl", ""),
+        http_url_tls=one.get("httpUrlTls", ""),
+    )
+
+
+def _outcome(command: Command) -> Callable[[Any], CommandOutcome | None]:
+    """Return what makes an outcome from JSON; None where the command was only sent."""
+
+    def made(value: Any) -> CommandOutcome | None:
+        status = value.get("outcome", value["status"])  # a problem's status is that of HTTP
+        if status == "sent":
+            return None
+        return CommandOutcome(
+            command_id=value["command_id"],
+            kind=command.kind,
+            status=status,
+            reason=value.get("reason") or value.get("detail", ""),
+            result=value["result"],
+            at_ms=value.get("at_ms", 0),
+        )
+
+    return made
