@@ -98,13 +98,13 @@ class Answers:
         return self._where.started()
 
     def status(self) -> ClusterStatus:
-        """How the cluster is; Kafka is asked, too, where its address is known."""
+        """Status of the cluster; Kafka is asked, too, where its address is known."""
         now_ms = wall_ms()
         rows = read_status_rows(self._reader, now_ms, self._started.lookup, self._where.around())
         return make_status(self.cluster, rows, self._started, now_ms)
 
     def explain(self, question: ExplainQuestion) -> Explanation | None:
-        """Why something is as it is; None when there is no such thing."""
+        """Explanation of a thing; None when there is no such thing."""
         return explain(self._reader, self._where.started(question.at_ms), question)
 
     def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
@@ -112,7 +112,7 @@ class Answers:
         return look_ahead(self._reader, with_own(self._started, [strategy]), strategy, what_if)
 
     def rehearse(self, command: Command) -> RehearsedCommand:
-        """What a command would do."""
+        """Predicted outcome of a command."""
         return rehearse_command(self._reader, self._started, command)
 
     def plans(self) -> Mapping[str, PlanProposal]:
@@ -134,7 +134,7 @@ class Answers:
     def changes(
         self, before: str, after: str, namespace: str
     ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
-        """What differs between two moments."""
+        """Differences between two moments."""
         reader = self._reader
         first, last = (records_at(reader, one, namespace) for one in (before, after))
         found = find_differences(map(_record, first.walk()), map(_record, last.walk()))
@@ -150,7 +150,8 @@ class Answers:
 
     def names(self, column: str) -> Sequence[str]:
         """The names of all brokers ("broker") or namespaces ("namespace")."""
-        return [str(row[column]) for row in self._reader.rows(f"{column}s", (column,))]
+        table = f"{column}s"
+        return [str(row[column]) for row in self._reader.rows(table, (column,))]
 
     def settings_in_force(
         self, config: Config, kept: Iterable[str] = ()

@@ -62,7 +62,8 @@ def require_known(reader: TableReader, **asked: str) -> None:
     """Raise CommandError for an unknown broker or namespace ("" = none given)."""
     for column, name in asked.items():
         if name:
-            rows = reader.rows(f"{column}s", (column,))
+            table = f"{column}s"
+            rows = reader.rows(table, (column,))
             check_known(reader.cluster, column, name, (str(row[column]) for row in rows))
 
 

@@ -29,6 +29,7 @@ from jobs.operating.service_client import (
     ServiceAddress,
     path_of,
     raise_other_version,
+    with_query,
 )
 from lbcore.config.load import as_started
 from lbcore.config.tree import Config
@@ -82,11 +83,11 @@ class ServiceAnswers(Answers):
         return self._made(dict, self._address.get("/v1/settings"))
 
     def status(self) -> ClusterStatus:
-        """How the cluster is, as the service sees it."""
+        """Status of the cluster, as the service sees it."""
         return self._get("/v1/status", _record_of(ClusterStatus))
 
     def explain(self, question: ExplainQuestion) -> Explanation | None:
-        """Why something is as it is."""
+        """Explanation of a thing."""
         path = path_of("v1/explain", question.kind, *([question.name] if question.name else []))
         try:
             return self._get(
@@ -116,7 +117,7 @@ class ServiceAnswers(Answers):
         )
 
     def rehearse(self, command: Command) -> RehearsedCommand:
-        """What a command would do."""
+        """Predicted outcome of a command."""
         self._check_cluster()
         query = {"command_id": command.command_id, "timeout_ms": command.timeout_ms}
         value = self._post("v1/rehearsals", command, query)
@@ -151,7 +152,7 @@ class ServiceAnswers(Answers):
     def changes(
         self, before: str, after: str, namespace: str
     ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
-        """What differs between two moments."""
+        """Differences between two moments."""
 
         def made(
             value: Any,
@@ -180,7 +181,7 @@ class ServiceAnswers(Answers):
     def settings_in_force(
         self, config: Config, kept: Iterable[str] = ()
     ) -> tuple[Config, Mapping[str, str]]:
-        """What decides in the job, over a configuration."""
+        """The job's settings over a configuration."""
         return self._made(lambda value: _in_force(config, value, frozenset(kept)), self._settings)
 
     def lookup(
@@ -189,9 +190,7 @@ class ServiceAnswers(Answers):
         """From the service's snapshot."""
         self._check_cluster()
         body = {"topics": list(topics), "listener": listener}
-        value = self._address.ask(
-            "POST", "/v1/lookups", None, body, timeout_s=max(1.0, timeout_ms / 1_000)
-        )
+        value = self._address.post("/v1/lookups", body, timeout_s=max(1.0, timeout_ms / 1_000))
         return self._made(_lookups, value)
 
     def query(self, text: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
@@ -264,10 +263,8 @@ class ServiceAnswers(Answers):
     def _post(self, path: str, command: Command, query: Mapping[str, Any], wait_ms: int = 0) -> Any:
         """Send a command. Raises MisuseError for arguments that don't suit it."""
         try:
-            return self._address.ask(
-                "POST",
-                path_of(path, command.kind),
-                query,
+            return self._address.post(
+                with_query(path_of(path, command.kind), query),
                 dict(command.arguments),
                 timeout_s=(wait_ms + GRACE_MS) / 1_000 + _SQL_TIMEOUT_S / 10,
                 taken=_ENDED,
@@ -278,9 +275,7 @@ class ServiceAnswers(Answers):
     def _ask_sql(self, text: str) -> Any:
         self._check_cluster()
         try:
-            return self._address.ask(
-                "POST", "/v1/sql", None, {"query": text}, timeout_s=_SQL_TIMEOUT_S
-            )
+            return self._address.post("/v1/sql", {"query": text}, timeout_s=_SQL_TIMEOUT_S)
         except RefusedByServiceError as error:
             raise _as_misuse(error) from None
 

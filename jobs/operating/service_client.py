@@ -41,6 +41,12 @@ class RefusedByServiceError(CommandError):
         self.value = value
 
 
+def with_query(path: str, query: Mapping[str, Any]) -> str:
+    """Return a path with its query; empty values are left out."""
+    given = {k: value for k, value in query.items() if value not in (None, "", ())}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
     """A lookup service. url: http(s)://host:port, with a path where a proxy adds one.
@@ -55,14 +61,12 @@ class ServiceAddress:
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON of a read; raises CommandError. Empty query values are left out."""
-        return self.ask("GET", path, query)
+        return self._ask("GET", with_query(path, query), b"")
 
-    def ask(  # noqa: PLR0913 (a request has as many parts)
+    def post(
         self,
-        method: str,
         path: str,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
+        body: Any,
         *,
         timeout_s: float = TIMEOUT_S,
         taken: Sequence[int] = (),
@@ -71,15 +75,23 @@ class ServiceAddress:
 
         Raises CommandError: RefusedByServiceError where the service answers with another status.
         """
-        given = {k: value for k, value in (query or {}).items() if value not in (None, "", ())}
-        target = urlsplit(self.url).path.rstrip("/") + path
-        target += f"?{urlencode(given, doseq=True)}" if given else ""
+        return self._ask("POST", path, json.dumps(body).encode(), timeout_s, taken)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        timeout_s: float = TIMEOUT_S,
+        taken: Sequence[int] = (),
+    ) -> Any:
         asked = HttpQuestion(
-            target=target,
+            target=urlsplit(self.url).path.rstrip("/") + path,
             method=method,
-            body=b"" if body is None else json.dumps(body).encode(),
+            body=body,
             headers={**self._proof(), "Accept": _JSON, "Content-Type": _JSON},
         )
+        path = path.partition("?")[0]
         for tried in range(1, _AGAIN + 1):
             answered = self._exchange(asked, timeout_s)
             is_busy = answered.status in _BUSY and "retry-after" in answered.headers

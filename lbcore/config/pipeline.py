@@ -81,12 +81,19 @@ class Pipeline:
         dynamic=True,
         doc="Time between cycles that split; a multiple of decision_interval_ms.",
     )
-    # hit counters and averages of each cycle advance once a round of shedding; in Pulsar always
+    # hit counters and averages of each cycle advance once in it, in whole cycles; in Pulsar always.
+    # Not once a round: a hot broker does not wait for rare ones, only for usages that are new
     hit_period_ms: int = derived(
         10_000,
-        sources=("pipeline.shed_interval_ms", "shedding.is_pulsar_exact"),
+        sources=(
+            "pipeline.shed_interval_ms",
+            "shedding.is_pulsar_exact",
+            "signals.usage_window_ms",
+        ),
         by=lambda config: (
-            0 if config.shedding.is_pulsar_exact else config.pipeline.shed_interval_ms
+            0
+            if config.shedding.is_pulsar_exact
+            else max(min(10_000, config.pipeline.shed_interval_ms), config.signals.usage_window_ms)
         ),
     )
     # between two rows of a broker in load_history: six cycles, a minute at most

@@ -225,7 +225,8 @@ def test_namespace_without_a_number_gets_the_configured_one_and_keeps_its_algori
     assert told(world, wrong) == ["refused"]
     assert "range_equally_divide" in rows(world, wrong)[0]["reason"]
     assert json.loads(str(world.other_rows["namespaces"][0]["properties"])) == {
-        "split_algorithm": "topic_count_equally_divide"
+        "bundles": 7,
+        "split_algorithm": "topic_count_equally_divide",
     }
 
 

@@ -92,7 +92,7 @@ def test_large_namespace_is_made_in_slices_with_progress_to_its_end() -> None:
             created[event["at_ms"]] = created.get(event["at_ms"], 0) + 1
     assert max(created.values()) <= SLICE + 2  # two rests are made besides
     assert world.state is not None
-    assert world.state.namespaces["t/big"].properties == {}
+    assert world.state.namespaces["t/big"].properties == {"bundles": BUNDLES}
 
 
 def test_bundles_at_given_boundaries_are_made_in_slices_too() -> None:

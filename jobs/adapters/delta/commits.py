@@ -131,7 +131,7 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
 
 
 def batch_metadata(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return what commitInfo has of a batch: for followers, and for readers of the history."""
+    """Return what commitInfo has of a batch, for followers and for people."""
     batch, epoch, code = (
         about.get(key, "") for key in ("batch_id", "writer_epoch", "code_version")
     )

@@ -144,7 +144,7 @@ class StorePath:
         return self
 
     def read_bytes(self) -> bytes:
-        """The whole object, in two requests; raises FileNotFoundError when there is none."""
+        """The whole object, in two requests; FileNotFoundError when there is none."""
         with store_errors(self), self._store.open_input_stream(self._key) as stream:
             return bytes(stream.read())
 
@@ -152,8 +152,9 @@ class StorePath:
         """Write the object whole, over what was there."""
         store = self._store
         with store_errors(self):
-            if isinstance(store, arrow_fs.PyFileSystem):  # whose streams take no buffers of Arrow
-                stream = store.handler._handler.open_output_stream(self._key, None)  # noqa: SLF001
+            if isinstance(store, arrow_fs.PyFileSystem):
+                handler = store.handler._handler  # noqa: SLF001 its own stream takes bytes, Arrow's none
+                stream = handler.open_output_stream(self._key, None)
             else:
                 stream = store.open_output_stream(self._key)
             stream.write(data)
@@ -251,7 +252,7 @@ def is_store(place: str | TablePlace) -> bool:
 
 
 def spark_uri(place: TablePlace) -> str:
-    """Return the place as Spark's file systems name it: `s3a://` for S3, the rest unchanged."""
+    """Return the place as Spark's file systems name it: `s3a://` for S3."""
     return re.sub("^s3:", "s3a:", str(place))
 
 

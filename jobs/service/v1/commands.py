@@ -117,7 +117,7 @@ async def _carry_out(
 
 
 async def post_rehearsal(request: Request, context: AdminContext) -> Reply:
-    """What a command of any kind would do; nothing is sent."""
+    """Predicted outcome of a command of any kind; nothing is sent."""
     arguments = _arguments(request, context, request.params["kind"], {})
     command = new_command(
         context.cluster,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import reduce
+from hashlib import sha256
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -40,6 +41,7 @@ _PULSAR_ERRORS = {
 }
 _PROBLEM = {"type": str, "title": str, "status": int, "detail": str}
 _FIRST_ERROR = 400
+_PART_BYTES = 65_536
 _AGES = {
     "X-Ballast-Table-Version": "Version of ownership_events that the answer comes from.",
     "X-Ballast-Age-Ms": "Since that was last known to be the newest.",
@@ -225,14 +227,17 @@ def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
 
 def openapi_route(routes: Iterable[Route]) -> Route:
     """The route that serves the document of these and of itself."""
-    body = b""
+    parts: list[bytes] = []
+    tag = ""
 
     async def serve(request: Request, context: AdminContext) -> Reply:
         del request, context
-        return Reply(body=body, headers=(JSON,))
+        return Reply(parts=parts, headers=(JSON,), tag=tag)
 
     own = reading("/v1/openapi.json", serve, "This document.", dict[str, Any], checks_itself=True)
     body = encode(draw_openapi((*routes, own)))
+    parts += [body[at : at + _PART_BYTES] for at in range(0, len(body), _PART_BYTES)]
+    tag = sha256(body).hexdigest()
     return own
 
 

@@ -23,7 +23,7 @@ def test_settings_without_anything_are_the_base() -> None:
 def test_settings_take_the_overlays_that_the_environment_names() -> None:
     config = load_settings(environment={"BALLAST_CONF": " pulsar , demo "})
     assert config.cluster.authority == "external"
-    assert config.pipeline.hit_period_ms == 5_000
+    assert config.pipeline.shed_interval_ms == 5_000
 
 
 def test_settings_take_overlays_asked_for_instead_of_the_environments() -> None:

@@ -568,6 +568,7 @@ def state() -> AgentState:
         holdings={HIGH: high, LOW: low},
         pending=frozenset(one.bundle for one in (high, low) if one.is_pending),
         busy=busy.freeze(),
+        merging=frozenset(one.bundle for one in (high, low) if one.merged),
         blocked=frozenset({"b", "a"}),
         reporting=Reporting(
             seqs={"acks": 3},
