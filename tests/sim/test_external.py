@@ -13,10 +13,12 @@ from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, Effect
 from lbcore.config.tree import Config, changed
+from lbcore.explain.bundle import explain_bundle
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State
 from lbcore.scorer.group_update import Arrivals, BundleReport, GroupUpdate
 from tests.support.worlds.checked_world import CheckedWorld, decided, outcome, owners
+from tests.support.worlds.explained_world import about
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.stories import begun, unsettled
 from tests.support.worlds.world import World
@@ -464,3 +466,14 @@ def bundle_report(world: LyingWorld, broker: str, names: list[str], at_ms: int) 
             ),
         ),
     )
+
+
+def test_merge_is_refused_and_explained_since_pulsar_owns_the_bundles() -> None:
+    world = mirrored()
+    asked = world.command("merge_bundle", bundle=LEFT)
+    world.run(3_000)
+    assert outcome(world, asked)["status"] == "refused"
+    assert "Pulsar owns this cluster's bundles" in str(outcome(world, asked)["reason"])
+    found = explain_bundle(about(world, LEFT), LEFT)
+    assert found is not None
+    assert any("merged" in line and "Pulsar's brokers" in line for line in found.changes)
