@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import reduce
-from hashlib import sha256
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -41,15 +40,12 @@ _PULSAR_ERRORS = {
 }
 _PROBLEM = {"type": str, "title": str, "status": int, "detail": str}
 _FIRST_ERROR = 400
-_PART_BYTES = 65_536
 _AGES = {
     "X-Ballast-Table-Version": "Version of ownership_events that the answer comes from.",
     "X-Ballast-Age-Ms": "Since that was last known to be the newest.",
     "X-Ballast-Writer-Silent-Ms": "Since the balancer's last commit, -1 = never.",
 }
-_HEADERS = {
-    name: {"description": doc, "schema": {"type": "integer"}} for name, doc in _AGES.items()
-}
+_HEADERS = {name: {"$ref": f"#/components/headers/{name}"} for name in _AGES}
 _ROW_TYPES: Mapping[str, Schema] = {
     "string": {"type": "string"},
     "long": {"type": "integer"},
@@ -218,6 +214,18 @@ def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
                     for status, doc in {**_ERRORS, **_PULSAR_ERRORS}.items()
                 },
             },
+            "headers": {
+                name: {"description": doc, "schema": {"type": "integer"}}
+                for name, doc in _AGES.items()
+            },
+            "parameters": {
+                "max_age_ms": {
+                    "name": "max_age_ms",
+                    "in": "query",
+                    "description": "Refuse an answer that is older than this.",
+                    "schema": {"type": "integer", "minimum": 0},
+                }
+            },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
             },
@@ -227,23 +235,19 @@ def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
 
 def openapi_route(routes: Iterable[Route]) -> Route:
     """The route that serves the document of these and of itself."""
-    parts: list[bytes] = []
-    tag = ""
+    body = b""
 
     async def serve(request: Request, context: AdminContext) -> Reply:
         del request, context
-        return Reply(parts=parts, headers=(JSON,), tag=tag)
+        return Reply(body=body, headers=(JSON,))
 
     own = reading("/v1/openapi.json", serve, "This document.", dict[str, Any], checks_itself=True)
     body = encode(draw_openapi((*routes, own)))
-    parts += [body[at : at + _PART_BYTES] for at in range(0, len(body), _PART_BYTES)]
-    tag = sha256(body).hexdigest()
     return own
 
 
 def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     text = {"type": "string", "minLength": 1}
-    age = {"type": "integer", "minimum": 0}
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "summary": route.summary or (route.handler.__doc__ or "").partition("\n")[0],
@@ -256,12 +260,7 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
                 {"name": one.name, "in": "query", "description": one.doc, "schema": one.schema}
                 for one in route.queries
             ),
-            {
-                "name": "max_age_ms",
-                "in": "query",
-                "description": "Refuse an answer that is older than this.",
-                "schema": age,
-            },
+            {"$ref": "#/components/parameters/max_age_ms"},
         ],
         "responses": _responses(route, schemas),
     }
