@@ -83,7 +83,12 @@ def request_of(data: st.DataObject, route: Route, operation: Mapping[str, Any]) 
     if data.draw(st.booleans()):
         query, body = data.draw(QUERIES), data.draw(BODIES)
     else:
-        told = [one for one in operation["parameters"] if one["in"] == "query"]
+        shared = DOCUMENT["components"]["parameters"]
+        known = [
+            shared.get(str(one.get("$ref")).rpartition("/")[2], one)
+            for one in operation["parameters"]
+        ]
+        told = [one for one in known if one["in"] == "query"]
         chosen = data.draw(st.lists(st.sampled_from(told), max_size=3))
         query = {one["name"]: str(data.draw(fitting(one["schema"]))) for one in chosen}
         content = operation.get("requestBody", {"content": {}})["content"]
