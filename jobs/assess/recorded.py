@@ -13,7 +13,6 @@ from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import note
 from jobs.operating.backtesting import (
-    COARSE,
     Past,
     make_past,
     read_recorded_file,
@@ -45,8 +44,7 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
         note(line)
     recorded = read_recorded_file(found.path)
     past = make_past(recorded, 0, 1)
-    assignments = (*(COARSE if past.pace > 1.0 else ()), *args.set)
-    runs = trying(past, assignments, Config(), args.workers)
+    runs = trying(past, past.settings(args.set), Config(), args.workers)
     rows = [recorded_row(past), *runs.results(args.strategy.split(","))]
     settings = _settings_of(admin, cluster, unread) if admin else {}
     loads, bundles = loads_of(recorded.rows), hottest_bundles(recorded.rows)

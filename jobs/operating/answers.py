@@ -23,6 +23,7 @@ from jobs.operating.connection_options import (
     FROM_FILES,
     ConnectionOptions,
     check_known,
+    names_in,
     started_with,
 )
 from jobs.operating.explaining import ExplainQuestion, explain
@@ -150,8 +151,7 @@ class Answers:
 
     def names(self, column: str) -> Sequence[str]:
         """The names of all brokers ("broker") or namespaces ("namespace")."""
-        table = f"{column}s"
-        return [str(row[column]) for row in self._reader.rows(table, (column,))]
+        return names_in(self._reader, column)
 
     def settings_in_force(
         self, config: Config, kept: Iterable[str] = ()

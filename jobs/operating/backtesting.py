@@ -96,6 +96,10 @@ class Past:
     missing_ms: int = 0
     pace: float = 1.0
 
+    def settings(self, given: Sequence[str]) -> tuple[str, ...]:
+        """Settings of its runs: COARSE where it is played faster, then the given."""
+        return (*(COARSE if self.pace > 1.0 else ()), *given)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
@@ -342,7 +346,7 @@ def run(args: argparse.Namespace) -> int:
     where = connection_options(args)
     past = make_past(recorded_of(args, where), args.last, args.seed)
     base = settings_of(args, where)
-    settings = (*(COARSE if past.pace > 1.0 else ()), *args.set)
+    settings = past.settings(args.set)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:
         config_of(past.scenario, name, settings, base)  # what can't be used is refused first

@@ -58,13 +58,10 @@ def started_with(
     return replace(found, own={**found.own, name: CustomStrategy(name=name, problem=why)})
 
 
-def require_known(reader: TableReader, **asked: str) -> None:
-    """Raise CommandError for an unknown broker or namespace ("" = none given)."""
-    for column, name in asked.items():
-        if name:
-            table = f"{column}s"
-            rows = reader.rows(table, (column,))
-            check_known(reader.cluster, column, name, (str(row[column]) for row in rows))
+def names_in(reader: TableReader, column: str) -> list[str]:
+    """The names of all brokers ("broker") or namespaces ("namespace")."""
+    table = f"{column}s"
+    return [str(row[column]) for row in reader.rows(table, (column,))]
 
 
 def check_known(cluster: str, column: str, name: str, known: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.connection_options import require_known
+from jobs.operating.connection_options import check_known, names_in
 from jobs.operating.text_format import text_table
 from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, PlanStatus, ProposedStep
 from lbcore.explain.explanation import percent
@@ -133,7 +133,7 @@ def _balanced(reader: TableReader, plan: str, since_ms: int) -> list[dict[str, A
 
 def _drained(reader: TableReader, broker: str) -> list[dict[str, Any]]:
     """Return the moves of the broker's last drain, the oldest first."""
-    require_known(reader, broker=broker)
+    check_known(reader.cluster, "broker", broker, names_in(reader, "broker"))
     condition = f"kind = '{Kind.DRAIN.value}' AND source = {literal(broker)}"
     rows = sorted(reader.rows("decisions", _READ, condition), key=lambda row: row["at_ms"])
     begun_ms = max((row["at_ms"] for row in rows if row["reason"] == "Begun"), default=None)

@@ -23,7 +23,7 @@ from lbcore.balancer.state.book import (
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting, reason_not_to_change
 from lbcore.balancer.tasks.usage import BUNDLES, reason_not_to_add
-from lbcore.balancer.tasks.waiting import begin_wait, end_wait, fail_waiting, finish_command
+from lbcore.balancer.tasks.waiting import begin_wait, drive_resting, end_wait, finish_command
 from lbcore.balancer.transitions import known_topics, without_topics
 from lbcore.config.splitting import SPECIFIED_POSITIONS
 from lbcore.model.bundles import BundleRange, children_of
@@ -212,17 +212,7 @@ def begin_unload(work: BatchContext, command: Command) -> Outcome:
 
 def drive_unloads(work: BatchContext) -> None:
     """Begin the next slice of each namespace whose last one has come to rest."""
-    resting = [
-        command_id
-        for command_id, waiting in work.waiting.items()
-        if waiting.command.kind == KIND and AFTER in waiting.result and not waiting.moving
-    ]
-    work.guard.each(
-        "unload",
-        resting,
-        lambda some: _drive(work, some),
-        lambda command_id, fault: fail_waiting(work, command_id, fault),
-    )
+    drive_resting(work, "unload", KIND, _drive)
 
 
 def _drive(work: BatchContext, command_ids: Sequence[str]) -> None:

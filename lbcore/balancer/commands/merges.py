@@ -26,7 +26,7 @@ from lbcore.balancer.state.book import (
 from lbcore.balancer.state.ledger import CAUSE_CODE, STATE_CODE
 from lbcore.balancer.tasks.creations import CREATING
 from lbcore.balancer.tasks.deletions import is_deleting
-from lbcore.balancer.tasks.waiting import begin_wait, end_wait, fail_waiting, finish_command
+from lbcore.balancer.tasks.waiting import begin_wait, drive_resting, end_wait, finish_command
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Refused, destination_of, joined
 from lbcore.ownership.protocol import merge, transfer
@@ -181,17 +181,7 @@ def _begin(
 
 def drive_merges(work: BatchContext) -> None:
     """Merge what commands have brought together, and in cycles what is cold."""
-    resting = [
-        command_id
-        for command_id, waiting in work.waiting.items()
-        if waiting.command.kind == KIND and AFTER in waiting.result and not waiting.moving
-    ]
-    work.guard.each(
-        "merge",
-        resting,
-        lambda some: _go_on(work, some),
-        lambda command_id, fault: fail_waiting(work, command_id, fault),
-    )
+    drive_resting(work, "merge", KIND, _go_on)
     if work.config.splitting.merge_enabled and work.times.split_ms == work.now_ms:
         merge_cold(work)
 

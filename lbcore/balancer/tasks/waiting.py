@@ -1,6 +1,6 @@
 """Accepted commands that have not ended: identity, deadlines and outcomes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -136,6 +136,29 @@ def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
     """End a command whose work raised an error; return its name."""
     finish_command(work, command_id, Outcome(status=FAILED, reason=fault.sentence))
     return command_id
+
+
+def drive_resting(
+    work: BatchContext,
+    phase: str,
+    kind: str,
+    drive: Callable[[BatchContext, Sequence[str]], None],
+) -> None:
+    """Go on with the commands of a kind that have more to do and nothing in flight.
+
+    drive: takes their ids. phase: the name that faults are counted under.
+    """
+    resting = [
+        command_id
+        for command_id, waiting in work.waiting.items()
+        if waiting.command.kind == kind and AFTER in waiting.result and not waiting.moving
+    ]
+    work.guard.each(
+        phase,
+        resting,
+        lambda some: drive(work, some),
+        lambda command_id, fault: fail_waiting(work, command_id, fault),
+    )
 
 
 def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) -> None:

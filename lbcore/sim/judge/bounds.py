@@ -71,7 +71,7 @@ class BesideBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Course:
     """The course of one isolation group. topics: int64[n], the rows of its topics."""
 
     course: Course
@@ -135,7 +135,7 @@ def attainable_results(run: Run) -> Possible:
     )
 
 
-def _parts(run: Run, samples: Sequence[Sample]) -> list[_Part]:
+def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
     """The run's load over time, a part for each isolation group of its end."""
     traffic = Traffic(run.scenario)
     names, places = _bundles(run.scenario, traffic)
@@ -144,7 +144,7 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Part]:
     groups = run.job.state.plan.groups if run.job.state is not None else {}
     members = members_by_group(brokers, groups)
     if len(members) == 1:
-        return [_Part(course=course, topics=np.arange(traffic.topics))]
+        return [_Course(course=course, topics=np.arange(traffic.topics))]
     spaces = _group_by_namespace(run, groups)
     of_bundle = np.array([spaces.get(name.rpartition("/")[0], "") for name in names])
     found = []
@@ -162,7 +162,7 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Part]:
             is_there=course.is_there[:, own],
         )
         topics = np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
-        found.append(_Part(course=part, topics=topics))
+        found.append(_Course(course=part, topics=topics))
     return found
 
 
@@ -229,7 +229,7 @@ def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[flo
     ]
 
 
-def _bounds(run: Run, parts: Sequence[_Part], samples: Sequence[Sample]) -> list[list[float]]:
+def _bounds(run: Run, parts: Sequence[_Course], samples: Sequence[Sample]) -> list[list[float]]:
     """Return each part's least imbalance, a number a sample.
 
     Of bundles, or, where some were split, of topics.
