@@ -349,7 +349,7 @@ def test_loads_that_cannot_be_smoothed_are_refused_and_other_brokers_are_scored(
 
 
 def test_every_guarded_part_is_counted_under_a_name_that_the_metric_knows() -> None:
-    called = re.compile(r"guard\.(?:each|run)\(\s*\"(\w+)\"")
+    called = re.compile(r"(?:guard\.(?:each|run)\(|drive_resting\(work,)\s*\"(\w+)\"")
     sources = Path(str(lbcore.__file__)).parent.rglob("*.py")
     found = {name for path in sources for name in called.findall(path.read_text())}
     assert found == set(INNER_PHASES)
