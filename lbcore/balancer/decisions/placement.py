@@ -20,6 +20,7 @@ from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
 from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.balancer.tasks.waiting import bundles_to_merge
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
@@ -316,6 +317,7 @@ def make_snapshot(
             for name, entry in work.namespaces.items()
             if SPLIT_ALGORITHM in entry.properties
         },
+        merging=bundles_to_merge(work),
     ), rows
 
 

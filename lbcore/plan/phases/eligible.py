@@ -37,6 +37,7 @@ def eligible(draft: Draft) -> Draft:
             is_recently_unloaded=_resting(draft) | _cooling(draft),
             is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
             is_paused=paused(bundles),
+            is_merging=bundles.are_named(draft.snapshot.merging),
             pin=pins(draft),
         ),
         draft.config.shedding.excluded_namespaces,

@@ -536,15 +536,16 @@ def test_broker_is_known_by_its_name_and_its_web_services(
 
 def test_bundle_that_stays_has_the_reason_why() -> None:
     names = ["t/n/0", "t/n/1", "t/n/2", "t/n/3", "t/x/4", "pulsar/b1:8080/5", "sla-monitor/c/b:1/6"]
-    names.append("t/y/7")
+    names += ["t/y/7", "t/n/8"]
     snap = snapshot(
-        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(8, dtype=np.int64))
+        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(9, dtype=np.int64))
     )
     facts = BundleFacts(
-        is_recently_unloaded=np.array([False, True, False, False, True, False, False, True]),
-        is_in_flight=np.array([False, False, False, True, False, False, False, False]),
-        is_paused=np.array([False] * 7 + [True]),
-        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1]),
+        is_recently_unloaded=np.isin(np.arange(9), [1, 4, 7, 8]),
+        is_in_flight=np.arange(9) == 3,
+        is_paused=np.arange(9) == 7,
+        is_merging=np.isin(np.arange(9), [3, 8]),
+        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1, 0]),
     )
     found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
     assert found == [
@@ -556,6 +557,7 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.PAUSED,
+        FilterVerdict.MERGING,
     ]
 
 
@@ -563,7 +565,11 @@ def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
     snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
     quiet = np.zeros(1, dtype=np.bool_)
     facts = BundleFacts(
-        is_recently_unloaded=quiet, is_in_flight=quiet, is_paused=quiet, pin=np.array([-1])
+        is_recently_unloaded=quiet,
+        is_in_flight=quiet,
+        is_paused=quiet,
+        is_merging=quiet,
+        pin=np.array([-1]),
     )
     assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
 
