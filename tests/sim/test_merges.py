@@ -1,15 +1,18 @@
 """Merges in a whole cluster in virtual time: two bundles become one, or stay what they were."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle
 from lbcore.ownership.holding import Call, Callback, CallDone
 from tests.sim.test_commands import owner, rows, told
 from tests.sim.test_split_commands import LOWER, NAMESPACE, UPPER, live, running
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.explained_world import about
 from tests.support.worlds.simulated_brokers import Broker
@@ -35,7 +38,7 @@ class SlowWorld(CheckedWorld):
         return 3_000
 
 
-def divided(made: type[World] = CheckedWorld, **values: Any) -> World:
+def divided(made: Callable[..., World] = CheckedWorld, **values: Any) -> World:
     """The lower of two bundles is split, so that the namespace has one more than at first."""
     world = running(values, made=made)
     world.command("split_bundle", bundle=LOWER)
@@ -184,10 +187,14 @@ def test_override_of_one_bundle_in_the_middle_gives_the_other_back() -> None:
     assert owner(world, LOW) == slow
 
 
-def cold(**values: Any) -> World:
+def cold(world: type[World] = CheckedWorld, **values: Any) -> World:
     """Merging is on, of what was cold for a minute."""
-    settings = {"splitting.merge_enabled": True, "splitting.merge_after_ms": 60_000, **values}
-    return divided(**settings)
+
+    def made(config: Config, *about: Any, **more: Any) -> World:
+        config = with_constants(config, {"splitting.merge_after_ms": 60_000})
+        return world(config, *about, **more)
+
+    return divided(made, **{"splitting.merge_enabled": True, **values})
 
 
 def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
@@ -199,10 +206,7 @@ def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
 
 
 def test_cold_bundles_of_a_service_that_can_not_merge_are_left_alone() -> None:
-    world = divided(
-        RefusingWorld,
-        **{"splitting.merge_enabled": True, "splitting.merge_after_ms": 60_000},
-    )
+    world = cold(RefusingWorld)
     world.run(900_000)
     assert len(live(world)) == 3
     pairs = [row["bundle"] for row in world.decisions if row["kind"] == "merge"]

@@ -43,7 +43,6 @@ from lbcore.plan.snapshot import (
     names_at,
 )
 from lbcore.plan.split.decision import SplitDecision
-from lbcore.signals.usage import weighted_usage
 from lbcore.wire.fields import flushed
 
 
@@ -171,8 +170,7 @@ def report_unplaced(
 
 def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
     """Raise the alarm for owned bundles that policies let run nowhere."""
-    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    index = candidate_index(snapshot, usage, work.config.filters)
+    index = candidate_index(snapshot)
     is_closed: Bools = index.policy_admits.sum(axis=1) == 0
     rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
     if rows:  # none where their brokers are all about to leave
@@ -183,8 +181,7 @@ def _refusals_of(
     config: Config, snapshot: Snapshot, rows: Sequence[int]
 ) -> tuple[FilterPipeline, dict[int, list[int]]]:
     """The filters, asked about one bundle of each policy row, and the bundles of each."""
-    usage = weighted_usage(snapshot.brokers.percent, config.signals)
-    index = candidate_index(snapshot, usage, config.filters)
+    index = candidate_index(snapshot)
     groups: dict[int, list[int]] = {}
     for row in rows:
         groups.setdefault(int(index.row[row]), []).append(row)

@@ -69,8 +69,7 @@ def _grouped(draft: Draft) -> Draft:
 
 def index(draft: Draft) -> Draft:
     """The draft with what the filters say of brokers and policies."""
-    found = candidate_index(draft.snapshot, draft.usage, draft.config.filters)
-    return replace(draft, index=found)
+    return replace(draft, index=candidate_index(draft.snapshot))
 
 
 def pins(draft: Draft) -> Ints:
