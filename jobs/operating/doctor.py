@@ -28,8 +28,13 @@ from jobs.adapters.delta.table_tail import (
     written_ms,
 )
 from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
-from jobs.adapters.kafka.raw_fetch import newest_record_ms
-from jobs.adapters.kafka.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
+from jobs.adapters.kafka.topics import (
+    TopicReport,
+    TopicStatus,
+    ensure_topics,
+    newest_record_ms,
+    wanted_topics,
+)
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import absent_jars, jars_folder
 from jobs.adapters.processes.preflight import check_python, find_java, running_python
