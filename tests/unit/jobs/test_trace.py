@@ -56,7 +56,6 @@ def written(folder: Path, content: str, name: str = "in.csv") -> Path:
         (LONG.replace(",", ";"), ()),
         (LONG.replace("time_s", "when"), ("--time", "when", "--time-unit", "s")),
         (LONG.replace("cpu_percent", "use"), ("--resource", "use=cpu:percent")),
-        ("time_s,a,b\n0,10,30\n300,20,40\n", ("--resource", "cpu:percent")),
         ("vm,0,300\na,10,20\nb,30,40\n", ("--resource", "cpu:percent", "--time-unit", "s")),
         ("a,10,20\nb,30,40\n", ("--resource", "cpu:percent", "--step", "5m")),
         (
