@@ -55,7 +55,7 @@ def service(
         wait_ms=0,
         hooks=Hooks(others=AdminApp(context, ROUTES, gate=gate), guard=gate),
     )
-    app.metrics.gate = gate.counts
+    app.metrics.beside.counts = gate.counts
     return app
 
 
