@@ -36,7 +36,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
-from jobs.service.lookup_metrics import Beside
+from jobs.service.lookup_metrics import OtherCounts
 from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
@@ -132,12 +132,7 @@ def start_service(
     admin.counts = gate.counts
     if port is not None:
         port.counts = gate.counts
-    app.metrics.beside = Beside(
-        counts=gate.counts,
-        account=account,
-        readers=readers,
-        certificate_file=lookup.certificate_file,
-    )
+    app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)
     follower.on_commits(feed.add)

@@ -101,9 +101,9 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
 )  # fmt: skip
 
 
-@dataclass(slots=True, kw_only=True)
-class Beside:
-    """What a service counts beside its lookups; None where there is none of it."""
+@dataclass(slots=True)
+class OtherCounts:
+    """Counts of a service beside those of lookups; None where there are none."""
 
     counts: ServiceCounts | None = None
     account: Account | None = None
@@ -116,7 +116,7 @@ class LookupMetrics(Collector):
 
     def __init__(self, follower: DeltaFollower) -> None:
         self.waiting = 0
-        self.beside = Beside()
+        self.beside = OtherCounts()
         self._follower = follower
         self._store = MetricStore(LOOKUP_METRICS)
         for metric in LOOKUP_METRICS:  # Prometheus can't see growth from nothing
