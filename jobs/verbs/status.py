@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.rolling_steps import STATE_FILE, rollout_message
+from jobs.bridge.rolling_progress import STATE_FILE, rollout_message
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
 from jobs.operating.answers import Answers
