@@ -83,25 +83,18 @@ class RateLimiter:
 
 
 @dataclass(slots=True, kw_only=True)
-class GateCounts:
-    """Requests that were not let in, by reason: a closed set."""
+class ServiceCounts:
+    """Requests beside lookups, by what became of them.
+
+    refused: not let in, by reason, a closed set. statuses: of answers. streams: that are open.
+    unrecorded: refusals that were too many for the audit. dropped: entries of the audit that are in
+    the log only, because Kafka was away.
+    """
 
     refused: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(slots=True, kw_only=True)
-class AdminCounts:
-    """Answers by status, open streams, and refusals that were too many to be recorded."""
-
     statuses: Counter[int] = field(default_factory=Counter)
-    unrecorded: int = 0
     streams: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class AuditCounts:
-    """Number of entries in the service's log only, while Kafka was away."""
-
+    unrecorded: int = 0
     dropped: int = 0
 
 
@@ -134,7 +127,7 @@ class Gatekeeper:
         checker: TokenChecker | None = None,
         limiter: RateLimiter | None = None,
     ) -> None:
-        self.counts = GateCounts()
+        self.counts = ServiceCounts()
         self._rules = rules
         self._checker = checker
         self._limiter = limiter or RateLimiter(0)

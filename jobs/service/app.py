@@ -16,11 +16,11 @@ from urllib.parse import parse_qs, unquote
 
 from jobs.service.access import ANY, Caller
 from jobs.service.access_control import (
-    AdminCounts,
     Gatekeeper,
     GateRules,
     Origins,
     RateLimiter,
+    ServiceCounts,
     address_of,
 )
 from jobs.service.context import AdminContext
@@ -79,7 +79,7 @@ class AdminApp:
         origins: Origins | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
-        self.counts = AdminCounts()
+        self.counts = ServiceCounts()
         self._streams: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusals = RateLimiter(_REFUSALS_PER_S)

@@ -36,6 +36,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.lookup_metrics import OtherCounts
 from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
@@ -127,10 +128,11 @@ def start_service(
             kafka=context.kafka,
         ),
     )
-    account = app.metrics.account = Account()
-    app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
-    app.metrics.readers, app.metrics.certificate_file = readers, lookup.certificate_file
-    app.metrics.audit = None if port is None else port.counts
+    account = Account()
+    admin.counts = gate.counts
+    if port is not None:
+        port.counts = gate.counts
+    app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)
     follower.on_commits(feed.add)
