@@ -95,7 +95,7 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
 
 def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
-    yield f"{status.cluster}: {status.phase.value} – {status.why}"
+    yield f"{status.cluster}: {status.headline} – {status.why}"
     for alarm, section in zip_longest(status.alarms, status.alarm_sections):
         named = f" (runbook: {section})" if section and section not in alarm else ""
         yield f"  ALARM  {alarm}{named}"

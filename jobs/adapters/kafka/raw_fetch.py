@@ -31,9 +31,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import FetchRequest
 
 from jobs.adapters.kafka.clients import KafkaAddress, SecretToken
-from jobs.adapters.kafka.record_batches import split_batches
 from jobs.console import CommandError
-from lbcore.wire.messages import Topic
 
 RESPONSE_BYTES = 16 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -280,37 +278,3 @@ def _with_context(options: dict[str, Any]) -> dict[str, Any]:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
-    """Its LogAppendTime, ms since 1970; None when the topic is empty.
-
-    Raises CommandError when Kafka can't be asked.
-    """
-    topic = address.topic_name(Topic.BROKER_LOAD)
-    try:
-        return _newest(connection_text(address, bootstrap_timeout_ms=timeout_ms), topic)
-    except KafkaError as cause:
-        raise CommandError(
-            f"{topic} can't be read",
-            why=str(cause),
-            next_step="check the address, and this user's rights Describe and Read on it",
-        ) from None
-
-
-def _newest(connection: str, topic: str) -> int | None:
-    ends = latest_offsets(connection, [topic])
-    wanted = {place: end - 1 for place, end in ends.items() if end > 0}
-    if not wanted:
-        return None
-    fetcher = RawFetcher(connection, (topic,))
-    try:
-        found = fetcher.fetch(wanted)
-    finally:
-        fetcher.close()
-    times = [
-        batch.newest_ms
-        for place, part in found.items()
-        for batch in split_batches(part.log, wanted[place])
-    ]
-    return max(times, default=None)
