@@ -24,7 +24,7 @@ from jobs.bridge.guardian_probe import GuardianProbe
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
-from jobs.telemetry.bridge_metrics import BridgeMetrics
+from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED, BridgeMetrics
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.guardian import Finding
@@ -144,10 +144,10 @@ class Bridge:
             return
         except PulsarAdminError as error:
             self._before = None  # what was seen before is too old to be compared with
-            self.metrics.count_failed_look()
+            self.metrics.add("ballast_bridge_polls_total", FAILED)
             logger.warning("Pulsar can't be asked", extra={"fields": {"why": str(error)}})
             return
-        self.metrics.count_look(look)
+        self.metrics.show_look(look)
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)
@@ -225,7 +225,7 @@ class Bridge:
                 "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
             )
         self._actuator.bounds = RetryPolicy(forbidden=forbidden)
-        self.metrics.show_acting(is_acting=not forbidden)
+        self.metrics.set("ballast_bridge_acting", not forbidden)
         if self._observes is not bool(forbidden):
             self._observes = bool(forbidden)
             self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
@@ -268,8 +268,11 @@ class Bridge:
         return 0 if record is None else record.version_id
 
     def _log(self, look: Look, difference: Difference) -> None:
-        self.metrics.show_mirror(difference.count, len(self._actuator.busy()))
-        self.metrics.show_messages(self._sender.delivered, self._sender.not_delivered)
+        metrics, messages = self.metrics, "ballast_bridge_messages_total"
+        metrics.set("ballast_bridge_differences", difference.count)
+        metrics.set("ballast_bridge_pending_actions", len(self._actuator.busy()))
+        metrics.set(messages, self._sender.delivered, DELIVERED)
+        metrics.set(messages, self._sender.not_delivered, NOT_DELIVERED)
         fields = {
             "brokers": len(look.owned),
             "silent": sorted(name for name, owned in look.owned.items() if owned is None),
