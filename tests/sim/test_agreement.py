@@ -178,7 +178,7 @@ def test_idle_brokers_that_a_policy_reserves_raise_no_alarm() -> None:
     world.run(60_000)
     said = everything_said(world)
     agree(said)
-    assert "it is in no broker group" in said.brokers["broker-7:8080"].headline
+    assert "it is in no isolation group" in said.brokers["broker-7:8080"].headline
     world.command("delete_isolation_policy", policy="stores")
     world.run(20_000)
     said = everything_said(world)
