@@ -233,7 +233,7 @@ def _may_ask_again(work: BatchContext, row: int, intent: Intent) -> bool:
 
 
 def _lost_by(work: BatchContext, row: int) -> str:
-    """Return the broker to avoid: it gets the bundle again only if no other can take it."""
+    """Return the broker to avoid: it gets the bundle only if no other can take it."""
     ledger = work.ledger
     is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
     return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]

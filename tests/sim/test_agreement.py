@@ -30,7 +30,7 @@ def agree_on_the_state(said: Said) -> None:
     plain = json.loads(json.dumps(status.to_json()))
     del plain["in_flight"]
     assert {name: page[name] for name in plain} == plain
-    assert said.lines.startswith(f"{status.cluster}: {status.phase.value}")
+    assert said.lines.startswith(f"{status.cluster}: {status.headline} – ")
     states = said.by("ballast_brokers", "state")
     assert {name: n for (name,), n in states.items() if n} == dict(status.brokers)
     states = {name: n for (name,), n in said.by("ballast_bundles", "state").items() if n}
