@@ -149,7 +149,7 @@ class Collector:
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
             self._lose(gone)
-        self.metrics.keep_brokers(active)
+        self.metrics.keep_brokers(self._cluster, active)
         self._require_calm()
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
@@ -406,7 +406,7 @@ class Collector:
             measured, table = self._measured(name, broker)
         except PulsarAdminError as error:
             broker.load_error = error
-            self.metrics.count_load_error(name)
+            self.metrics.add("ballast_bridge_load_errors_total", name)
             logger.warning(
                 "a broker's load can't be read",
                 extra={"fields": {"broker": name, "why": str(error)}},
@@ -503,7 +503,7 @@ class Collector:
     def _note_unreported(self, broker: _Broker, unreported: Mapping[str, str]) -> None:
         broker.unreported = dict(sorted(unreported.items()))
         for name in broker.unreported:
-            self.metrics.count_unreported(name)
+            self.metrics.add("ballast_bridge_unreported_total", name)
 
     def _table(self, name: str) -> TopicTable:
         table = parse_topics(self._admin.topics(self.pulsar_cluster, name))

@@ -25,7 +25,7 @@ from jobs.operating.command_options import command_actions
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.simulations import write_text
 from jobs.operating.text_format import parse_duration_ms
-from jobs.operating.trace_files import LAYOUTS, TIME_UNITS, TraceReading, read_trace, refuse_flaws
+from jobs.operating.trace_files import TIME_UNITS, TraceReading, read_trace, refuse_flaws
 from jobs.parser import whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
@@ -233,7 +233,6 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         metavar="[COLUMN=]KIND:UNIT",
         help="what a column is, e.g. cpu_usage=cpu:MHz; of a wide table without a column",
     )
-    parser.add_argument("--layout", choices=LAYOUTS, default="", help="default: by the header")
     parser.add_argument("--entity", default="", metavar="COLUMN")
     parser.add_argument("--time", default="", metavar="COLUMN")
     parser.add_argument(
@@ -275,7 +274,6 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 def _import(args: argparse.Namespace) -> int:
     how = TraceReading(
-        layout=args.layout,
         entity=args.entity,
         time=args.time,
         time_unit=args.time_unit,
