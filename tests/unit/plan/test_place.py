@@ -34,7 +34,12 @@ from lbcore.plan.place.request import (
     place_request,
 )
 from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState
-from lbcore.plan.place.rules import below_average, choose, of_least_usage
+from lbcore.plan.place.rules import (
+    below_average,
+    choose,
+    of_least_usage,
+    usage_per_throughput,
+)
 from lbcore.plan.planner import place
 from lbcore.plan.snapshot import MARK_BITS, Ints, Partitions, Snapshot
 from tests.conformance.reference.one_turn import next_in_turn
@@ -556,3 +561,10 @@ def test_bundles_that_nobody_could_report_yet_count_as_those_that_are_made_now(
 ) -> None:
     least = [0] * 10 + [1] * 20 + [2] * 20 + [3] * 20
     assert made(strategy, least, awaited=[0] * 10) == [10, 10, 10, 10]
+
+
+def test_usage_of_a_byte_is_that_of_the_whole_cluster_and_none_without_traffic() -> None:
+    usage, capacity = np.array([0.5, 0.25]), np.array([1.0, 2.0])
+    assert usage_per_throughput(usage, np.array([0.5, 0.3]), capacity) == pytest.approx(1.25)
+    assert usage_per_throughput(usage, np.zeros(2), capacity) == 0.0
+    assert usage_per_throughput(np.empty(0), np.empty(0), np.empty(0)) == 0.0

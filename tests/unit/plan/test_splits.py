@@ -679,3 +679,9 @@ def test_request_that_is_not_possible_is_told_why(asked: SplitRequest, why: str)
     found = requested_boundaries(asked, CONFIG)
     assert isinstance(found, str)
     assert why in found
+
+
+def test_flow_or_qps_tolerates_less_than_the_limit_and_its_tolerance_alone() -> None:
+    exact = replace(LIMIT, max_msg_rate_per_s=1_000, flow_or_qps_tolerance_percent=50.0)
+    assert flow_or_qps_boundaries(loads({10: 749, 20: 750}), exact) is None
+    assert flow_or_qps_boundaries(loads({10: 750, 20: 750}), exact) == (16,)
