@@ -490,7 +490,6 @@ def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
     assert answer.trace.counts()["eligible.ok"] == 100
 
 
-NOBODY_BUSY = np.zeros(1, dtype=np.bool_)
 KEEP = 0.5
 
 
