@@ -89,6 +89,7 @@ VERDICTS: Mapping[str, str] = {
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
     "in_flight": "was in flight",
+    "merging": "waits for its merge with a neighbour, and stays until that is done or given up",
     "system_namespace": "belongs to its broker (system namespace)",
     "paused": "balancing is paused for its namespace",
     "hit_count": "over a limit, but not for enough reports in a row yet",
