@@ -307,7 +307,7 @@ class AdminApp:
 
 
 async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:
-    """Return False for a slow client: the server closes the connection of an unended answer."""
+    """Return False for a slow client, whose connection the server then closes."""
     try:
         async for part in parts:
             message = {"type": "http.response.body", "body": part, "more_body": True}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.integration.stack import ROOT
 
-IMAGE = "localhost/ballast:0.1.0"
+IMAGE = "localhost/ballast:1.0.0"
 KAFKA_IMAGE = "docker.io/apache/kafka:4.3.0"
 PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.5.0"
 BASE = "localhost/ballast-base:1.0.0"

@@ -8,11 +8,9 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.index import (
-    FilterInput,
     IsolationBrokers,
+    candidate_index,
     flapping_brokers,
-    index_candidates,
-    is_broker_available,
     isolation_verdicts,
     policy_rows,
 )
@@ -65,10 +63,10 @@ def asked(
     **inputs: Any,
 ) -> tuple[Narrowed, list[str]]:
     """Who may take the last bundle, and the verdicts by label."""
-    plain = FilterInput.plain(snap, np.zeros(len(NAMES)), policies or Policies())
-    made = FilterInput(**{name: getattr(plain, name) for name in plain.__slots__} | inputs)
+    brokers = replace(snap.brokers, **inputs)
+    snap = replace(snap, brokers=brokers, policies=policies or Policies())
     last = len(snap.bundles.names) - 1
-    index = index_candidates(snap, made, config)
+    index = candidate_index(snap)
     pipeline = FilterPipeline.of(snap, index, config, np.array([last]))
     verdicts = empty_verdicts(snap)
     narrowed = pipeline.candidates(question or FilterQuestion(bundle=last), verdicts)
@@ -115,7 +113,7 @@ def test_topic_limit_is_above_for_modular_and_at_for_extensible(
 def test_planned_topics_count_towards_the_limit() -> None:
     snap = cluster([-1, -1], topic_count=np.array([5, 5, 5, 4]))
     config = FilterConfig(max_topics_per_broker=5, distribute_evenly=False)
-    index = index_candidates(snap, FilterInput.plain(snap, np.zeros(4), Policies()), config)
+    index = candidate_index(snap)
     pipeline = FilterPipeline.of(snap, index, config, np.array([0, 1]))
     pipeline.placed(0, 0)
     assert pipeline.candidates(FilterQuestion(bundle=1)).left.tolist() == [1, 2, 3]
@@ -265,12 +263,11 @@ POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), second
 BROKERS = IsolationBrokers(
     names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
     is_available=np.ones(4, dtype=np.bool_),
-    usage=np.array([0.5, 0.8, 0.1, 0.1]),
 )
 
 
 def test_policy_with_enough_primaries_admits_only_them() -> None:
-    own, shared = isolation_verdicts((POLICY,), BROKERS, usage_limits=False).tolist()
+    own, shared = isolation_verdicts((POLICY,), BROKERS).tolist()
     assert own == [OK, OK, SPARE, OUT]
     assert shared == [RESERVED, RESERVED, OK, OK]
 
@@ -290,31 +287,12 @@ def test_policy_with_fewer_open_primaries_than_the_limit_fails_over(
 ) -> None:
     brokers = replace(BROKERS, is_available=np.array([*alive, True, True]))
     policy = replace(POLICY, min_limit=min_limit)
-    assert isolation_verdicts((policy,), brokers, usage_limits=False)[0].tolist() == row
-
-
-def test_usage_limit_takes_a_hot_primary_out_of_the_count_only_when_asked_for() -> None:
-    policy = replace(POLICY, min_limit=2, usage_threshold_percent=80)
-    plain = isolation_verdicts((policy,), BROKERS, usage_limits=False)[0].tolist()
-    limited = isolation_verdicts((policy,), BROKERS, usage_limits=True)[0].tolist()
-    assert plain == [OK, OK, SPARE, OUT]
-    assert limited == [OK, OK, OK, OUT]
-
-
-@pytest.mark.parametrize(
-    ("threshold", "available"), [(80, [True, False]), (81, [True, True]), (100, [True, True])]
-)
-def test_primary_is_available_strictly_below_its_usage_threshold(
-    threshold: int, available: list[bool]
-) -> None:
-    policy = replace(POLICY, usage_threshold_percent=threshold)
-    assert is_broker_available(policy, np.array([0.5, 0.8])).tolist() == available
-    assert is_broker_available(replace(policy, usage_threshold_percent=100), np.array([2.0]))[0]
+    assert isolation_verdicts((policy,), brokers)[0].tolist() == row
 
 
 def test_broker_that_is_primary_and_secondary_counts_as_primary() -> None:
     policy = replace(POLICY, secondary=(".*",))
-    row = isolation_verdicts((policy,), BROKERS, usage_limits=False)[0].tolist()
+    row = isolation_verdicts((policy,), BROKERS)[0].tolist()
     assert row == [OK, OK, SPARE, SPARE]
 
 
@@ -332,10 +310,9 @@ def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
     brokers = IsolationBrokers(
         names=names,
         is_available=np.ones(2, dtype=np.bool_),
-        usage=np.zeros(2),
     )
     policy = replace(POLICY, primary=(primary,), secondary=())
-    own, shared = isolation_verdicts((policy,), brokers, usage_limits=False).tolist()
+    own, shared = isolation_verdicts((policy,), brokers).tolist()
     assert (own, shared) == ([OK, OUT], [RESERVED, OK])
 
 
@@ -536,15 +513,16 @@ def test_broker_is_known_by_its_name_and_its_web_services(
 
 def test_bundle_that_stays_has_the_reason_why() -> None:
     names = ["t/n/0", "t/n/1", "t/n/2", "t/n/3", "t/x/4", "pulsar/b1:8080/5", "sla-monitor/c/b:1/6"]
-    names.append("t/y/7")
+    names += ["t/y/7", "t/n/8"]
     snap = snapshot(
-        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(8, dtype=np.int64))
+        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(9, dtype=np.int64))
     )
     facts = BundleFacts(
-        is_recently_unloaded=np.array([False, True, False, False, True, False, False, True]),
-        is_in_flight=np.array([False, False, False, True, False, False, False, False]),
-        is_paused=np.array([False] * 7 + [True]),
-        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1]),
+        is_recently_unloaded=np.isin(np.arange(9), [1, 4, 7, 8]),
+        is_in_flight=np.arange(9) == 3,
+        is_paused=np.arange(9) == 7,
+        is_merging=np.isin(np.arange(9), [3, 8]),
+        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1, 0]),
     )
     found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
     assert found == [
@@ -556,6 +534,7 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.PAUSED,
+        FilterVerdict.MERGING,
     ]
 
 
@@ -563,7 +542,11 @@ def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
     snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
     quiet = np.zeros(1, dtype=np.bool_)
     facts = BundleFacts(
-        is_recently_unloaded=quiet, is_in_flight=quiet, is_paused=quiet, pin=np.array([-1])
+        is_recently_unloaded=quiet,
+        is_in_flight=quiet,
+        is_paused=quiet,
+        is_merging=quiet,
+        pin=np.array([-1]),
     )
     assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
 
@@ -574,8 +557,8 @@ def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[F
         broker_table(["a1", "a2", "b1"]),
         bundle_table([f"{space}/{at}" for at, space in enumerate(spaces)], owner=np.array(owners)),
     )
-    inputs = FilterInput.plain(snap, np.zeros(3), policies)
-    index = index_candidates(snap, inputs, FilterConfig())
+    snap = replace(snap, policies=policies)
+    index = candidate_index(snap)
     return [FilterVerdict(one) for one in unload_verdicts(snap, index, np.arange(len(owners)))]
 
 
