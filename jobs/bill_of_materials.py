@@ -57,12 +57,8 @@ def _packages(text: str) -> Iterator[Component]:
 
 
 def _jars(text: str) -> Iterator[Component]:
-    seen = set()
-    for jar in parse_lock(text):  # one jar may be in both folders
+    for jar in parse_lock(text):
         purl = f"pkg:maven/{jar.group}/{jar.artifact}@{jar.revision}?type=jar"
-        if purl in seen:
-            continue
-        seen.add(purl)
         yield _library(purl, jar.artifact, jar.revision) | {
             "group": jar.group,
             "hashes": [{"alg": "SHA-256", "content": jar.sha256}],

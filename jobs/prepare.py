@@ -19,15 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.adapters.processes.jars import (
-    JarStore,
-    absent_jars,
-    default_store,
-    fetch_jars,
-    store_path,
-)
+from jobs.adapters.processes.jars import absent_jars, ensure_jars, jars_folder
 from jobs.adapters.processes.preflight import (
-    Java,
     check_disk,
     check_python,
     find_java,
@@ -53,15 +46,6 @@ class Place:
     def python(self) -> Path:
         """Its Python."""
         return self.venv / "bin" / "python"
-
-    @property
-    def jars(self) -> JarStore:
-        """Its jars, unless BALLAST_JARS names other ones."""
-        return (
-            default_store()
-            if os.environ.get("BALLAST_JARS")
-            else JarStore(root=store_path(self.venv))
-        )
 
     def stamp(self, step: str) -> Path:
         """Return the note of a finished step, with a digest of what it depends on."""
@@ -90,13 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepare(place: Place, purpose: str) -> None:
     """Execute every unfinished step. Raises CommandError at the first failure."""
     check_python(running_python())
-    java = find_java()  # without Java nothing else is worth the wait
+    find_java()  # without Java nothing else is worth the wait
     started_s = time.monotonic()
     steps: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("virtual environment", lambda: make_venv(place)),
         ("packages", lambda: install_packages(place, purpose)),
         ("ballast itself", lambda: install_project(place)),
-        ("jars of Kafka and Delta", lambda: install_jars(place, java)),
+        ("jars of Kafka", lambda: install_jars(place)),
     )
     done = [name for name, step in steps if _timed(name, step)]
     if done:
@@ -143,12 +127,13 @@ def install_project(place: Place) -> bool:
     return True
 
 
-def install_jars(place: Place, java: Java) -> bool:
+def install_jars(place: Place) -> bool:
     """Fetch and check the jars; False when they are there."""
-    if not absent_jars(place.jars):
+    folder = jars_folder(place.venv)
+    if not absent_jars(folder):
         return False
     (site_packages,) = place.venv.glob("lib/python*/site-packages")
-    fetch_jars(place.jars, java.command, site_packages)
+    ensure_jars(folder, site_packages=site_packages)
     return True
 
 

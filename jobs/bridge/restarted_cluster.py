@@ -20,7 +20,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rolling_steps import GO_ON, Complaint, Observation, Progress, RestartStage
+from jobs.bridge.rolling_progress import GO_ON, Complaint, Observation, Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status_rows import RECORD, read_status_rows
@@ -35,19 +35,17 @@ from lbcore.bridge.client_latency import (
     publish_ms,
     worst_ms,
 )
-from lbcore.config.load import newest_reported
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message
 from lbcore.explain.status import ClusterStatus, make_status
-from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plain import from_plain
 from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
 from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker
 from lbcore.wire.kinds.command_about import CommandArguments
 
 _ANSWER_S, _TIMEOUT_MS, _DRAIN_MS = 60.0, 60_000, 3_600_000
-_HELD_S, _LATENCY_S, _SETTINGS_S = 5.0, 10.0, 10.0
+_HELD_S, _LATENCY_S = 5.0, 10.0
 _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
 _BRIDGE_SILENT_MS = 120_000
 """It tells something once a minute, if only that it looks."""
@@ -72,7 +70,6 @@ class PulsarCluster:
         self._child: subprocess.Popen[bytes] | None = None
         self._answered: dict[str, str] = {}
         self._due_s: dict[str, float] = {}
-        self._settings: dict[str, str] = {}
         self._pages: dict[str, LatencySums] = {}
         self._latency: tuple[float | None, float | None] = (None, None)
         self._held: tuple[str, frozenset[str] | None] = ("", None)
@@ -99,10 +96,7 @@ class PulsarCluster:
             now_ms=wall_ms(),
             listed=listed,
             incarnation=self.incarnation(progress.broker),
-            held=self._read_held(progress),
-            loaded=self._loaded(progress.broker)
-            if progress.stage is RestartStage.WAITING
-            else None,
+            held=self._read_held(progress, tables.get("drains", {})),
             publish_ms=publish,
             load_ms=load,
             **tables,
@@ -132,37 +126,29 @@ class PulsarCluster:
         reader = self._where.reader()
         rows = read_status_rows(reader, now_ms)
         records = reader.rows("bundle_ownership", RECORD)
-        if self._is_due("settings", _SETTINGS_S):
-            newest = newest_reported(reader.rows(SETTINGS_IN_FORCE.name))
-            self._settings = {str(row["setting"]): str(row["value"]) for row in newest}
         self.status = status = make_status(progress.cluster, rows, self._config, now_ms)
         return {
-            **read_records(records, progress.began_ms, now_ms),
+            **read_records(records, now_ms),
             "drains": {one.broker: 0 if one.is_done else one.left or 1 for one in status.drains},
-            "imbalance": status.imbalance,
             "complaints": tuple(status_complaints(status)),
             "plans": open_plans(rows.policies, f"rolling-{progress.run}-"),
-            "settings": self._settings,
             "others_usage": usage_without(progress.broker, status),
         }
 
-    def _read_held(self, progress: Progress) -> frozenset[str] | None:
+    def _read_held(self, progress: Progress, drains: Mapping[str, int]) -> frozenset[str] | None:
         """The bundles with topics that the drained broker says it owns."""
-        if progress.stage is not RestartStage.EMPTIED or self._held[0] != progress.broker:
+        is_drained = progress.stage is RestartStage.DRAINING and drains.get(progress.broker) == 0
+        if not is_drained or self._held[0] != progress.broker:
             self._held = (progress.broker, None)
-        if progress.stage is RestartStage.EMPTIED and self._is_due("held", _HELD_S):
+        if is_drained and self._is_due("held", _HELD_S):
             with suppress(PulsarAdminError):
                 owned = self._admin.owned(self._name, progress.broker)
-                loaded = self._loaded(progress.broker)
-                self._held = (progress.broker, None if loaded is None else loaded & owned)
+                table = parse_topics(self._admin.topics(self._name, progress.broker))
+                loaded = (
+                    None if isinstance(table, Unreadable) else owned.intersection(table.bundles)
+                )
+                self._held = (progress.broker, loaded)
         return self._held[1]
-
-    def _loaded(self, broker: str) -> frozenset[str] | None:
-        """The bundles with topics there."""
-        with suppress(PulsarAdminError):
-            table = parse_topics(self._admin.topics(self._name, broker))
-            return None if isinstance(table, Unreadable) else frozenset(table.bundles)
-        return None
 
     def _read_latency(
         self, progress: Progress, listed: Iterable[str]
@@ -283,27 +269,14 @@ def is_running(pid: int) -> bool:
         return True
 
 
-def read_records(rows: Iterable[Row], began_ms: int, now_ms: int) -> dict[str, Any]:
-    """Return the observation's bundles.
-
-    began_ms: bundles that were free before are left out.
-    """
-    owners: dict[str, str] = {}
-    freed: dict[str, int] = {}
-    moving: dict[str, int] = {}
-    for row in rows:
-        if row["state"] == "Owned":
-            owners[row["bundle"]] = row["destination"]
-        elif row["state"] == "Free" and row["at_ms"] >= began_ms:
-            freed[row["bundle"]] = row["at_ms"]
-        elif row["state"] in _IN_FLIGHT:
-            moving[row["bundle"]] = row["at_ms"]
-    oldest_ms = max((now_ms - at_ms for at_ms in moving.values()), default=0)
+def read_records(rows: Iterable[Row], now_ms: int) -> dict[str, Any]:
+    """Return the observation's bundles."""
+    rows = list(rows)
+    moving = {row["bundle"]: row["at_ms"] for row in rows if row["state"] in _IN_FLIGHT}
     return {
-        "owners": owners,
-        "freed": freed,
+        "owners": {row["bundle"]: row["destination"] for row in rows if row["state"] == "Owned"},
         "moving": frozenset(moving),
-        "oldest_move_ms": max(0, oldest_ms),
+        "oldest_move_ms": max((now_ms - at_ms for at_ms in moving.values()), default=0),
     }
 
 

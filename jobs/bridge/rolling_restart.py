@@ -2,9 +2,9 @@
 
 Runs beside a job and a bridge that acts (or `ballast attach --act`). Each broker, the least loaded
 first: its bundles are moved off at the bridge's pace, Pulsar itself shows it empty, --command
-restarts it (without: you do), it is seen to be back as another process, filled with what it had,
-and brokers are even again. Stops by itself when something is wrong; the same command goes on where
-it was, also after a cut. --abort lets it be.
+restarts it (without: you do), it is seen to be back as another process, and is filled with what it
+had. Stops by itself when something is wrong; the same command goes on where it was, also after a
+cut. --abort lets it be.
 """
 
 import argparse
@@ -24,16 +24,8 @@ from jobs.bridge.attachment import add_access_options, admin_at, known_attachmen
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import PulsarCluster, rates_of
-from jobs.bridge.rolling_steps import (
-    STATE_FILE,
-    CutOffError,
-    Observation,
-    Progress,
-    RestartBounds,
-    RollingRestart,
-    complaints,
-    read_progress,
-)
+from jobs.bridge.rolling_progress import STATE_FILE, Observation, Progress, read_progress
+from jobs.bridge.rolling_steps import CutOffError, RestartBounds, RollingRestart, complaints
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
 from jobs.operating.connection_options import (
     ConnectionOptions,
@@ -48,15 +40,20 @@ _MOVE_MS, _RESTART_MS = 4_000, 90_000
 _BUNDLES_FOR_ONE, _AT_ONCE_MOST = 20, 16
 """With one bundle in twenty in transit, 99 of 100 messages don't wait for half a second."""
 _PERSON = "-"
-_TIMES: Mapping[str, tuple[str, str]] = {
-    "--ready-within": ("ready_ms", "until all is well before a broker is touched"),
-    "--drain-within": ("drain_ms", "until a broker is empty; without --command: is restarted"),
-    "--command-within": ("command_ms", "until the command ends"),
-    "--return-within": ("return_ms", "until a broker is back after it"),
-    "--fill-within": ("fill_ms", "until a broker has its bundles again"),
-    "--even-within": ("even_ms", "until brokers are even again"),
-    "--unowned-within": ("unowned_ms", "that a moved bundle may be nobody's"),
+_BOUNDS: Mapping[str, tuple[str, str]] = {
+    "at_once": ("--max-in-flight", "bundles on their way at once, 0 = a twentieth of all"),
+    "publish_latency_ms": ("", "ms that clients may wait on the mean before moves are held back"),
+    "room": ("", "usage of the others while a broker is gone, 1 = 100 %%"),
+    "ready_ms": ("--ready-within", "time until all is well before a broker is touched"),
+    "drain_ms": (
+        "--drain-within",
+        "time until a broker is empty; without --command: is restarted",
+    ),
+    "command_ms": ("--command-within", "time until the command ends"),
+    "return_ms": ("--return-within", "time until a broker is back after it"),
+    "fill_ms": ("--fill-within", "time until a broker has its bundles again"),
 }
+"""Fields of the bounds → option and help."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -80,27 +77,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--abort", action="store_true", help="let the one that has stopped be")
     parser.add_argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir")
-    default = RestartBounds()
     pace = parser.add_argument_group("pace and bounds")
-    for option, kind, about in (
-        ("at_once", int, "bundles on their way at once, 0 = a twentieth of all"),
-        (
-            "publish_latency_ms",
-            float,
-            "ms that clients may wait on the mean before moves are held back",
-        ),
-        ("room", float, "usage of the others while a broker is gone, 1 = 100 %%"),
-        ("even", float, "busiest over mean, at which brokers are even"),
-    ):
-        name = "--max-in-flight" if option == "at_once" else f"--{option.replace('_', '-')}"
-        known = getattr(default, option)
-        told = f"{about} (default {known:g})"
-        pace.add_argument(name, dest=option, type=kind, default=known, metavar="N", help=told)
-    for name, (field, about) in _TIMES.items():
-        known = getattr(default, field)
-        told = f"time {about} (default {duration(known)})"
+    for name, (option, about) in _BOUNDS.items():
+        known, is_time = getattr(RestartBounds(), name), option.endswith("-within")
+        shown = duration(known) if is_time else f"{known:g}"
         pace.add_argument(
-            name, dest=field, type=parse_duration_ms, default=known, metavar="TIME", help=told
+            option or f"--{name.replace('_', '-')}",
+            dest=name,
+            type=parse_duration_ms if is_time else type(known),
+            default=known,
+            metavar="TIME" if is_time else "N",
+            help=f"{about} (default {shown})",
         )
     add_stack_arguments(parser)
     add_json_option(parser, default=argparse.SUPPRESS)
@@ -124,9 +111,10 @@ def run(args: argparse.Namespace) -> int:
         admin, name = _pulsar(args, where, known)
         with CommandClient(where.address(), where.tables, where.cluster) as client:
             cluster = PulsarCluster(where, admin, name, client, path.with_suffix(".log"))
-            progress = known or _new(args, where, cluster, name)
+            bounds = RestartBounds(**{field: getattr(args, field) for field in _BOUNDS})
+            progress = known or _new(args, where, cluster, name, bounds)
             end = threading.Event()
-            restart = RollingRestart(cluster, path, _bounds(args), progress, end)
+            restart = RollingRestart(cluster, path, bounds, progress, end)
             if args.abort:
                 restart.halt(for_good=True)
                 path.unlink(missing_ok=True)
@@ -217,19 +205,12 @@ def _answering(args: argparse.Namespace, known: Progress | None) -> PulsarAdmin:
     return admin
 
 
-def _bounds(args: argparse.Namespace) -> RestartBounds:
-    names = (
-        "at_once",
-        "publish_latency_ms",
-        "room",
-        "even",
-        *(field for field, _ in _TIMES.values()),
-    )
-    return RestartBounds(**{name: getattr(args, name) for name in names})
-
-
 def _new(
-    args: argparse.Namespace, where: ConnectionOptions, cluster: PulsarCluster, name: str
+    args: argparse.Namespace,
+    where: ConnectionOptions,
+    cluster: PulsarCluster,
+    name: str,
+    bounds: RestartBounds,
 ) -> Progress:
     """A restart that has not begun, with its plan told."""
     progress = Progress(
@@ -251,12 +232,12 @@ def _new(
     progress.order = sorted(  # a bad command hurts least at the least loaded
         set(args.brokers) or seen.listed, key=lambda one: (one == asked, rates.get(one, 0.0), one)
     )
-    progress.brokers, progress.settings = sorted(seen.listed), seen.settings
+    progress.brokers = sorted(seen.listed)
     share = min(max(1, len(seen.owners) // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
     progress.at_once = args.at_once or share
     seen = cluster.look(progress)  # of the first broker, which is known only now
     note(*_plan_lines(progress, seen, rates))
-    for one in complaints(progress, seen, _bounds(args)):
+    for one in complaints(progress, seen, bounds):
         note(f"  not well now: {one.why}")
     return progress
 

@@ -1,153 +1,46 @@
 """Steps of a rolling restart: drain, command, wait, fill, one broker at a time.
 
-Each step looks until what it waits for has come, and repeats its command until a look shows it, so
-a cut at any moment loses nothing. The progress file is written, down to the disk, before anything
-is done. What lasts too long stops the restart: the broker in hand is opened again unless it may be
-in the middle of its restart.
+Each step looks until what it waits for has come, and repeats its command until a look shows it.
+What lasts too long stops the restart: the broker in hand is opened again unless it may be in the
+middle of its restart.
 """
 
-import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
-from enum import Enum
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
-from jobs.atomic_file import atomic_write
+from jobs.bridge.restarted_cluster import PulsarCluster
+from jobs.bridge.rolling_progress import (
+    GO_ON,
+    Complaint,
+    Observation,
+    Progress,
+    RestartStage,
+    keep_progress,
+)
 from jobs.console import CommandError, note
 from lbcore.model.times import duration
 
-STATE_FILE = "rolling-restart.json"
-GO_ON = "then give the same command again: it goes on where it was"
 _SAY_MS, _SHOWN = 20_000, 3
-_EMPTY_MS, _RESTART_MS, _SETTLE_MS, _STUCK_MS, _CONFIRM_MS = (
-    180_000,
-    120_000,
-    10_000,
-    240_000,
-    5_000,
-)
-_STILL_MS, _CALM_MS, _EASE_MS, _AGAIN_MS, _FILLS, _EVEN_SLACK = (
+_RESTART_MS, _SETTLE_MS, _STUCK_MS, _CONFIRM_MS = 120_000, 10_000, 240_000, 5_000
+_STILL_MS, _CALM_MS, _EASE_MS, _AGAIN_MS, _OPEN_MS, _FILLS = (
     60_000,
     15_000,
     600_000,
     5_000,
+    180_000,
     4,
-    0.1,
 )
-_OURS = frozenset({"cluster.observe_only"})
-"""Settings that the bridge itself changes when it stops or begins to act."""
-
-
-class RestartStage(str, Enum):
-    """RestartStage of the broker in hand, as the file and a status have it."""
-
-    WAITING = "waiting until all is well"
-    DRAINING = "being drained"
-    EMPTIED = "drained, until Pulsar shows nothing on it"
-    RESTARTING = "being restarted"
-    RETURNING = "expected back"
-    FILLING = "being filled again"
-    EVENING = "filled, until brokers are even"
-    DONE = "done"
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """Progress of a rolling restart, as its file has it. Times in ms since 1970.
-
-    run: its own name, part of the ids of its commands. command: "" = a person restarts. order: the
-    brokers to restart; at: the current one; brokers: all that there were. turn: counts drains and
-    plans, so that each has ids of its own. incarnation: of the process to be restarted. homes: the
-    bundles that the broker had; served: those of them with topics. imbalance: as it began.
-    """
-
-    run: str
-    cluster: str
-    pulsar_cluster: str
-    by: str
-    command: str
-    began_ms: int
-    order: list[str]
-    brokers: list[str]
-    at_once: int
-    settings: Mapping[str, str] = field(default_factory=dict)
-    imbalance: float | None = None
-    at: int = 0
-    stage: RestartStage = RestartStage.WAITING
-    since_ms: int = 0
-    turn: int = 0
-    incarnation: str = ""
-    homes: list[str] = field(default_factory=list)
-    served: list[str] = field(default_factory=list)
-    pid: int = 0
-    stopped: str = ""
-
-    @property
-    def broker(self) -> str:
-        """The one in hand; the last when all are done."""
-        return self.order[min(self.at, len(self.order) - 1)]
-
-    @property
-    def plan(self) -> str:
-        """The name of the plan of this turn, which the ids of its commands begin with."""
-        return f"rolling-{self.run}-{self.at}-{self.turn}"
-
-    def message(self, now_ms: int) -> str:
-        """In one line, for a status."""
-        place = f"broker {self.at + 1} of {len(self.order)}, {self.broker}"
-        since = f"for {duration(max(0, now_ms - self.since_ms))}"
-        how = f"stopped: {self.stopped}" if self.stopped else f"{self.stage.value} {since}"
-        ago = duration(max(0, now_ms - self.began_ms))
-        return f"{place}: {how} (by {self.by}, begun {ago} ago)"
-
-
-def read_progress(path: Path) -> Progress | None:
-    """Return the unfinished restart; None without.
-
-    Raises CommandError for what can't be read.
-    """
-    try:
-        found = json.loads(path.read_text())
-        known = {one.name for one in fields(Progress)}
-        kept = {name: value for name, value in dict(found).items() if name in known}
-        return Progress(**{**kept, "stage": RestartStage[found["stage"].upper()]})
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CommandError(
-            f"{path} can't be read as the state of a rolling restart",
-            why=str(error) or type(error).__name__,
-            next_step="move it away; `ballast status` says which broker is still drained",
-        ) from None
-
-
-def keep_progress(path: Path, progress: Progress) -> None:
-    """Write it whole; when it is done nothing is left of it."""
-    if progress.stage is RestartStage.DONE:
-        path.unlink(missing_ok=True)
-    else:
-        values = {**asdict(progress), "stage": progress.stage.name.lower()}
-        atomic_write(path, json.dumps(values) + "\n")
-
-
-def rollout_message(path: Path, now_ms: int) -> str:
-    """Describe the progress for a status; "" if there is none, or no readable file."""
-    with suppress(CommandError):
-        found = read_progress(path)
-        return found.message(now_ms) if found is not None else ""
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartBounds:
     """Time limits of a rolling restart in ms, and limits of concurrency.
 
-    unowned_ms: a moved bundle may have no owner for so long. at_once: bundles in transit, 0 = a
-    twentieth of all. publish_latency_ms: that clients may feel. room: usage of the others while one
-    is gone, 1.0 = 100 %. even: busiest over mean.
+    at_once: bundles in transit, 0 = a twentieth of all. publish_latency_ms: that clients may feel.
+    room: usage of the others while one is gone, 1.0 = 100 %.
     """
 
     ready_ms: int = 120_000
@@ -155,89 +48,9 @@ class RestartBounds:
     command_ms: int = 600_000
     return_ms: int = 300_000
     fill_ms: int = 1_800_000
-    even_ms: int = 300_000
-    unowned_ms: int = 30_000
     at_once: int = 0
     publish_latency_ms: float = 500.0
     room: float = 0.9
-    even: float = 1.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complaint:
-    """Problem of a rolling restart.
-
-    key: the same as long as it lasts, which it may for so long.
-    """
-
-    key: str
-    why: str
-    next_step: str
-    patience_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """The cluster at one moment; None = not known.
-
-    owners: bundle → broker, of bundles at rest. freed: bundle → since when it has no owner. drains:
-    broker → bundles left, 0 = done. plans: our open ones, True = it waits for approval.
-    incarnation: of the broker in hand, "" = it does not answer. loaded: its bundles with topics
-    before it is drained; held: once it is. others_usage: usage that the others would have without
-    it. publish_ms, load_ms: time to publish and to load a topic at the slowest broker.
-    """
-
-    now_ms: int
-    listed: frozenset[str]
-    owners: Mapping[str, str] = field(default_factory=dict)
-    freed: Mapping[str, int] = field(default_factory=dict)
-    moving: frozenset[str] = frozenset()
-    oldest_move_ms: int = 0
-    drains: Mapping[str, int] = field(default_factory=dict)
-    plans: Mapping[str, bool] = field(default_factory=dict)
-    incarnation: str = ""
-    held: frozenset[str] | None = None
-    loaded: frozenset[str] | None = None
-    complaints: tuple[Complaint, ...] = ()
-    others_usage: float | None = None
-    imbalance: float | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    publish_ms: float | None = None
-    load_ms: float | None = None
-
-
-class RestartedCluster(Protocol):
-    """The cluster's side.
-
-    Commands have ids, so that each is carried out once; "" = taken.
-    """
-
-    def look(self, progress: Progress) -> Observation:
-        """Return what can be seen now."""
-
-    def drain(self, progress: Progress) -> str:
-        """Drain the broker in hand."""
-
-    def reopen(self, progress: Progress) -> str:
-        """Cancel the drain of the broker in hand."""
-
-    def fill(self, progress: Progress, bundles: Iterable[str]) -> str:
-        """Move bundles to the broker in hand, as the plan of this turn."""
-
-    def approve(self, progress: Progress, plan: str) -> str:
-        """Approve a plan of ours that was left waiting."""
-
-    def drop(self, plan: str) -> str:
-        """Let the rest of a plan of ours be."""
-
-    def restart(self, progress: Progress) -> int:
-        """Begin the command for the broker in hand; return the id of its shell."""
-
-    def command_end(self, progress: Progress) -> tuple[int | None, str] | None:
-        """Return the command's return code and last output.
-
-        The code is None while it runs; None = no command.
-        """
 
 
 class CutOffError(Exception):
@@ -261,8 +74,14 @@ def complaints(p: Progress, seen: Observation, bounds: RestartBounds) -> Iterato
             why += "" if broker != p.broker else ", and it was not being restarted"
             fix = f"see why it ended and start it, {GO_ON}"
             yield Complaint(key=f"gone {broker}", why=why, next_step=fix, patience_ms=_CONFIRM_MS)
-    yield from _settings_complaints(p.settings, seen.settings)
-    yield from _move_complaints(p, seen, bounds)
+    if seen.oldest_move_ms >= _STUCK_MS:
+        why = f"a bundle has been on its way for {duration(seen.oldest_move_ms)}"
+        fix = f"`ballast status` names it: see the log of its broker, {GO_ON}"
+        yield Complaint(key="stuck", why=why, next_step=fix)
+    for broker in sorted(seen.drains.keys() - {p.broker}):
+        why = f"{broker} is being drained, too, or was and is still closed"
+        fix = f"`ballast broker cancel-drain {broker}` opens it, {GO_ON}"
+        yield Complaint(key=f"drain {broker}", why=why, next_step=fix, patience_ms=_CONFIRM_MS)
     if len(p.brokers) == 1:
         why = f"{p.broker} is the only broker: nobody could take its bundles"
         yield Complaint(key="alone", why=why, next_step="start another broker first")
@@ -277,37 +96,6 @@ def complaints(p: Progress, seen: Observation, bounds: RestartBounds) -> Iterato
     for one in seen.complaints:
         if not (is_away and one.key.endswith(f" {p.broker}")):
             yield one
-
-
-def _settings_complaints(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Complaint]:
-    changed = [
-        f"{name} {before.get(name, 'unset')} → {now.get(name, 'unset')}"
-        for name in sorted((before.keys() | now.keys()) - _OURS)
-        if before.get(name) != now.get(name)
-    ]
-    if now and changed:
-        why = f"settings have changed since it began: {', '.join(changed[:_SHOWN])}"
-        fix = "see who changed them and whether that is meant, then give the same command again: it"
-        yield Complaint(key="settings", why=why, next_step=f"{fix} goes on under the new ones")
-
-
-def _move_complaints(p: Progress, seen: Observation, bounds: RestartBounds) -> Iterator[Complaint]:
-    """Of what was moved for this; of all else with clients the guardian tells."""
-    for bundle in sorted(seen.freed.keys() & set(p.served)):
-        age_ms = seen.now_ms - seen.freed[bundle]
-        if age_ms >= bounds.unowned_ms:
-            why = f"nobody has had {bundle} for {duration(age_ms)}"
-            fix = f"look one of its topics up, read `ballast status` and the brokers' logs, {GO_ON}"
-            yield Complaint(key=f"unowned {bundle}", why=why, next_step=fix)
-            break
-    if seen.oldest_move_ms >= _STUCK_MS:
-        why = f"a bundle has been on its way for {duration(seen.oldest_move_ms)}"
-        fix = f"`ballast status` names it: see the log of its broker, {GO_ON}"
-        yield Complaint(key="stuck", why=why, next_step=fix)
-    for broker in sorted(seen.drains.keys() - {p.broker}):
-        why = f"{broker} is being drained, too, or was and is still closed"
-        fix = f"`ballast broker cancel-drain {broker}` opens it, {GO_ON}"
-        yield Complaint(key=f"drain {broker}", why=why, next_step=fix, patience_ms=_CONFIRM_MS)
 
 
 def missing_of(progress: Progress, seen: Observation) -> list[str]:
@@ -329,7 +117,7 @@ class RollingRestart:
 
     def __init__(
         self,
-        cluster: RestartedCluster,
+        cluster: PulsarCluster,
         path: Path,
         bounds: RestartBounds,
         progress: Progress,
@@ -349,11 +137,9 @@ class RollingRestart:
         steps = {
             RestartStage.WAITING: self._wait_until_well,
             RestartStage.DRAINING: self._drain,
-            RestartStage.EMPTIED: self._wait_until_empty,
             RestartStage.RESTARTING: self._restart,
             RestartStage.RETURNING: self._wait_until_back,
             RestartStage.FILLING: self._fill,
-            RestartStage.EVENING: self._wait_until_even,
         }
         try:
             while p.stage is not RestartStage.DONE:
@@ -373,10 +159,10 @@ class RollingRestart:
             raise
 
     def resume(self, command: str | None = None) -> None:
-        """Go on after a cut or a stop, with new ids and the current settings."""
+        """Go on after a cut or a stop, with new ids."""
         p, seen = self._p, self._cluster.look(self._p)
         p.command = p.command if command is None else command
-        p.since_ms, p.stopped, p.settings = seen.now_ms, "", seen.settings or p.settings
+        p.since_ms, p.stopped = seen.now_ms, ""
         p.turn += 1
 
     def halt(self, *, for_good: bool = False) -> None:
@@ -406,7 +192,7 @@ class RollingRestart:
 
     def _may_open(self, seen: Observation, *, for_good: bool) -> bool:
         p = self._p
-        if p.stage in (RestartStage.DRAINING, RestartStage.EMPTIED):
+        if p.stage is RestartStage.DRAINING:
             return True
         if not seen.incarnation or p.broker not in seen.listed:
             return False
@@ -468,48 +254,34 @@ class RollingRestart:
             if not seen.incarnation and self._is_late(seen, bounds.ready_ms):
                 self._stop(f"{p.broker} does not answer", "see its log")
         homes = {one for one, at in seen.owners.items() if at == p.broker}
-        served = homes if seen.loaded is None else homes & seen.loaded
-        p.homes, p.served = sorted({*p.homes, *homes}), sorted({*p.served, *served})
-        p.incarnation = seen.incarnation
-        p.imbalance = seen.imbalance if p.imbalance is None else p.imbalance
+        p.homes, p.incarnation = sorted({*p.homes, *homes}), seen.incarnation
         self._enter(seen, f": {len(homes)} bundles are moved away, {p.at_once} at once")
         return RestartStage.DRAINING
 
     def _drain(self) -> RestartStage:
+        """Drain it, until Pulsar itself shows nothing on it."""
         p, is_drained = self._p, False
         while True:
             seen = self._look()
             left = seen.drains.get(p.broker)
-            if left == 0:
-                break
             if left is None and is_drained:
                 self._stop(f"somebody else has cancelled the drain of {p.broker}", "ask who it was")
+            if left == 0 and seen.held is not None and not seen.held and seen.incarnation:
+                break
             if left is None:
                 refused = self._cluster.drain(p)
                 if refused:
                     self._stop(refused, "see `ballast status`")
-            elif self._is_latency_high(seen):
+            elif left and self._is_latency_high(seen):
                 self._ease(seen)
                 left = None
-            elif self._is_late(seen, self._bounds.drain_ms):
-                why = f"{left} bundles are still there after {self._waited(seen)}"
+            if self._is_late(seen, self._bounds.drain_ms):
+                some = ", ".join(sorted(seen.held or ())[:_SHOWN]) or "what it owns is not told"
+                how = f"{left} bundles are still there" if left else "Pulsar shows it not empty"
+                how = "its drain has not begun" if left is None else how
+                why = f"{how} after {self._waited(seen)}: {some}"
                 self._stop(why, "`ballast explain broker` says what holds them")
             is_drained = left is not None
-        self._enter(seen)
-        return RestartStage.EMPTIED
-
-    def _wait_until_empty(self) -> RestartStage:
-        p = self._p
-        while True:
-            seen = self._look()
-            if p.broker not in seen.drains:
-                self._stop(f"somebody else has cancelled the drain of {p.broker}", "ask who it was")
-            if seen.held is not None and not seen.held and seen.incarnation:
-                break
-            if self._is_late(seen, _EMPTY_MS):
-                held = ", ".join(sorted(seen.held or ())[:_SHOWN]) or "what it owns is not told"
-                why = f"Pulsar shows it not empty {self._waited(seen)} after its drain: {held}"
-                self._stop(why, "see who gives it bundles")
         p.incarnation, p.pid = seen.incarnation, 0
         self._enter(seen, " is empty, in Pulsar's own words")
         return RestartStage.RESTARTING
@@ -570,7 +342,7 @@ class RollingRestart:
         p, seen = self._p, self._look()
         while p.broker in seen.drains:
             refused = self._cluster.reopen(p)
-            if self._is_late(seen, _EMPTY_MS):
+            if self._is_late(seen, _OPEN_MS):
                 self._stop(refused or "its drain can't be cancelled", "see `ballast status`")
             seen = self._look()
         missing = missing_of(p, seen)
@@ -601,23 +373,8 @@ class RollingRestart:
                 refused = self._cluster.fill(p, missing[: p.at_once])
             seen = self._look()
             missing = missing_of(p, seen)
-        self._enter(seen)
-        return RestartStage.EVENING
-
-    def _wait_until_even(self) -> RestartStage:
-        p = self._p
-        bar = max(self._bounds.even, (p.imbalance or 0.0) + _EVEN_SLACK)
-        while True:
-            seen = self._look()
-            is_even = seen.imbalance is None or seen.imbalance <= bar or not p.homes
-            if is_even and not seen.moving:
-                break
-            if self._is_late(seen, self._bounds.even_ms):
-                why = f"{self._waited(seen)} after {p.broker} was filled the busiest broker has"
-                why += f" {seen.imbalance or 0.0:.2f} of the mean, more than {bar:.2f}"
-                self._stop(why, "see `ballast explain cluster`, or allow more with --even")
         note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
-        p.at, p.turn, p.homes, p.served, p.incarnation = p.at + 1, 0, [], [], ""
+        p.at, p.turn, p.homes, p.incarnation = p.at + 1, 0, [], ""
         self._enter(seen)
         return RestartStage.WAITING if p.at < len(p.order) else RestartStage.DONE
 

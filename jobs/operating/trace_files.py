@@ -1,9 +1,8 @@
 """Reader of foreign series: CSV (also .gz) and Parquet, long or wide.
 
-Decides where entity, time and resources stand and what a cell says; every flaw gets its line (in
-Parquet: its row) and nothing is returned of a file that has one. `lbcore.sim.load.series` judges
-the samples. Layouts: long = a row an entity and time; rows = a row an entity, a column a time;
-columns = a row a time, a column an entity.
+Every flaw gets its line (in Parquet: its row) and nothing is returned of a file that has one.
+`lbcore.sim.load.series` judges the samples. Long = a row an entity and time; wide = a row an
+entity, a column a time. A table with a column of times is long.
 """
 
 import csv
@@ -24,7 +23,6 @@ from jobs.console import CAUSE_BREAK, MisuseError
 from lbcore.sim.load.folding import UNITS, TraceColumn
 from lbcore.sim.load.series import Flaw, Series
 
-LAYOUTS = ("long", "rows", "columns")
 TIME_UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _ENTITIES = ("entity", "id", "vm", "vm_id", "name", "machine_id", "container_id", "bundle", "topic")
 _TIMES = ("time", "timestamp", "minute_ms", "time_ms", "timestamp_ms", "time_s")
@@ -43,7 +41,6 @@ class TraceReading:
     times. covers: the column that says how long before its time a sample covers, in ms.
     """
 
-    layout: str = ""
     entity: str = ""
     time: str = ""
     time_unit: str = ""
@@ -88,12 +85,17 @@ def read_trace(path: Path, how: TraceReading) -> TraceFile:
     Raises MisuseError for a file that isn't such a table.
     """
     head, lines = _table(path)
-    how = _completed(path, how, head)
     samples = _Samples()
-    if how.layout == "long":
-        _read_long(how, head or [], lines, samples)
+    if head is not None:
+        how = _named(path, how, head)
+    if head is not None and how.time:
+        how = _with_units(path, how, head)
+        _read_long(how, head, lines, samples)
+        used = {how.entity, how.time, how.covers, *(one.column for one in how.resources)}
+        left = tuple(name for name in head if name not in used)
     else:
         _read_wide(path, how, (head, lines), samples)
+        left = ()
     if not samples.rows and not samples.flaws:
         raise _misuse(path, "it has no line with a value", "name a file that has some")
     table = np.array(samples.rows, dtype=np.int64).reshape(-1, 5)
@@ -106,11 +108,7 @@ def read_trace(path: Path, how: TraceReading) -> TraceFile:
         lines=table[:, 2],
         columns=table[:, 3],
     )
-    used = {how.entity, how.time, how.covers, *(one.column for one in how.resources)}
-    left = [name for name in head or () if name not in used] if how.layout == "long" else []
-    return TraceFile(
-        series=series, resources=how.resources, flaws=tuple(samples.flaws), left=tuple(left)
-    )
+    return TraceFile(series=series, resources=how.resources, flaws=tuple(samples.flaws), left=left)
 
 
 def refuse_flaws(path: Path, flaws: Sequence[Flaw], advice: str) -> None:
@@ -142,7 +140,8 @@ def _table(path: Path) -> tuple[list[str] | None, _Lines]:
     if not lines:
         raise _misuse(path, "it is empty", "name a file that has lines")
     first = lines[0][1]
-    is_head = not any(_is_number(cell) for cell in first[1:]) or _is_time_head(first)
+    has_numbers = any(_is_number(cell) for cell in first[1:])
+    is_head = not has_numbers or first[0].strip().lower() in _ENTITIES  # then times may follow
     return ([cell.strip() for cell in first], iter(lines[1:])) if is_head else (None, iter(lines))
 
 
@@ -173,21 +172,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _is_time_head(first: Sequence[str]) -> bool:
-    """True if the first line names an entity column, followed by rising times."""
-    if first[0].strip().lower() not in (*_ENTITIES, *_TIMES) or not all(map(_is_number, first[1:])):
-        return False
-    times = [float(cell) for cell in first[1:]]
-    return len(times) > 1
-
-
-def _completed(path: Path, how: TraceReading, head: list[str] | None) -> TraceReading:
-    """With what the header tells and nobody said."""
-    if head is None:
-        layout = how.layout or "rows"
-        if layout != "rows":
-            raise _misuse(path, "it has no header", "write one, or say --layout rows")
-        return _wide(path, replace(how, layout=layout))
+def _named(path: Path, how: TraceReading, head: list[str]) -> TraceReading:
+    """With the columns of entity and time; time "" = a wide table."""
     twice = next((name for at, name in enumerate(head) if name in head[:at]), None)
     if twice is not None:
         raise _misuse(path, f"line 1: two columns are named {twice!r}", "name each one once")
@@ -196,36 +182,13 @@ def _completed(path: Path, how: TraceReading, head: list[str] | None) -> TraceRe
     for what, name in (("--entity", entity), ("--time", time), ("--covers", how.covers)):
         if name and name not in head:
             raise _misuse(path, f"it has no column {name!r}", f"{what} is one of {_some(head)}")
-    layout = how.layout or _layout_of(head, entity, time)
-    how = replace(how, layout=layout, entity=entity, time=time)
-    if layout != "long":
-        return _wide(path, how)
-    if not (entity and time):
-        missing = "--time" if entity else "--entity"
-        raise _misuse(path, f"nothing says which column is the {missing[2:]}",
-                      f"say {missing} COLUMN, one of {_some(head)}")  # fmt: skip
-    return _with_units(path, how, head)
-
-
-def _layout_of(head: Sequence[str], entity: str, time: str) -> str:
-    """Return the layout by the header.
-
-    A column a time has no time column, a column an entity begins with it.
-    """
-    if not time:
-        return "rows"
-    return "columns" if not entity and head[0] == time else "long"
-
-
-def _wide(path: Path, how: TraceReading) -> TraceReading:
-    if len(how.resources) != 1:
+    if time and not entity:
         raise _misuse(
             path,
-            f"a table with the layout {how.layout} has one resource, and "
-            + ("nothing says which" if not how.resources else f"{len(how.resources)} are named"),
-            f"say --resource KIND:UNIT, e.g. cpu:percent; kinds: {', '.join(UNITS)}",
+            "nothing says which column is the entity",
+            f"say --entity COLUMN, one of {_some(head)}",
         )
-    return how
+    return replace(how, entity=entity, time=time)
 
 
 def _with_units(path: Path, how: TraceReading, head: Sequence[str]) -> TraceReading:
@@ -289,24 +252,31 @@ def _read_long(how: TraceReading, head: Sequence[str], rows: _Lines, samples: _S
 def _read_wide(
     path: Path, how: TraceReading, table: tuple[list[str] | None, _Lines], samples: _Samples
 ) -> None:
-    """Every sample of a table whose columns are times (rows) or entities (columns)."""
+    """Every sample of a table whose columns are times."""
     head, rows = table
-    labels = head[1:] if head is not None else []
-    times = _times_of_head(path, how, head, samples) if how.layout == "rows" else []
-    names = _once(labels, samples) if how.layout == "columns" else []
+    if len(how.resources) != 1:
+        named = f"{len(how.resources)} are named" if how.resources else "nothing says which"
+        raise _misuse(
+            path,
+            f"a table without a column of times has one resource, and {named}",
+            f"say --resource KIND:UNIT, e.g. cpu:percent; kinds: {', '.join(UNITS)}",
+        )
+    if head is None and not how.step_ms:
+        raise _misuse(
+            path,
+            "its columns have no times: nothing says how long a step is",
+            "say --step TIME, e.g. --step 5m",
+        )
     width, scale, seen = len(head or ()), _time_scale(how), set[str]()
+    cells = [] if how.step_ms else (head or [])[1:]
+    times = [_time_of(cell, scale, (1, at), samples) or 0 for at, cell in enumerate(cells, 2)]
     for line, row in rows:
         width = width or len(row)
         name = _name_of(row[0])
         if len(row) != width:
             samples.flaw(line, 0, f"it has {len(row)} cells, the first line {width}")
         elif not name:
-            samples.flaw(line, 1, "missing entity" if how.layout == "rows" else "missing time")
-        elif how.layout == "columns":
-            at_ms = _time_of(row[0], scale, (line, 1), samples)
-            for at, cell in enumerate(row[1:] if at_ms is not None else ()):
-                value = _value_of(cell, line, at + 2, samples)
-                samples.add(names[at], at_ms or 0, (line, at + 2, 0), (value,))
+            samples.flaw(line, 1, "missing entity")
         elif name in seen:
             samples.flaw(line, 1, f"duplicate: {name} has a line already")
         else:
@@ -315,32 +285,6 @@ def _read_wide(
                 when = times[at] if times else at * how.step_ms
                 value = _value_of(cell, line, at + 2, samples)
                 samples.add(name, when, (line, at + 2, 0), (value,))
-
-
-def _times_of_head(
-    path: Path, how: TraceReading, head: list[str] | None, samples: _Samples
-) -> list[int]:
-    """The times of a table's columns; none where --step says how far apart they are."""
-    if how.step_ms:
-        return []
-    if head is None:
-        raise _misuse(
-            path,
-            "its columns have no times: nothing says how long a step is",
-            "say --step TIME, e.g. --step 5m",
-        )
-    found = [
-        _time_of(cell, _time_scale(how), (1, at + 2), samples) for at, cell in enumerate(head[1:])
-    ]
-    return [when or 0 for when in found]
-
-
-def _once(labels: Sequence[str], samples: _Samples) -> list[str]:
-    """The entities of a table's columns, each of which must be there once."""
-    for at, name in enumerate(labels):
-        if not name or name in labels[:at]:
-            samples.flaw(1, at + 2, f"duplicate: {name}" if name else "missing entity")
-    return list(labels)
 
 
 def _name_of(cell: Any) -> str:

@@ -36,6 +36,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.lookup_metrics import OtherCounts
 from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
@@ -50,7 +51,7 @@ SECRET = "BALLAST_TOKEN_SECRET"  # noqa: S105 a variable's name, not a secret
 _STOP_TIMEOUT_S = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Service:
     """The application and what runs beside it. account: of what clients make it hold."""
 
@@ -96,14 +97,14 @@ def start_service(
     if bootstrap or config.kafka.bootstrap_servers:
         address = kafka_address(config, bootstrap)
         port = KafkaPort(address, tables, cluster, waiting_max=lookup.max_commands)
+        port.counts = gate.counts
     follower, views = DeltaFollower(tables, cluster), TableViews(tables, cluster)
     feed = ChangeFeed(tables, cluster, lookup.watch_history)
-    own = config.for_cluster(cluster)
     context = AdminContext(
         cluster=cluster,
         follower=follower,
         views=views,
-        config=own,
+        config=config.for_cluster(cluster),
         commands=port,
         changes=feed,
         kafka=port.watch if port else None,
@@ -127,10 +128,9 @@ def start_service(
             kafka=context.kafka,
         ),
     )
-    account = app.metrics.account = Account()
-    app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
-    app.metrics.readers, app.metrics.certificate_file = readers, lookup.certificate_file
-    app.metrics.audit = None if port is None else port.counts
+    account = Account()
+    admin.counts = gate.counts
+    app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)
     follower.on_commits(feed.add)
@@ -139,9 +139,7 @@ def start_service(
     threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
     gate.keep_up(stopped)
     readers.stand_ready()
-    return Service(
-        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
-    )
+    return Service(app, admin, threads, stopped, port, account)
 
 
 def _start_reading(

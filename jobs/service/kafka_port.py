@@ -17,7 +17,7 @@ from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Se
 from jobs.adapters.kafka.command_client import CommandClient, Ticket
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.console import CommandError
-from jobs.service.access_control import AuditCounts
+from jobs.service.access_control import ServiceCounts
 from jobs.service.context import CommandEnd
 from jobs.service.exchange import RETRY, HttpError
 from lbcore.wire.format import format_message
@@ -41,7 +41,7 @@ class KafkaPort:
     def __init__(
         self, address: KafkaAddress, tables: TablePlace, cluster: str, *, waiting_max: int
     ) -> None:
-        self.counts = AuditCounts()
+        self.counts = ServiceCounts()
         self._has_failed, self._ended = threading.Event(), threading.Event()
         self._address = address
         self._client = CommandClient(address, tables, cluster, client_id="ballast-admin")

@@ -1,30 +1,20 @@
 """Metrics of the lookup service: declarations, counts, and all workers' in one.
 
-Counting costs a fraction of a microsecond a request: plain integers of one event loop, which become
-metrics only when they are read. Each worker writes its metrics into a folder once a second; the
-one that is asked adds what the others wrote last. prometheus-client's own multi-process mode adds
-gauges up that must stay apart.
+What happens is counted at once, what is the case is asked when the metrics are read. Each worker
+writes its metrics into a folder once a second; the one that is asked adds what the others wrote
+last. prometheus-client's own multi-process mode adds gauges up that must stay apart.
 """
 
 import threading
 import time
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.protocol import Account, Cut
@@ -32,16 +22,11 @@ from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.atomic_file import atomic_write
 from jobs.service.access import TokenFault
-from jobs.service.access_control import (
-    FOREIGN,
-    OTHER_REFUSALS,
-    AdminCounts,
-    AuditCounts,
-    GateCounts,
-)
+from jobs.service.access_control import FOREIGN, OTHER_REFUSALS, ServiceCounts
 from jobs.service.v1.reading import Readers
-from jobs.telemetry.declared import BALANCER, DeclaredMetric, counter, gauge, histogram
+from jobs.telemetry.declared import BALANCER, DeclaredMetric, Type, counter, gauge, histogram
 from jobs.telemetry.job_names import CHANNEL
+from jobs.telemetry.store import MetricStore
 from lbcore.ownership.records import State
 from lbcore.route.bundles import Unsound
 from lbcore.route.snapshot import LookupOutcome
@@ -116,13 +101,14 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
 )  # fmt: skip
 
 
-_DOCS = {metric.name.removesuffix("_total"): metric.doc for metric in LOOKUP_METRICS}
-_CLOSED = {
-    (metric.name.removesuffix("_total"), label): values
-    for metric in LOOKUP_METRICS
-    for label, values in (metric.values or {}).items()
-}
-"""What begins at 0: Prometheus can't see growth from nothing."""
+@dataclass(slots=True)
+class OtherCounts:
+    """Counts of a service beside those of lookups; None where there are none."""
+
+    counts: ServiceCounts | None = None
+    account: Account | None = None
+    readers: Readers | None = None
+    certificate_file: str = ""
 
 
 class LookupMetrics(Collector):
@@ -130,17 +116,16 @@ class LookupMetrics(Collector):
 
     def __init__(self, follower: DeltaFollower) -> None:
         self.waiting = 0
-        self.gate: GateCounts | None = None
-        self.admin: AdminCounts | None = None
-        self.audit: AuditCounts | None = None
-        self.account: Account | None = None
-        self.readers: Readers | None = None
-        self.certificate_file = ""
-        self._results: Counter[str] = Counter()
-        self._states: Counter[tuple[str, bool]] = Counter()
-        self._buckets = [0] * (len(BUCKETS_S) + 1)
-        self._duration_s = 0.0
+        self.beside = OtherCounts()
         self._follower = follower
+        self._store = MetricStore(LOOKUP_METRICS)
+        for metric in LOOKUP_METRICS:  # Prometheus can't see growth from nothing
+            if metric.type is Type.COUNTER and len(metric.labels) == len(metric.values or {}) == 1:
+                for value in (metric.values or {})[metric.labels[0]]:
+                    self._store.add(metric.name, value, by=0)
+        for state in State:
+            self._count_owner("Total", state.value, 0)
+            self._count_owner("Failure", state.value, 0)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -148,111 +133,68 @@ class LookupMetrics(Collector):
 
     def count(self, result: str, duration_s: float, state: str = "") -> None:
         """One lookup was answered. state: of the bundle whose owner was asked for."""
-        self._results[result] += 1
+        self._store.add("ballast_lookup_requests_total", result)
+        self._store.observe("ballast_lookup_duration_seconds", duration_s)
         if state:
-            self._states[state, result == LookupOutcome.FOUND.value] += 1
-        self._buckets[bisect_left(BUCKETS_S, duration_s)] += 1
-        self._duration_s += duration_s
+            self._count_owner("Total", state, 1)
+            self._count_owner("Failure", state, result != LookupOutcome.FOUND.value)
+
+    def _count_owner(self, result: str, state: str, by: int) -> None:
+        who = (self._follower.cluster, BALANCER, CHANNEL)
+        self._store.add(OWNER_LOOKUPS, *who, result, state, by=by)
 
     def text(self) -> bytes:
         """All metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The counts as metrics; called by the registry."""
-        yield _counter("ballast_lookup_requests", "result", self._results)
-        yield _owner_lookups(self._follower.cluster, self._states)
-        yield self._histogram()
-        yield _gauge("ballast_lookup_waiting", self.waiting)
-        ends_ms = ends_in_file(self.certificate_file)
+        """The metrics that there are, of this moment; called by the registry."""
+        self._look_at_view()
+        self._look_beside()
+        yield from (found for found in self._store.collect() if found.samples)
+
+    def _look_beside(self) -> None:
+        show, beside = self._store.set, self.beside
+        show("ballast_lookup_waiting", self.waiting)
+        ends_ms = ends_in_file(beside.certificate_file)
         if ends_ms:
-            yield _gauge("ballast_lookup_certificate_expiry_timestamp_seconds", ends_ms // 1_000)
-        yield from self._of_view()
-        counts = self._follower.counts
-        yield _counter("ballast_snapshot_refused", "reason", counts.refused)
-        yield _gauge("ballast_tables_unreadable", int(counts.last_error != ""))
-        yield _plain_counter("ballast_tables_errors", counts.errors)
+            show("ballast_lookup_certificate_expiry_timestamp_seconds", ends_ms // 1_000)
+        if beside.counts is not None:
+            for reason, count in beside.counts.refused.items():
+                show("ballast_requests_refused_total", count, reason)
+            for status, count in beside.counts.statuses.items():
+                show("ballast_admin_requests_total", count, str(status))
+            show("ballast_admin_streams", beside.counts.streams)
+            show("ballast_audit_unrecorded_total", beside.counts.unrecorded)
+            show("ballast_audit_dropped_total", beside.counts.dropped)
+        if beside.account is not None:
+            for cut, count in beside.account.cut.items():
+                show("ballast_connections_closed_total", count, cut)
+            show("ballast_requests_unanswered_bytes", beside.account.unanswered_bytes)
+            show("ballast_answers_unread_bytes", beside.account.unread_bytes)
+        if beside.readers is not None:
+            show("ballast_reader_failures_total", beside.readers.failures)
 
-        yield from self._of_admin()
-
-    def _of_admin(self) -> Iterable[Metric]:
-        if self.gate is not None:
-            yield _counter("ballast_requests_refused", "reason", self.gate.refused)
-        if self.admin is not None:
-            statuses = {str(status): count for status, count in self.admin.statuses.items()}
-            yield _counter("ballast_admin_requests", "status", statuses)
-            yield _gauge("ballast_admin_streams", self.admin.streams)
-            yield _plain_counter("ballast_audit_unrecorded", self.admin.unrecorded)
-        if self.account is not None:
-            yield _counter("ballast_connections_closed", "reason", self.account.cut)
-            yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
-            yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
-        if self.readers is not None:
-            yield _plain_counter("ballast_reader_failures", self.readers.failures)
-        if self.audit is not None:
-            yield _plain_counter("ballast_audit_dropped", self.audit.dropped)
-
-    def _histogram(self) -> Metric:
-        name = "ballast_lookup_duration_seconds"
-        sums, total = [], 0
-        for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self._buckets, strict=True):
-            total += count
-            sums.append((bound, float(total)))
-        return HistogramMetricFamily(name, _DOCS[name], buckets=sums, sum_value=self._duration_s)
-
-    def _of_view(self) -> Iterable[Metric]:
-        view = self._follower.view
-        yield _gauge("ballast_snapshot_ready", int(view is not None))
+    def _look_at_view(self) -> None:
+        show, view, counts = self._store.set, self._follower.view, self._follower.counts
+        for reason, count in dict(counts.refused).items():  # a copy: the follower counts on
+            show("ballast_snapshot_refused_total", count, reason.value)
+        show("ballast_tables_unreadable", int(counts.last_error != ""))
+        show("ballast_tables_errors_total", counts.errors)
+        show("ballast_snapshot_ready", int(view is not None))
         if view is None:
             return
-        silent_ms = view.writer_silent_ms(wall_ms())
-        yield _gauge("ballast_snapshot_age_seconds", view.age_ms(boot_ms()) / 1000)
+        silent_ms, snapshot = view.writer_silent_ms(wall_ms()), view.snapshot
+        show("ballast_snapshot_age_seconds", view.age_ms(boot_ms()) / 1000)
         if silent_ms >= 0:  # absent, not a number, before the first commit: alerts ask for it
-            yield _gauge("ballast_writer_silent_seconds", silent_ms / 1000)
-            ahead_ms = view.clock_ahead_ms(wall_ms())
-            yield _gauge("ballast_service_clock_ahead_seconds", ahead_ms / 1000)
-            yield _gauge("ballast_snapshot_batch_id", view.snapshot.position.batch_id)
-        snapshot = view.snapshot
+            show("ballast_writer_silent_seconds", silent_ms / 1000)
+            show("ballast_service_clock_ahead_seconds", view.clock_ahead_ms(wall_ms()) / 1000)
+            show("ballast_snapshot_batch_id", snapshot.position.batch_id)
         if snapshot.position.table_version >= 0:
-            version = snapshot.position.table_version
-            yield _gauge("ballast_snapshot_table_version", version)
-        yield _gauge("ballast_snapshot_bundles", snapshot.bundle_count)
-        yield _gauge("ballast_snapshot_namespaces", snapshot.namespace_count)
-        yield _gauge("ballast_snapshot_brokers", len(snapshot.brokers))
-
-
-def _owner_lookups(cluster: str, states: Mapping[tuple[str, bool], int]) -> Metric:
-    """Return lookups by owner in Pulsar's form.
-
-    states: state of the bundle, whether an owner was named → lookups.
-    """
-    doc = _DOCS[OWNER_LOOKUPS.removesuffix("_total")]
-    labels = ("cluster", "broker", "metric", "result", "state")
-    family = CounterMetricFamily(OWNER_LOOKUPS, doc, labels=labels)
-    common = (cluster, BALANCER, CHANNEL)
-    for state in (one.value for one in State):
-        found, failed = states.get((state, True), 0), states.get((state, False), 0)
-        family.add_metric([*common, "Total", state], found + failed)
-        family.add_metric([*common, "Failure", state], failed)
-    return family
-
-
-def _gauge(name: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, _DOCS[name], value=value)
-
-
-def _plain_counter(name: str, value: int) -> Metric:
-    return CounterMetricFamily(name, _DOCS[name], value=value)
-
-
-def _counter(name: str, label: str, counts: Mapping[Any, int]) -> Metric:
-    family = CounterMetricFamily(name, _DOCS[name], labels=[label])
-    found = dict.fromkeys(_CLOSED.get((name, label), ()), 0)
-    for key, value in dict(counts).items():  # a copy: the follower's thread counts on
-        found[key.value if isinstance(key, Enum) else key] = value
-    for key, value in sorted(found.items()):
-        family.add_metric([key], value)
-    return family
+            show("ballast_snapshot_table_version", snapshot.position.table_version)
+        show("ballast_snapshot_bundles", snapshot.bundle_count)
+        show("ballast_snapshot_namespaces", snapshot.namespace_count)
+        show("ballast_snapshot_brokers", len(snapshot.brokers))
 
 
 WORKER = "worker"
@@ -260,7 +202,7 @@ _WRITE_S = 1.0
 _OLD_S = 5.0
 
 
-class SharedMetrics:
+class SharedMetrics(Collector):
     """Metrics of one service's workers.
 
     own: this worker's, in Prometheus's format.
@@ -273,10 +215,9 @@ class SharedMetrics:
 
     def keep_up(self, stop: threading.Event) -> None:
         """Write this worker's metrics again and again, until `stop` is set."""
-        while True:
+        self.write()
+        while not stop.wait(_WRITE_S):
             self.write()
-            if stop.wait(_WRITE_S):
-                return
 
     def write(self) -> None:
         """Write this worker's metrics, whole or not at all."""
@@ -284,30 +225,25 @@ class SharedMetrics:
 
     def text(self) -> bytes:
         """The metrics of all workers, this one's of this moment."""
-        texts = {self._worker: self._own().decode()}
-        oldest_s = time.time() - _OLD_S
-        for path in sorted(self._folder.glob("*.prom")):
-            if int(path.stem) != self._worker and path.stat().st_mtime >= oldest_s:
-                texts[int(path.stem)] = path.read_text(encoding="utf-8")
         registry = CollectorRegistry()
-        registry.register(_Merged(texts))
+        registry.register(self)
         return generate_latest(registry)
-
-
-class _Merged(Collector):
-    def __init__(self, texts: dict[int, str]) -> None:
-        self._texts = texts
 
     def collect(self) -> Iterator[Metric]:
         """Each metric once, with the samples of all workers."""
+        texts = {self._worker: self._own().decode()}
+        oldest_s = time.time() - _OLD_S
+        for path in self._folder.glob("*.prom"):
+            if int(path.stem) != self._worker and path.stat().st_mtime >= oldest_s:
+                texts[int(path.stem)] = path.read_text(encoding="utf-8")
         merged: dict[str, Metric] = {}
-        for worker, text in sorted(self._texts.items()):
+        for worker, text in sorted(texts.items()):
             for family in text_string_to_metric_families(text):
-                known = merged.setdefault(
-                    family.name, Metric(family.name, family.documentation, family.type)
-                )
-                known.samples += [
-                    Sample(one.name, {**one.labels, WORKER: str(worker)}, one.value)
+                family.samples = [
+                    one._replace(labels={**one.labels, WORKER: str(worker)})
                     for one in family.samples
                 ]
+                known = merged.setdefault(family.name, family)
+                if known is not family:
+                    known.samples += family.samples
         yield from merged.values()

@@ -210,9 +210,9 @@ def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
     stem = f"{task.one.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
     with _drawing(plot) as drawing:
-        files = drawing.draw_all(drawing.Shot(title=title, run=done, load_map=load_map), plot, stem)
+        files = drawing.draw_run(title, done, load_map, plot / stem)
         drawn = drawing.drawn_run(task.head, task.strategy or "as written", done)
-    note(f"{len(files)} pictures: {plot / stem}-*")
+    note(f"pictures: {', '.join(map(str, files))}")
     return done, drawn
 
 
@@ -225,8 +225,8 @@ def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]
     for stem, drawn_runs in by_stem.items():
         if len(drawn_runs) > 1:
             with _drawing(plot) as drawing:
-                drawing.draw_strategies(drawn_runs, plot, stem)
-            note(f"side by side: {plot / stem}-{drawing.STRATEGIES}.*")
+                files = drawing.draw_strategies(drawn_runs, plot / f"{stem}-strategies")
+            note(f"side by side: {', '.join(map(str, files))}")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.bridge.rolling_steps import STATE_FILE, rollout_message
+from jobs.bridge.rolling_progress import STATE_FILE, rollout_message
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
 from jobs.operating.answers import Answers
@@ -95,7 +95,7 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
 
 def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
-    yield f"{status.cluster}: {status.phase.value} – {status.why}"
+    yield f"{status.cluster}: {status.headline} – {status.why}"
     for alarm, section in zip_longest(status.alarms, status.alarm_sections):
         named = f" (runbook: {section})" if section and section not in alarm else ""
         yield f"  ALARM  {alarm}{named}"

@@ -202,6 +202,13 @@ class ClusterStatus:
     mirror: MirrorStatus | None = None
     silence: Silence = field(default_factory=Silence)
 
+    @property
+    def headline(self) -> str:
+        """The phase; alarms stand beside it, and in place of "ready"."""
+        count = f"{len(self.alarms)} alarm{'s' * (len(self.alarms) != 1)}" * bool(self.alarms)
+        calm = self.phase is ClusterPhase.READY and bool(self.alarms)
+        return ", ".join(filter(None, (self.phase.value * (not calm), count)))
+
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
         plain = asdict(self)

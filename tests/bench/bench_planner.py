@@ -171,7 +171,7 @@ def alone(strategy: str, view: Snapshot) -> Callable[[], int]:
     usage = weighted_usage(view.brokers.percent, config.signals)
     shown = shed_view(view, usage)
     if strategy == "transfer":
-        index = candidate_index(view, usage, FilterConfig())
+        index = candidate_index(view)
         pipeline = transfer_pipeline(view, index, FilterConfig())
         lists = TopLists(limit=TOP, with_policies=False)
         store = transfer_view(view, shown.owned, pipeline, lists)

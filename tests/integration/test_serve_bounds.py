@@ -112,14 +112,14 @@ def test_flood_is_cut_and_not_kept(service: LookupService, name: str, path: byte
         b"\r\n",
         b"GET /",
         head(b"GET", LOOKUP)[:-2],
-        head(b"PUT", b"/v1/pause", b"Content-Length: 1000"),
+        head(b"POST", COMMANDS, b"Content-Length: 1000"),
         head(b"GET", LOOKUP, b"Content-Length: 1000"),
-        chunked(b"PUT", b"/v1/pause") + b"1\r\nx\r\n",
+        chunked(b"POST", COMMANDS) + b"1\r\nx\r\n",
         chunked(b"GET", LOOKUP) + b"0\r\nX: ",
         chunked(b"GET", LOOKUP) + b"1;a",
         head(b"GET", b"/alive") + b"GET /alive",
         head(b"GET", b"/alive") + b"\r\n",
-        head(b"PUT", b"/v1/pause", b"Expect: 100-continue", b"Content-Length: 1000"),
+        head(b"POST", COMMANDS, b"Expect: 100-continue", b"Content-Length: 1000"),
     ],
 )
 def test_request_that_comes_byte_by_byte_is_ended_in_time(
@@ -186,7 +186,7 @@ def test_peer_has_so_many_connections_and_no_more(service: LookupService) -> Non
 
 def test_body_is_not_read_before_somebody_wants_it(service: LookupService) -> None:
     with opened(service.port) as wire:
-        wire.sendall(head(b"PUT", b"/v1/pause", b"Expect: 100-continue", b"Content-Length: 9"))
+        wire.sendall(head(b"POST", COMMANDS, b"Expect: 100-continue", b"Content-Length: 9"))
         assert wire.recv(100).startswith(b"HTTP/1.1 401")
 
 

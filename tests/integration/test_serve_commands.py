@@ -80,18 +80,18 @@ def assignments(stack: Stack) -> set[tuple[str, str]]:
 
 
 def test_action_allowed_or_refused_is_in_the_audit_under_its_commands_id(stack: Stack) -> None:
-    status, done = send(stack, "PUT", "/v1/pause", {"reason": "a test"})
+    status, done = send(stack, "POST", "/v1/commands/pause", {"reason": "a test"})
     assert (status, done["status"]) == (200, "done")
-    assert send(stack, "PUT", "/v1/pause", role="viewer:local")[0] == 403
-    assert send(stack, "DELETE", "/v1/pause", role="operator:elsewhere")[0] == 403
+    assert send(stack, "POST", "/v1/commands/pause", role="viewer:local")[0] == 403
+    assert send(stack, "POST", "/v1/commands/resume", role="operator:elsewhere")[0] == 403
     stack.wait("three entries of the audit", lambda: len(stack.rows("audit")) >= 3)
     entries = {(row["principal"], row["action"]): row for row in stack.rows("audit")}
-    allowed = entries["admin", "PUT /v1/pause"]
+    allowed = entries["admin", "POST /v1/commands/pause"]
     assert (allowed["is_allowed"], allowed["address"]) == (True, "127.0.0.1")
     assert allowed["command_id"] == done["command_id"]
     rows = [row for row in stack.rows("commands") if row["command_id"] == done["command_id"]]
     assert {row["principal"] for row in rows} == {"admin"}
-    refused = (("viewer", "PUT /v1/pause"), ("operator", "DELETE /v1/pause"))
+    refused = (("viewer", "POST /v1/commands/pause"), ("operator", "POST /v1/commands/resume"))
     assert [entries[one]["is_allowed"] for one in refused] == [False, False]
     assert all("is not operator of the cluster" in entries[one]["reason"] for one in refused)
 
@@ -133,7 +133,7 @@ def client_of(stack: Stack, way: str) -> LookupClient:
 
 def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack: Stack) -> None:
     stack.kill("job")
-    status, said = send(stack, "DELETE", "/v1/pause?timeout_ms=500")
+    status, said = send(stack, "POST", "/v1/commands/resume?timeout_ms=500")
     assert status == 503
     assert "has not taken up command" in said["detail"]
     assert "ms old" in said["detail"]

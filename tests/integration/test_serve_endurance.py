@@ -45,9 +45,9 @@ PATHS = (
     "/v1/ownership?limit=none",
     "/v1/ownership?as_of=v1",
     "/v1/brokers",
-    "/v1/pause",
+    "/v1/commands/pause",
     "/v1/commands/nothing",
-    "/v1/bundles/acme/ns1/x/split",
+    "/v1/bundles/acme/ns1/x/history",
     "/v1/lookups",
     "/admin/v2/clusters",
     "/admin/v2/namespaces/acme",
@@ -57,17 +57,17 @@ PATHS = (
 )
 METHODS = ("GET",) * 8 + ("HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 BODIES = (b"", b"", b"{}", b"[]", b"null", b"{", b"\xff\xfe", b'{"topics":["t",1]}', b"[" * 5_000)
-PUT = b"PUT /v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+POST = b"POST /v1/commands/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BROKEN = (
     b"GET\r\n\r\n",
     b"GET / HTTP/9.9\r\n\r\n",
     b"G\x00T / HTTP/1.1\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"GET /%s HTTP/1.1\r\nHost: localhost\r\n" % (b"a" * 70_000),
-    PUT + b"Content-Length: -1\r\n\r\n",
-    PUT + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-    PUT + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-    PUT + b"Content-Length: 10\r\n\r\nabc",
+    POST + b"Content-Length: -1\r\n\r\n",
+    POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    POST + b"Content-Length: 10\r\n\r\nabc",
     b"CONNECT x:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
 )
@@ -210,7 +210,7 @@ def test_clients_that_send_or_read_slowly_hold_nobody_up(service: LookupService)
     slow = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(50)]
     for number, opened in enumerate(slow):
         if number % 2:  # a body that does not come
-            opened.sendall(PUT + b"Content-Length: 9\r\n\r\n{")
+            opened.sendall(POST + b"Content-Length: 9\r\n\r\n{")
         else:  # answers that are not read
             opened.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
     try:

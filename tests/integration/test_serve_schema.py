@@ -106,9 +106,9 @@ def test_service_answers_as_its_document_says(
     everything = sum(found.values(), Counter[int]())
     assert everything.keys() >= {200, 400, 404, 503}
     assert everything.keys() <= {200, 400, 404, 409, 415, 503}
-    for label in ("POST /v1/plan", "GET /v1/ownership", "POST /v1/lookups", "GET /v1/status"):
+    for label in ("GET /v1/plan", "GET /v1/ownership", "POST /v1/lookups", "GET /v1/status"):
         assert found[label][200], (label, found[label])
-    commands = "PUT /v1/bundles/{tenant}/{namespace}/{range}/unload"
+    commands = "POST /v1/commands/{kind}"
     assert found[commands][503], found[commands]
     assert service.get("/health").status == 200
 

@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobs.adapters.processes.jars import sha256_of
 from jobs.adapters.processes.preflight import check_disk
 from jobs.console import CommandError, MisuseError, note
 from tests.pulsar.ivy import Artifact, fetch, ivy_cache
@@ -136,7 +135,18 @@ def _fetched(place: Path, version: str, pinned: Mapping[Artifact, str]) -> Path:
 
 
 def _wrong(folder: Path, pinned: Mapping[Artifact, str]) -> list[Artifact]:
-    return [one for one, sha256 in pinned.items() if sha256_of(folder / one.file_name) != sha256]
+    return [one for one, sha256 in pinned.items() if _sha256(folder / one.file_name) != sha256]
+
+
+def _sha256(path: Path) -> str:
+    """The sha256 of a file as lower-case hex; '' when the file is not there."""
+    if not path.exists():
+        return ""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _unpack(fetched: Path, home: Path) -> None:

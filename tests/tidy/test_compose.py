@@ -243,13 +243,11 @@ def run_hook(hook: str, token: Path, statuses: Sequence[int]) -> list[tuple[str,
     left = list(statuses)
 
     class Service(http.server.BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             asked.append((self.command, self.path, self.headers["Authorization"], body))
             self.send_response(left.pop(0))
             self.end_headers()
-
-        do_DELETE = do_PUT  # noqa: N815 the base class's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 its name there
             pass
@@ -258,12 +256,12 @@ def run_hook(hook: str, token: Path, statuses: Sequence[int]) -> list[tuple[str,
     program, option, script = container["lifecycle"][hook]["exec"]["command"]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        drain = f"http://127.0.0.1:{server.server_port}/v1/brokers/b-0:8080/drain"
+        commands = f"http://127.0.0.1:{server.server_port}/v1/commands"
         subprocess.run(
             [program, option, script.replace("/run/ballast/token", str(token))],
             check=True,
             timeout=60,
-            env={**os.environ, "DRAIN": drain, "POD_UID": "u-1"},
+            env={**os.environ, "COMMANDS": commands, "BROKER": "b-0:8080", "POD_UID": "u-1"},
         )
         server.shutdown()
     assert not left
@@ -274,7 +272,8 @@ def test_broker_ends_only_after_its_drain_is_done(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     asked = run_hook("preStop", token, [503, 202, 200])
-    body = b'{"command_id": "stop-u-1", "timeout_ms": 50000}'
-    assert asked == [("PUT", "/v1/brokers/b-0:8080/drain", "Bearer secret", body)] * 3
+    drain, body = "/v1/commands/drain_broker", b'{"broker": "b-0:8080"}'
+    query = "?command_id=stop-u-1&timeout_ms=50000"
+    assert asked == [("POST", f"{drain}{query}", "Bearer secret", body)] * 3
     asked = run_hook("postStart", token, [503, 409])
-    assert [method for method, *_ in asked] == ["DELETE", "DELETE"]
+    assert asked == [("POST", "/v1/commands/cancel_drain", "Bearer secret", body)] * 2

@@ -14,12 +14,10 @@ from jobs import prepare
 from jobs.adapters.processes.jars import (
     LOCK_PATH,
     Jar,
-    JarStore,
-    default_store,
+    ensure_jars,
     fetch,
-    jar_paths,
+    jars_folder,
     parse_lock,
-    sha256_of,
 )
 from jobs.adapters.processes.preflight import (
     check_disk,
@@ -132,7 +130,7 @@ def test_main_without_java_fails_in_three_parts(
 
 
 _BYTES = b"not really a jar"
-_LOCK = f"# a comment\n\nbroker org.example:thing:1.0 {hashlib.sha256(_BYTES).hexdigest()}\n"
+_LOCK = f"# a comment\n\norg.example:thing:1.0 {hashlib.sha256(_BYTES).hexdigest()}\n"
 
 
 @pytest.fixture
@@ -141,18 +139,16 @@ def jar() -> Jar:
     return found
 
 
-def _fetch(folder: Path, jar: Jar, action: str) -> JarStore:
+def _fetch(folder: Path, jar: Jar, action: str) -> Path:
     """What Ivy would do is a script's, with the folder that Ivy fills as $J."""
-    store = JarStore(root=folder / "jars")
-    ivy = ["/bin/sh", "-c", f"J={store.root}/fetched; mkdir -p $J/broker; {action}"]
-    fetch(store, [jar], ivy)
-    return store
+    folder.joinpath("jars", "fetched").mkdir(parents=True)
+    fetch(folder / "jars", [jar], ["/bin/sh", "-c", f"J={folder}/jars/fetched; {action}"])
+    return folder / "jars" / jar.file_name
 
 
 def test_parse_lock_skips_comments_and_reads_columns() -> None:
     assert parse_lock(_LOCK) == (
         Jar(
-            folder="broker",
             group="org.example",
             artifact="thing",
             revision="1.0",
@@ -161,21 +157,21 @@ def test_parse_lock_skips_comments_and_reads_columns() -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["broker a:b:1", "cellar a:b:1 00", "broker a:b 00", "x"])
+@pytest.mark.parametrize("line", ["a:b:1", "cellar a:b:1 00", "a:b 00", "x"])
 def test_parse_lock_malformed_line_names_its_number(line: str) -> None:
     with pytest.raises(ValueError, match="line 2 must be"):
         parse_lock(f"# first\n{line}\n")
 
 
 def test_fetch_right_bytes_get_their_name(tmp_path: Path, jar: Jar) -> None:
-    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
-    assert store.path_of(jar).read_bytes() == _BYTES
+    path = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/thing-1.0.jar")
+    assert path.read_bytes() == _BYTES
 
 
 def test_fetch_wrong_bytes_are_refused_and_not_kept(tmp_path: Path, jar: Jar) -> None:
     with pytest.raises(CommandError, match="checksum"):
-        _fetch(tmp_path, jar, "printf 'evil' > $J/broker/thing-1.0.jar")
-    assert not (tmp_path / "jars" / "broker" / "thing-1.0.jar").exists()
+        _fetch(tmp_path, jar, "printf 'evil' > $J/thing-1.0.jar")
+    assert not (tmp_path / "jars" / "thing-1.0.jar").exists()
 
 
 def test_fetch_offline_says_why_and_how_to_go_on(tmp_path: Path, jar: Jar) -> None:
@@ -190,28 +186,20 @@ def test_fetch_mirror_is_written_for_ivy(
     tmp_path: Path, jar: Jar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BALLAST_JAR_MIRROR", "file:///a&b/maven")
-    store = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/broker/thing-1.0.jar")
-    assert 'root="file:///a&amp;b/maven"' in (store.root / "ivysettings.xml").read_text()
+    path = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/thing-1.0.jar")
+    assert 'root="file:///a&amp;b/maven"' in path.with_name("ivysettings.xml").read_text()
 
 
-def test_default_store_follows_the_environment(tmp_path: Path) -> None:
-    assert default_store({"BALLAST_JARS": str(tmp_path)}).root == tmp_path
+def test_jars_folder_follows_the_environment(tmp_path: Path) -> None:
+    assert jars_folder(None, {"BALLAST_JARS": str(tmp_path)}) == tmp_path
+    assert jars_folder(tmp_path, {}).is_relative_to(tmp_path)
 
 
-def test_jar_paths_missing_jars_point_to_set_up(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as caught:
-        jar_paths("spark", JarStore(root=tmp_path))
-    assert "make setup" in caught.value.next_step
-
-
-def test_jar_paths_of_set_up_have_the_locked_bytes() -> None:
-    jars = {
-        jar.file_name: jar for jar in parse_lock(LOCK_PATH.read_text()) if jar.folder == "spark"
-    }
-    paths = jar_paths("spark")
-    assert {path.name: sha256_of(path) for path in paths} == {
-        name: jar.sha256 for name, jar in jars.items()
-    }
+def test_jars_of_set_up_have_the_locked_bytes() -> None:
+    for jar, path in zip(
+        parse_lock(LOCK_PATH.read_text()), ensure_jars(jars_folder()), strict=True
+    ):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
 
 
 def _java_that_says(folder: Path, text: str) -> Path:

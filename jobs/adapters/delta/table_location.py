@@ -67,7 +67,8 @@ _NEXT_STEPS: Mapping[str, tuple[str, str]] = {
         "the store refused access",
         "check {keys} and the rights of that user",
     ),
-    r"error sending request|[Cc]onnect|NETWORK_CONNECTION|timed out|URL scheme is not allowed": (
+    r"error sending request|[Cc]onnect|lookup address|NETWORK_CONNECTION|timed out"
+    r"|URL scheme is not allowed": (
         "the store can't be reached",
         "check {address}, the network and the store",
     ),

@@ -6,7 +6,6 @@ another commit came between.
 """
 
 import json
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -24,7 +22,6 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
 
 from jobs.adapters.delta.commits import (
     CLAIM_KEY,
@@ -44,7 +41,6 @@ from jobs.adapters.delta.tables import (
     refresh,
     with_all_columns,
 )
-from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import sync_file, sync_folder
 from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
@@ -138,19 +134,6 @@ def _stream(table: str, rows: pa.Table) -> bytes:
 
 
 _MAX_CHUNKS = 8
-_REPEATED = (
-    "cluster",
-    "namespace",
-    "state",
-    "source",
-    "source_incarnation",
-    "destination",
-    "destination_incarnation",
-    "cause",
-    "decision_id",
-    "command_id",
-)
-"""Columns with few values among many rows, which Parquet's dictionaries make small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,34 +188,18 @@ def with_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
     return found.combine_chunks() if found["bundle"].num_chunks > _MAX_CHUNKS else found
 
 
-def commit_current(
-    table: DeltaTable,
-    rows: pa.Table,
-    properties: CommitProperties,
-    hooks: PostCommitHookProperties,
-) -> None:
-    """Replace all rows of the table by one file. Raises CommitFailedError, StoreError."""
-    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    data = pa.BufferOutputStream()
-    pq.write_table(rows, data, use_dictionary=list(_REPEATED), write_statistics=False)
-    blob = data.getvalue().to_pybytes()
-    (table_place(table.table_uri) / name).write_bytes(blob)
-    file = AddAction(
-        path=name,
-        size=len(blob),
-        partition_values={},
-        modification_time=wall_ms(),
-        data_change=True,
-        stats=json.dumps({"numRecords": len(rows)}),
-    )
-    table.create_write_transaction(
-        [file],
-        "overwrite",
-        rows.schema,
+def commit_current(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    """Replace all rows of the table. Raises CommitFailedError.
+
+    MERGE would take three times the CPU of a rewrite from memory (0.12 s, 100,000 bundles).
+    """
+    write_deltalake(
+        table,
+        rows,
+        mode="overwrite",
         commit_properties=properties,
-        post_commithook_properties=hooks,
+        post_commithook_properties=NO_CLEANING,
     )
-    table.update_incremental()  # unlike after a write, the handle stands where it stood
 
 
 def _keys(rows: pa.Table) -> Iterator[tuple[str, str]]:
@@ -474,7 +441,7 @@ class TableWriter:
                 raise FencedError(_taken(name, newest, self.epoch))
             try:
                 with store_errors(table.table_uri):
-                    _append(table, _no_rows(table), properties)
+                    _append(table, pa.schema(table.schema()).empty_table(), properties)
             except CommitFailedError:
                 continue
             self.sync(name, before)
@@ -513,7 +480,7 @@ class TableWriter:
             self._current = read_current(table, rows.schema)
         based_on = table.version()
         changed = with_changes(self._current.rows, rows)
-        commit_current(table, changed, properties, NO_CLEANING)
+        commit_current(table, changed, properties)
         if table.version() == based_on + 1:
             self._current = CurrentRows(version=table.version(), rows=changed)
 
@@ -565,10 +532,6 @@ def _append(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> 
         commit_properties=properties,
         post_commithook_properties=NO_CLEANING,
     )
-
-
-def _no_rows(table: DeltaTable) -> pa.Table:
-    return pa.Table.from_batches([], pa.schema(table.schema()))
 
 
 def _taken(name: str, newest: int, epoch: int) -> str:

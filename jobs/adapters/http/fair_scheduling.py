@@ -6,8 +6,7 @@ loop goes by turns: a request's first step, each slice of what it gathers, each 
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from time import perf_counter
 from typing import TypeVar
 
@@ -19,8 +18,6 @@ Value = TypeVar("Value")
 BUDGET_S = 0.002
 """After so much of a turn no further slice begins in it."""
 
-_WOKEN = 4
-
 
 class FairScheduler:
     """Slices of work in turns of the event loop, first come, first served.
@@ -31,54 +28,17 @@ class FairScheduler:
     def __init__(self, budget_s: float = BUDGET_S) -> None:
         self._budget_s = budget_s
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_open = False
-        self._until_s: float | None = None
+        self._until_s = 0.0
 
     async def next(self) -> None:
         """Wait for a turn: what the caller does now, up to its next `await`, is the slice."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._is_open, self._waiting = loop, False, deque()
-        if not self._is_open:
-            self._open(loop)
-        elif self._waiting or self._is_over():
-            mine = self._stand_in_line(loop)
-            await mine
-            while self._is_over():
-                mine = self._stand_in_line(loop, is_woken=True)
-                await mine
-        if self._until_s is None:
-            self._until_s = perf_counter() + self._budget_s
-
-    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin the next turn."""
-        self._is_open, self._until_s = True, None
-        loop.call_soon(self._close, loop)
-
-    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the turn; those who wait come next, after whatever has arrived meanwhile."""
-        self._is_open = False
-        if not self._waiting:
-            return
-        for _ in range(min(_WOKEN, len(self._waiting))):
-            following = self._waiting.popleft()
-            if not following.done():
-                following.set_result(None)
-        self._open(loop)
-
-    def _is_over(self) -> bool:
-        return self._until_s is not None and perf_counter() >= self._until_s
-
-    def _stand_in_line(
-        self, loop: asyncio.AbstractEventLoop, *, is_woken: bool = False
-    ) -> "asyncio.Future[None]":
-        mine: asyncio.Future[None] = loop.create_future()
-        if is_woken:
-            self._waiting.appendleft(mine)
-        else:
-            self._waiting.append(mine)
-        return mine
+            self._loop, self._line = loop, asyncio.Lock()
+        async with self._line:  # wakes one at a time, in the order of asking
+            if perf_counter() >= self._until_s:
+                await asyncio.sleep(0)
+                self._until_s = perf_counter() + self._budget_s
 
     async def gather(self, items: Iterable[Maybe[Value]]) -> list[Value]:
         """Return all items but LEFT_OUT, `WORK_MAX` in a turn.
@@ -93,7 +53,7 @@ class FairScheduler:
                 await self.next()
         return found
 
-    async def pace(self, parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    async def pace(self, parts: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
         """Yield the parts, each in a turn of its own, without empty ones."""
         source = iter(parts)
         while True:

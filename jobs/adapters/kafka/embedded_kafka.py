@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jobs.adapters.kafka.connection import ask_kafka
 from jobs.adapters.processes import paths
-from jobs.adapters.processes.jars import ensure_jars
+from jobs.adapters.processes.jars import ensure_jars, jars_folder
 from jobs.adapters.processes.preflight import check_disk, check_port, find_java, free_ports
 from jobs.adapters.processes.processes import Child, ProcessSpec, last_output
 from jobs.console import CommandError
@@ -172,7 +172,7 @@ class EmbeddedKafka:
         }
 
     def _command(self, main_class: str, *arguments: str) -> Sequence[str]:
-        class_path = ":".join(str(path) for path in ensure_jars("broker"))
+        class_path = ":".join(str(path) for path in ensure_jars(jars_folder()))
         return [
             find_java().command,
             f"-Xmx{self.options.heap_mb}m",

@@ -12,12 +12,12 @@ import ssl
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -31,9 +31,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import FetchRequest
 
 from jobs.adapters.kafka.clients import KafkaAddress, SecretToken
-from jobs.adapters.kafka.record_batches import split_batches
 from jobs.console import CommandError
-from lbcore.wire.messages import Topic
 
 RESPONSE_BYTES = 16 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -98,24 +96,6 @@ def _read_pem(path: str) -> str:
             why=str(error),
             next_step="name a readable PEM file in kafka.ca_file, certificate_file or key_file",
         ) from error
-
-
-def latest_offsets(connection: str, topics: Sequence[str]) -> Offsets:
-    """Return the offset after each partition's last message.
-
-    connection: from `connection_text`.
-    """
-    consumer = KafkaConsumer(metrics_enabled=False, **_with_context(json.loads(connection)))
-    try:
-        places = [
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in sorted(consumer.partitions_for_topic(topic) or ())
-        ]
-        found: Offsets = consumer.end_offsets(places)
-        return found
-    finally:
-        consumer.close()
 
 
 class RawFetcher:
@@ -280,37 +260,3 @@ def _with_context(options: dict[str, Any]) -> dict[str, Any]:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
-    """Its LogAppendTime, ms since 1970; None when the topic is empty.
-
-    Raises CommandError when Kafka can't be asked.
-    """
-    topic = address.topic_name(Topic.BROKER_LOAD)
-    try:
-        return _newest(connection_text(address, bootstrap_timeout_ms=timeout_ms), topic)
-    except KafkaError as cause:
-        raise CommandError(
-            f"{topic} can't be read",
-            why=str(cause),
-            next_step="check the address, and this user's rights Describe and Read on it",
-        ) from None
-
-
-def _newest(connection: str, topic: str) -> int | None:
-    ends = latest_offsets(connection, [topic])
-    wanted = {place: end - 1 for place, end in ends.items() if end > 0}
-    if not wanted:
-        return None
-    fetcher = RawFetcher(connection, (topic,))
-    try:
-        found = fetcher.fetch(wanted)
-    finally:
-        fetcher.close()
-    times = [
-        batch.newest_ms
-        for place, part in found.items()
-        for batch in split_batches(part.log, wanted[place])
-    ]
-    return max(times, default=None)

@@ -82,12 +82,6 @@ class RecordBatch:
         count: int = _HEADER.unpack_from(self.content)[12]
         return max(1, min(count, RECORDS_PER_BATCH))
 
-    @property
-    def newest_ms(self) -> int:
-        """The time of its newest record by its header, 0 where that can't be read."""
-        stamp_ms: int = 0 if self.problem else _HEADER.unpack_from(self.content)[8]
-        return max(0, stamp_ms)
-
 
 def split_batches(log: bytes, position: int) -> Iterator[RecordBatch]:
     """Split a part of a partition's log into batches, without looking into them.

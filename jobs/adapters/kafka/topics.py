@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from kafka import errors
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka import TopicPartition, errors
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
 
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.console import CommandError
@@ -362,3 +362,20 @@ def _asked(question: Callable[[], T], address: KafkaAddress) -> T:
             why=str(cause),
             next_step="check that it runs, the address, and the settings of section kafka",
         ) from None
+
+
+def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
+    """The LogAppendTime of the newest report, ms since 1970; None when there is none.
+
+    Raises CommandError when Kafka can't be asked.
+    """
+    topic = address.topic_name(Topic.BROKER_LOAD)
+    with _admin(address, timeout_ms) as admin:
+        (found,) = _asked(lambda: admin.describe_topics([topic]), address)
+        _check_code(found["error_code"], topic)
+        wanted = {
+            TopicPartition(topic, partition["partition_index"]): OffsetSpec.MAX_TIMESTAMP
+            for partition in found["partitions"]
+        }
+        newest = _asked(lambda: admin.list_partition_offsets(wanted), address)
+    return max((one.timestamp for one in newest.values() if one.timestamp >= 0), default=None)

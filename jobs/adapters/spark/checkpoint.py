@@ -41,11 +41,10 @@ _SEEN = "events-version"
 _UNUSED_MAX = 2
 """Checkpoints that are kept beside the one in use: a damaged one can be looked at."""
 
-LAYOUT = 3
-"""Of Spark's state store, see `spark_machine`, and of the source's offsets, see `kafka_source`.
+LAYOUT = 4
+"""Of the state store, its keys and offsets: `spark_machine`, `partitioning`, `kafka_source`.
 
-In 1 every chunk had its own entry, in 2 the source was Spark's own. From a checkpoint with another
-one no start goes on."""
+From a checkpoint with another one no start goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

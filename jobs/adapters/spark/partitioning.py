@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import mmh3
 from py4j.protocol import Py4JError
 
 from jobs.console import note
@@ -25,7 +26,7 @@ PARTITIONS_MAX = 64
 _SMALL_CORES = 2
 _SEED = 42  # of Spark's hash expression
 _MASK = 0xFFFFFFFF
-_SIGN = 0x80000000
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +66,24 @@ def local_cores(master: str) -> int | None:
 
 def spread_keys(clusters: Sequence[str], groups: int, partitions: int) -> Mapping[str, ClusterKeys]:
     """Return keys by cluster: clusters and all their groups to partitions in turn."""
+    if partitions == 1:
+        return {name: ClusterKeys(cluster=name, groups=range(groups)) for name in clusters}
     found: dict[str, ClusterKeys] = {}
     for number, name in enumerate(clusters):
+        whole = name + " " * (-len(name.encode()) % _WORD_BYTES)
         padded = next(
             key
-            for key in (name + " " * blanks for blanks in count())
-            if hash_text(key, _SEED) % partitions == number % partitions
+            for key in (whole + " " * blanks for blanks in count(0, _WORD_BYTES))
+            if hash_of_key(key) % partitions == number % partitions
         )
-        seed = hash_text(padded, _SEED)
         found[name] = ClusterKeys(
             cluster=padded,
             groups=[
                 next(
                     key
                     for key in count(group, groups)
-                    if hash_int(key, seed) % partitions == (number * groups + group) % partitions
+                    if hash_of_key(padded, key) % partitions
+                    == (number * groups + group) % partitions
                 )
                 for group in range(groups)
             ],
@@ -92,41 +96,16 @@ def plain_cluster(key: str) -> str:
     return key.rstrip(" ")
 
 
-def hash_int(value: int, seed: int) -> int:
-    """Spark's hash of an int column (`Murmur3_x86_32.hashInt`), signed."""
-    return _finish(_mix(seed & _MASK, value & _MASK), 4)
+def hash_of_key(cluster: str, group: int | None = None) -> int:
+    """Spark's hash of a key's columns. cluster: of whole words of four bytes.
 
-
-def hash_text(text: str, seed: int) -> int:
-    """Spark's hash of a string column (`Murmur3_x86_32.hashUnsafeBytes`), signed.
-
-    Unlike Murmur3's own, each byte of the rest is mixed in as an int of its own.
+    Spark mixes the bytes of the rest in otherwise than Murmur3 does
+    (`Murmur3_x86_32.hashUnsafeBytes`).
     """
-    data = text.encode()
-    whole = len(data) - len(data) % 4
-    mixed = seed & _MASK
-    for at in range(0, whole, 4):
-        mixed = _mix(mixed, int.from_bytes(data[at : at + 4], "little"))
-    for byte in data[whole:]:
-        mixed = _mix(mixed, (byte - 256 if byte > 127 else byte) & _MASK)  # noqa: PLR2004 (signed)
-    return _finish(mixed, len(data))
-
-
-def _mix(mixed: int, word: int) -> int:
-    word = _rotated(word * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
-    return (_rotated(mixed ^ word, 13) * 5 + 0xE6546B64) & _MASK
-
-
-def _rotated(word: int, bits: int) -> int:
-    return (word << bits | word >> (32 - bits)) & _MASK
-
-
-def _finish(mixed: int, length: int) -> int:
-    mixed ^= length
-    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _MASK
-    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _MASK
-    mixed ^= mixed >> 16
-    return mixed - (mixed & _SIGN) * 2
+    found = mmh3.hash(cluster.encode(), _SEED)
+    if group is None:
+        return found
+    return mmh3.hash(group.to_bytes(_WORD_BYTES, "little"), found & _MASK)
 
 
 _LOOK_S = 10.0

@@ -2,7 +2,7 @@
 // Offered is what the caller's role on the cluster allows; the service judges every command anew.
 
 import { ask, at, make, whole } from "./core.js";
-import { ofForecast } from "./loads.js";
+import { forecastPath, ofForecast } from "./loads.js";
 import { wayBackQuestion } from "./undo.js";
 
 let overview = null;
@@ -190,7 +190,7 @@ function ofBroker(broker) {
     says: [`Its ${whole(row.bundles)} bundles move to other brokers, a few at a time, and it gets `
       + "none until the drain is cancelled."],
     foresee: async () => ({ isPossible: true, // where it can't be foreseen it is told why
-      nodes: await foresight({ remove_brokers: [broker] }) }), make: () => ({ broker }) })];
+      nodes: await foresight({ remove: [broker] }) }), make: () => ({ broker }) })];
 }
 
 function fillAgain(broker) {
@@ -229,9 +229,9 @@ function ofBundle(bundle) {
   ];
 }
 
-export async function foresight(body) {
+export async function foresight(asked) {
   try {
-    const { status, value } = await ask("/v1/plan", { method: "POST", body });
+    const { status, value } = await ask(forecastPath(asked));
     if (status !== 200) return [make("p", value.reason || `the service answered ${status}`, "silent")];
     const count = value.decisions.length;
     const hot = value.hot.map((text) => make("p", `gets hot: ${text}`, "silent"));

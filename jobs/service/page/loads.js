@@ -4,7 +4,13 @@ import { make, percent, tableHead } from "./core.js";
 
 const SHOWN = 40;
 
-export function ofForecast({ before, after }) { // what POST /v1/plan answers
+export function forecastPath({ strategy = "", set = [], add = 0, remove = [] }) {
+  const query = [["strategy", strategy], ["add_brokers", add],
+    ...set.map((one) => ["set", one]), ...remove.map((one) => ["remove_broker", one])];
+  return `/v1/plan?${new URLSearchParams(query)}`;
+}
+
+export function ofForecast({ before, after }) { // what GET /v1/plan answers
   const byName = (moment) => new Map(moment.brokers.map((one) => [one.broker, one.usage]));
   const [was, will] = [byName(before), byName(after)];
   const names = [...new Set([...was.keys(), ...will.keys()])];

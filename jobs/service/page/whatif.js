@@ -2,7 +2,7 @@
 // next cycles would decide, and load before and after as a picture. Nothing is done.
 
 import { ask, choice, duration, explainButton, field, make, percent, way, whole } from "./core.js";
-import { ofForecast } from "./loads.js";
+import { forecastPath, ofForecast } from "./loads.js";
 
 const SHOWN = 100;
 const STRATEGIES = [["", "as it is now"], ...["ballast", "avg", "threshold", "overload", "uniform",
@@ -29,7 +29,7 @@ export function show(box) {
     answer.replaceChildren(make("p", "trying it on the tables as they are …", "dim"));
     const nodes = await tried({
       strategy: chosen, set: split(settings.input.value),
-      add_brokers: Number(added.input.value || 0), remove_brokers: split(removed.input.value),
+      add: Number(added.input.value || 0), remove: split(removed.input.value),
     });
     button.disabled = false;
     answer.replaceChildren(...nodes);
@@ -42,9 +42,9 @@ export function show(box) {
 
 const split = (text) => text.split(/\s+/).filter(Boolean);
 
-async function tried(body) {
+async function tried(asked) {
   try {
-    const { status, value } = await ask("/v1/plan", { method: "POST", body });
+    const { status, value } = await ask(forecastPath(asked));
     return status === 200 ? parts(value)
       : [make("p", value.reason || `the service answered ${status}`, "silent")];
   } catch {

@@ -4,7 +4,7 @@ The tables have the plans, `jobs.operating` foresees and explains, `lbcore.expla
 One dry run is made at a time: it takes seconds of a core in a large cluster.
 """
 
-from collections.abc import Mapping
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,9 @@ from jobs.operating.connection_options import started_with
 from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.proposals import proposals_of, undo_moves
-from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request
 from jobs.service.routes import (
-    OBJECT,
-    TEXT,
-    TEXTS,
     Example,
     Handler,
     Left,
@@ -29,7 +25,6 @@ from jobs.service.routes import (
     TextQuery,
     WholeQuery,
     reading,
-    whole,
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background
 from lbcore.balancer.state.rules import PlanProposal, ProposedStep
@@ -134,80 +129,23 @@ PLANNING_ROUTES = (
 
 _ASKED_MAX = 100
 _ADDED = WholeQuery("add_brokers", "As if so many idle ones joined.", 0, ADDED_MAX)
-_BODY = {
-    **OBJECT,
-    "properties": {
-        "strategy": TEXT,
-        "set": TEXTS,
-        "add_brokers": whole(0, ADDED_MAX),
-        "remove_brokers": TEXTS,
-    },
-    "additionalProperties": False,
-}
-
-
-class _Turn:
-    """Flag: True while a plan is being made."""
-
-    def __init__(self) -> None:
-        self.is_taken = False
-
-
-_turn = _Turn()
+_turn = asyncio.Lock()
 
 
 async def get_foresight(request: Request, context: AdminContext) -> Reply:
     """As the query asks; `set` and `remove_broker` may come several times."""
-    return await _answer(
-        context,
-        request.first("strategy"),
-        WhatIf(
-            settings=tuple(request.query.get("set", ())),
-            add_brokers=_ADDED.of(request),
-            remove_brokers=tuple(request.query.get("remove_broker", ())),
-        ),
-    )
-
-
-async def post_plan(request: Request, context: AdminContext) -> Reply:
-    """As the body asks."""
-    asked = request.json()
-    if not isinstance(asked, dict | None):
-        raise HttpError(400, "The body must be a JSON object")
-    given: Mapping[str, Any] = asked or {}
-    unknown = sorted(given.keys() - _BODY["properties"].keys())
-    if unknown:
-        raise HttpError(400, f"The body has nothing of the name {unknown[0][:100]}")
-    strategy, added = given.get("strategy", ""), given.get("add_brokers", 0)
-    if not isinstance(strategy, str):
-        raise HttpError(400, "strategy must be a text")
-    if type(added) is not int or not 0 <= added <= ADDED_MAX:
-        raise HttpError(400, f"add_brokers must be a whole number from 0 to {ADDED_MAX}")
     what_if = WhatIf(
-        settings=_texts(given, "set"),
-        add_brokers=added,
-        remove_brokers=_texts(given, "remove_brokers"),
+        settings=tuple(request.query.get("set", ())),
+        add_brokers=_ADDED.of(request),
+        remove_brokers=tuple(request.query.get("remove_broker", ())),
     )
-    return await _answer(context, strategy, what_if)
-
-
-def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = given.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise HttpError(400, f"{name} must be a list of texts")
-    return tuple(found)
-
-
-async def _answer(context: AdminContext, strategy: str, what_if: WhatIf) -> Reply:
     if len(what_if.settings) + len(what_if.remove_brokers) > _ASKED_MAX:
         raise HttpError(400, f"at most {_ASKED_MAX} settings and brokers at once")
-    if _turn.is_taken:
+    if _turn.locked():
         raise HttpError(503, "Another plan is being made: ask again", RETRY)
-    _turn.is_taken = True
-    try:
-        return await in_background(context, partial(_read, context.config, strategy, what_if))
-    finally:
-        _turn.is_taken = False
+    async with _turn:
+        read = partial(_read, context.config, request.first("strategy"), what_if)
+        return await in_background(context, read)
 
 
 def _read(config: Config, strategy: str, what_if: WhatIf, reader: TableReader) -> dict[str, Any]:
@@ -218,37 +156,20 @@ def _read(config: Config, strategy: str, what_if: WhatIf, reader: TableReader) -
         raise ReadRefusedError(status, f"{error.what}: {error.why}") from None
 
 
-_ANSWER = ({"dry_run": bool, "tables_age_ms": int}, Foresight)
-_STATUSES = {409: "It can't be foreseen, with the reason."}
-
 FORESEEING_ROUTES = (
     reading(
         "/v1/plan",
         get_foresight,
         "What the next cycles would do; nothing is done.",
-        _ANSWER,
+        ({"dry_run": bool, "tables_age_ms": int}, Foresight),
         queries=(
             TextQuery("strategy", "As if it were this one: avg, threshold, overload, ..."),
             TextQuery("set", "As if a setting were so: section.name=value; several times."),
             _ADDED,
             TextQuery("remove_broker", "As if it were drained; several times."),
         ),
-        statuses=_STATUSES,
+        statuses={409: "It can't be foreseen, with the reason."},
         example=Example("/v1/plan?strategy=threshold"),
-    ),
-    Route(
-        method="POST",
-        path="/v1/plan",
-        handler=post_plan,
-        role=Role.VIEWER,
-        summary="What the next cycles would do, if; nothing is done.",
-        answer=_ANSWER,
-        body=_BODY,
-        statuses=_STATUSES,
-        example=Example(
-            "/v1/plan",
-            body={"strategy": "threshold", "set": ["shedding.threshold_percent=5"]},
-        ),
     ),
 )
 

@@ -2,7 +2,8 @@
 
 fake-gcs-server knows no PUT and start-after of the XML API, which delta-rs uses: a proxy
 makes them those of the JSON API, with their conditions. With BALLAST_TEST_S3=1 the S3 tests use the
-server that AWS_ENDPOINT_URL names instead, as the user of the other AWS variables.
+server that AWS_ENDPOINT_URL names instead, as the user of the other AWS variables. HDFS is tested
+where BALLAST_TEST_HDFS names a cluster, as hdfs://HOST:PORT.
 """
 
 import fcntl
@@ -50,7 +51,8 @@ _GOOGLE = (
     "3271c60d0e70376de31b31086fd6e3ffb99ae340f4adfd0e567910ed179b28ae",
 )
 SECRETS = (SECRET, _ACCOUNT_KEY)
-KINDS = ("s3", "azure", "google")
+HDFS = os.environ.get("BALLAST_TEST_HDFS", "")
+KINDS = ("s3", "azure", "google", *(("hdfs",) if HDFS else ()))
 ADDRESSES: Mapping[str, str] = {
     "s3": "AWS_ENDPOINT_URL",
     "azure": "AZURITE_BLOB_STORAGE_URL",
@@ -85,6 +87,9 @@ def object_store(kind: str = "s3") -> Iterator[ObjectStore]:
         patch = ends.enter_context(pytest.MonkeyPatch.context())
         if kind == "s3" and os.environ.get("BALLAST_TEST_S3"):
             yield ObjectStore(uri=_s3_prefix(), process=None)
+            return
+        if kind == "hdfs":
+            yield ObjectStore(uri=f"{HDFS}/ballast-tests/{uuid4().hex}", process=None)
             return
         (port,) = free_ports(1)
         command, environment, prefix = _STORES[kind]

@@ -16,8 +16,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.jars import ensure_jars, jars_folder
 
+_JARS = Path(__file__).with_name("delta-jars.lock")
 _SETTINGS = {
     "spark.master": "local[1]",
     "spark.driver.memory": "512m",
@@ -80,7 +81,8 @@ def main() -> int:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["TZ"] = "UTC"  # instants come to Python in its own zone
     time.tzset()
-    builder = SparkSession.builder.config("spark.jars", ",".join(map(str, jar_paths("spark"))))
+    jars = ensure_jars(jars_folder(), _JARS)
+    builder = SparkSession.builder.config("spark.jars", ",".join(map(str, jars)))
     folders = {"spark.local.dir": sys.argv[1], "spark.sql.warehouse.dir": f"{sys.argv[1]}/hive"}
     for name, value in {**_SETTINGS, **folders}.items():
         builder = builder.config(name, value)

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jobs.bridge.rolling_steps import (
+from jobs.bridge.restarted_cluster import PulsarCluster
+from jobs.bridge.rolling_progress import (
     Complaint,
     Observation,
     Progress,
-    RestartBounds,
     RestartStage,
-    RollingRestart,
     keep_progress,
     read_progress,
 )
+from jobs.bridge.rolling_steps import RestartBounds, RollingRestart
 from jobs.console import CommandError
 
 TICK_MS = 2_000
@@ -41,12 +41,11 @@ def new_progress(command: str = "restart {broker}") -> Progress:
         order=list(BROKERS),
         brokers=list(BROKERS),
         at_once=2,
-        settings={"shedding.strategy": '"avg"'},
     )
 
 
 @dataclass
-class RollingCluster:
+class RollingCluster(PulsarCluster):
     """Brokers that have a process each; its number goes up when it is restarted."""
 
     now_ms: int = 0
@@ -85,12 +84,10 @@ class RollingCluster:
             plans={name: name in self.waiting for name in self.plans},
             incarnation=str(self.processes[broker]) if broker in self.listed else "",
             held=frozenset(one for one, at in self.owners.items() if at == broker)
-            if progress.stage is RestartStage.EMPTIED
+            if progress.stage is RestartStage.DRAINING
             else None,
             complaints=self.complaints,
             others_usage=0.5,
-            imbalance=1.1,
-            settings=progress.settings,
         )
         return replace(found, **self.observed)  # type: ignore[arg-type]
 

@@ -55,7 +55,7 @@ def service(
         wait_ms=0,
         hooks=Hooks(others=AdminApp(context, ROUTES, gate=gate), guard=gate),
     )
-    app.metrics.gate = gate.counts
+    app.metrics.beside.counts = gate.counts
     return app
 
 
@@ -211,7 +211,8 @@ def test_one_principal_too_fast_is_429_and_others_are_served(tables: Path) -> No
 def test_action_of_one_principal_too_fast_is_recorded_as_refused(tables: Path) -> None:
     balancer = Balancer()
     app = service(tables, balancer, per_s=2)
-    replies = [call(app, "/v1/pause", signed("admin:c1"), method="PUT").status for _ in range(6)]
+    pause = "/v1/commands/pause"
+    replies = [call(app, pause, signed("admin:c1"), method="POST").status for _ in range(6)]
     assert 429 in replies
     refused = [entry for entry in balancer.entries if not entry.is_allowed]
     assert len(refused) == replies.count(429)
@@ -298,7 +299,7 @@ def test_signed_token_whatever_it_says_is_let_in_or_refused_each_time_alike(
 ) -> None:
     body = {name: value for name, value in claims().items() if name not in taken} | changed
     text = hand_signed({"alg": "HS256", "typ": "JWT"} | headers, body)
-    for path in (LOOKUP, "/v1/status", "/metrics", "/v1/pause"):
+    for path in (LOOKUP, "/v1/status", "/metrics", "/v1/rehearsals/pause"):
         seen = {call(gated, path, text).status for _ in range(2)}
         assert len(seen) == 1
         assert seen <= {200, 401, 403, 405}

@@ -21,7 +21,6 @@ ASSETS = (".css", ".js", ".svg", ".md")
 # The files of the console hold nothing of the cluster: those in their folder, and only those.
 OPEN = {"/", *(f"/page/{path.name}" for path in FOLDER.glob("*.*") if path.suffix in ASSETS)}
 SQL = "/v1/sql"
-TAKING_AWAY = ("/v1/brokers/{broker}",)
 OF_TENANTS = (
     "/admin/v2/namespaces/{tenant}",
     "/admin/v2/{domain}/",
@@ -83,13 +82,13 @@ def needed(route: Route) -> tuple[Role, str] | None:
     path, tenant = route.path, "acme" if "{tenant}" in route.path else "*"
     if path == SQL:
         return Role.ADMIN, "*"
-    is_read = route.method == "GET" or path in ("/v1/plan", "/v1/lookups")
+    is_read = route.method == "GET" or path == "/v1/lookups"
     if path == "/v1/lookups":
         return Role.VIEWER, "acme"  # of its topic
     if path.startswith("/v1/"):
         if is_read:
             return Role.VIEWER, tenant
-        return (Role.ADMIN if path in TAKING_AWAY else Role.OPERATOR), tenant
+        return Role.OPERATOR, tenant
     is_of_tenant = path.startswith(OF_TENANTS) and not path.endswith(("/unload", "/split"))
     return (Role.VIEWER if is_read else Role.ADMIN), tenant if is_of_tenant else "*"
 

@@ -120,7 +120,7 @@ def test_outcome_of_a_command_is_told_by_the_status(
     balancer.answer = lambda command: CommandEnd(
         command_id=command.command_id, status=status, reason="because", result={"a": 1}
     )
-    reply = call(app, f"/v1/bundles/{BUNDLE}/unload?command_id=x1", {}, method="PUT")
+    reply = call(app, "/v1/commands/unload_bundle?command_id=x1", {"bundle": BUNDLE}, method="POST")
     assert reply.status == code
     if code < HTTPStatus.BAD_REQUEST:
         named = {"status": status, "reason": "because"}
@@ -171,10 +171,10 @@ def test_command_takes_its_role_on_what_it_touches(
         "watch": ("GET", "/v1/ownership?namespace=acme/ns1", None),
         "lookups": ("POST", "/v1/lookups", {"topics": ["persistent://acme/ns1/t"]}),
         "unload": ("POST", "/v1/commands/unload_bundle", {"bundle": BUNDLE}),
-        "pause_ns": ("PUT", "/v1/pause", {"namespace": "acme/ns1"}),
+        "pause_ns": ("POST", "/v1/commands/pause", {"namespace": "acme/ns1"}),
         "create": ("POST", "/v1/commands/create_namespace", {"namespace": "acme/new"}),
-        "pause_all": ("PUT", "/v1/pause", {}),
-        "drain": ("PUT", "/v1/brokers/broker-1/drain", {}),
+        "pause_all": ("POST", "/v1/commands/pause", {}),
+        "drain": ("POST", "/v1/commands/drain_broker", {"broker": "broker-1"}),
         "settings": ("POST", "/v1/commands/reset_config", {"keys": []}),
         "other": ("POST", "/v1/commands/unload_bundle", {"bundle": BUNDLE.replace("acme", "x")}),
     }

@@ -46,7 +46,6 @@ def _complete_machine() -> Iterator[None]:
     with (
         mock.patch.object(doctor, "find_java", return_value=java),
         mock.patch.object(doctor, "absent_jars", return_value=()),
-        mock.patch.object(doctor, "jar_paths", return_value=()),
     ):
         yield
 

@@ -70,7 +70,7 @@ ruamel.yaml==1.0 \\
 tomli==2.5.0 ; python_full_version < '3.11' \\
     --hash=sha256:cc
 """
-JARS = "spark org.x:a_2.13:1.0 dd\nbroker org.x:a_2.13:1.0 dd\n"
+JARS = "org.x:a_2.13:1.0 dd\n"
 
 
 def test_package_has_its_address_its_digests_and_where_it_is_needed() -> None:
@@ -82,7 +82,7 @@ def test_package_has_its_address_its_digests_and_where_it_is_needed() -> None:
     assert tomli["properties"][-1]["value"] == "python_full_version < '3.11'"
 
 
-def test_jar_of_two_folders_is_listed_once_with_its_checksum() -> None:
+def test_jar_is_listed_with_its_checksum() -> None:
     (jar,) = json.loads(bill_of_materials("", JARS, "1"))["components"]
     assert jar["purl"] == "pkg:maven/org.x/a_2.13@1.0?type=jar"
     assert jar["hashes"] == [{"alg": "SHA-256", "content": "dd"}]

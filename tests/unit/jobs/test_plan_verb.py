@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -146,52 +145,35 @@ def app(tables: Path) -> AdminApp:
     return AdminApp(replace(make_context(tables), cluster=CLUSTER), ROUTES)
 
 
-def post(app: AdminApp, body: Any) -> Answer:
-    return asyncio.run(ask(app, "/v1/plan", method="POST", body=json.dumps(body).encode()))
+def get(app: AdminApp, query: str) -> Answer:
+    return asyncio.run(ask(app, f"/v1/plan?{query}"))
 
 
-def test_query_and_body_ask_the_same(app: AdminApp) -> None:
+def test_query_asks_for_several_things_at_once(app: AdminApp) -> None:
     query = "strategy=uniform&set=shedding.cool_down_ms=0&add_brokers=1&remove_broker=" + HOT
-    got = asyncio.run(ask(app, f"/v1/plan?{query}")).json
-    asked = {
-        "strategy": "uniform",
-        "set": ["shedding.cool_down_ms=0"],
-        "add_brokers": 1,
-        "remove_brokers": [HOT],
-    }
-    posted = post(app, asked).json
-    assert posted["decisions"]
-    assert timeless(posted["decisions"]) == timeless(got["decisions"])
-
-
-def timeless(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the moment that was asked about: each request has its own, in another process."""
-    kept = [{k: v for k, v in one["inputs"].items() if k != "since_ms"} for one in decisions]
-    return [{**one, "inputs": inputs} for one, inputs in zip(decisions, kept, strict=True)]
+    found = get(app, query).json
+    assert found["decisions"]
+    assert found["strategy"] == "uniform"
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    ("query", "status"),
     [
-        ([], 400),
-        ({"strategies": "avg"}, 400),
-        ({"strategy": "best"}, 400),
-        ({"strategy": 1}, 400),
-        ({"set": "shedding.strategy=uniform"}, 400),
-        ({"set": ["shedding.nope=1"]}, 400),
-        ({"set": ["a=b"] * 101}, 400),
-        ({"add_brokers": True}, 400),
-        ({"add_brokers": 1_001}, 400),
-        ({"remove_brokers": ["nobody"]}, 409),
-        ({"remove_brokers": ["nobody", "nobody"]}, 409),
-        ({"remove_brokers": [""]}, 409),
-        ({"remove_brokers": [HOT, "x" * 5_000]}, 409),
+        ("strategy=best", 400),
+        ("set=shedding.nope=1", 400),
+        ("&".join(["set=a=b"] * 101), 400),
+        ("add_brokers=true", 400),
+        ("add_brokers=1001", 400),
+        ("remove_broker=nobody", 409),
+        ("remove_broker=nobody&remove_broker=nobody", 409),
+        ("remove_broker=", 409),
+        (f"remove_broker={HOT}&remove_broker=" + "x" * 5_000, 409),
     ],
 )
-def test_body_that_makes_no_sense_is_refused_with_a_reason(
-    app: AdminApp, body: Any, status: int
+def test_query_that_makes_no_sense_is_refused_with_a_reason(
+    app: AdminApp, query: str, status: int
 ) -> None:
-    reply = post(app, body)
+    reply = get(app, query)
     assert reply.status == status
     assert reply.json["detail"]
 
@@ -203,7 +185,7 @@ def test_fault_of_an_own_strategy_is_shown_and_fails(reason: str) -> None:
     found = mock.Mock(skips=[{**idle, "cycle": 1}, *({**fault, "cycle": at} for at in (2, 3))])
     outlook = Outlook(found=found, tables_age_ms=0)
     assert outlook.has_faults
-    why = "brokers are beyond their thresholds, but no bundle of theirs may or can move"
+    why = "brokers are beyond their thresholds, but no bundle may move or no move helps"
     assert list(_skip_lines(found)) == [
         f"cycle 1 would decide nothing: {why}",
         f"cycles 2 to 3 would decide nothing: {reason}: m:f: raised KeyError, line 7",

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from jobs.bridge.restarted_cluster import command_line, is_running
-from jobs.bridge.rolling_restart import alone_with
-from jobs.bridge.rolling_steps import (
+from jobs.bridge.rolling_progress import (
     STATE_FILE,
     RestartStage,
     keep_progress,
     read_progress,
     rollout_message,
 )
+from jobs.bridge.rolling_restart import alone_with
 from jobs.cli import main
 from jobs.console import CommandError
 from tests.support.worlds.rolling_cluster import new_progress

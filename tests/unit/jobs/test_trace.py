@@ -16,10 +16,12 @@ import pytest
 from jobs.adapters.delta.recordings import read_recording
 from jobs.cli import main
 from jobs.console import MisuseError
-from jobs.operating.plots import FORMATS, PICTURES, Shot, draw_all, draw_strategies, drawn_run
+from jobs.operating.plots import FORMATS, draw_run, draw_strategies, drawn_run
 from jobs.operating.simulations import load_scenarios
 from jobs.verbs.trace import hashed_rows
 from lbcore.config.tree import Config
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.load_map import LoadMap
 from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.parse import parse_scenario
@@ -54,7 +56,6 @@ def written(folder: Path, content: str, name: str = "in.csv") -> Path:
         (LONG.replace(",", ";"), ()),
         (LONG.replace("time_s", "when"), ("--time", "when", "--time-unit", "s")),
         (LONG.replace("cpu_percent", "use"), ("--resource", "use=cpu:percent")),
-        ("time_s,a,b\n0,10,30\n300,20,40\n", ("--resource", "cpu:percent")),
         ("vm,0,300\na,10,20\nb,30,40\n", ("--resource", "cpu:percent", "--time-unit", "s")),
         ("a,10,20\nb,30,40\n", ("--resource", "cpu:percent", "--step", "5m")),
         (
@@ -316,68 +317,44 @@ run 70s sample=2s
 """
 
 
-def shot_of(brokers: int = 3) -> Shot:
-    run, load_map = run_with_load_map(
-        parse_scenario(SCENARIO_OF_PLOTS.format(brokers=brokers)), Config()
-    )
-    return Shot(title="Two go", run=run, load_map=load_map)
+def played(brokers: int = 3) -> tuple[Run, LoadMap]:
+    scenario = parse_scenario(SCENARIO_OF_PLOTS.format(brokers=brokers))
+    return run_with_load_map(scenario, Config())
 
 
 def words_of(path: Path) -> str:
     return " ".join(ET.parse(path).getroot().itertext())  # noqa: S314 a file of our own
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
-    draw_all(shot_of(), folder / "new", "two")
-    return folder / "new"
-
-
-def test_every_picture_is_there_in_every_format(pictures: Path) -> None:
-    wanted = {f"two-{name}.{suffix}" for name in PICTURES for suffix in FORMATS}
-    assert {path.name for path in pictures.iterdir()} == wanted
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pictures.glob("*.png"))
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("loads", ("Load of each broker", "b1", "b3", "% of the broker's capacity", "gives a")),
-        ("imbalance", ("Imbalance", "floor-adjusted", "highest load / mean load")),
-        ("moves", ("Moves by reason", "failover: ", "splits: 1", "bundles moved in each")),
-        ("heat", ("Load of each bundle", "t/a", "t/b", "white: no service", "a bundle moved")),
-    ],
-)
-def test_picture_says_what_it_shows(pictures: Path, name: str, words: tuple[str, ...]) -> None:
-    text = words_of(pictures / f"two-{name}.svg")
-    assert [
-        word for word in ("Two go", "crash b2", "time, minutes", *words) if word not in text
-    ] == []
-
-
-def test_picture_of_the_same_run_is_the_same(pictures: Path, tmp_path: Path) -> None:
-    draw_all(shot_of(), tmp_path, "two")
-    for name in PICTURES:
-        file = f"two-{name}.svg"
-        assert (tmp_path / file).read_text() == (pictures / file).read_text()
+def test_picture_says_what_it_shows_and_is_the_same_for_the_same_run(tmp_path: Path) -> None:
+    files = draw_run("Two go", *played(), tmp_path / "new" / "two")
+    assert [path.name for path in files] == [f"two.{suffix}" for suffix in FORMATS]
+    assert files[1].read_bytes()[:4] == b"\x89PNG"
+    text = words_of(files[0])
+    loads = ("Load of each broker", "b1", "b3", "% of the broker's capacity", "gives a")
+    imbalance = ("Imbalance", "floor-adjusted", "highest load / mean load")
+    moves = ("Moves by reason", "failover: ", "splits: 1", "bundles moved in each")
+    heat = ("Load of each bundle", "t/a", "t/b", "white: no service", "a bundle moved")
+    words = ("Two go", "crash b2", "time, minutes", *loads, *imbalance, *moves, *heat)
+    assert [word for word in words if word not in text] == []
+    again = draw_run("Two go", *played(), tmp_path / "two")
+    assert again[0].read_text() == files[0].read_text()
 
 
 def test_run_with_a_load_map_is_the_same_run() -> None:
     scenario = parse_scenario(SCENARIO_OF_PLOTS.format(brokers=3))
-    assert shot_of().run.recorder.hash() == run_scenario(scenario, Config()).recorder.hash()
+    assert played()[0].recorder.hash() == run_scenario(scenario, Config()).recorder.hash()
 
 
 def test_load_map_shows_what_nobody_serves() -> None:
-    load_map = shot_of().load_map
+    load_map = played()[1]
     is_away = np.isnan(load_map.loads[load_map.times_ms.index(24_000)])
     assert is_away.tolist() == [*[False, True] * 4, *[False, True, False, False]]
     assert load_map.rows[load_map.row_of("t/b/0x40000000_0x80000000")].namespace == "t/b"
 
 
 def test_many_brokers_are_summed_up(tmp_path: Path) -> None:
-    draw_all(shot_of(14), tmp_path, "many")
-    text = words_of(tmp_path / "many-loads.svg")
+    text = words_of(draw_run("Many", *played(14), tmp_path / "many")[0])
     assert "each of 14 brokers" in text
     assert "median" in text
 
@@ -394,11 +371,11 @@ def test_command_says_what_is_missing_where_nothing_can_be_drawn(
 
 
 def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> None:
-    run = shot_of().run
+    run = played()[0]
     moves = len(run.recorder.moves)
     runs = [drawn_run("Two go", name, run) for name in ("beta", "alpha")]
     worse = replace(runs[0], strategy="gamma", imbalances=[3.0] * len(runs[0].times_ms))
-    files = draw_strategies([worse, *runs], tmp_path, "two")
+    files = draw_strategies([worse, *runs], tmp_path / "two-strategies")
     assert {path.name for path in files} == {f"two-strategies.{suffix}" for suffix in FORMATS}
     text = words_of(tmp_path / "two-strategies.svg")
     assert text.index("alpha: ") < text.index("beta: ") < text.index("gamma: 3.00 in the mean")
@@ -423,5 +400,5 @@ def test_heat_of_bundles_that_are_all_alike_says_so(tmp_path: Path) -> None:
     alike = SCENARIO_OF_PLOTS.format(brokers=3).replace("load t/b even 1pt", "load t/b even 5pt")
     alike = "\n".join(line for line in alike.splitlines() if not line.startswith("at "))
     run, load_map = run_with_load_map(parse_scenario(alike), Config())
-    draw_all(Shot(title="Two stay", run=run, load_map=load_map), tmp_path, "two")
-    assert "5 % of a broker, alike and always" in words_of(tmp_path / "two-heat.svg")
+    files = draw_run("Two stay", run, load_map, tmp_path / "two")
+    assert "5 % of a broker, alike and always" in words_of(files[0])

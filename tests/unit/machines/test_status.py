@@ -54,6 +54,14 @@ def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
     assert (found.brokers, found.bundles) == ({"active": 2}, {"Owned": 2})
 
 
+def test_no_calm_word_stands_above_an_alarm() -> None:
+    calm = replace(status(), alarms=())
+    stalled = replace(calm, phase=ClusterPhase.STALLED)
+    assert calm.headline == "ready"
+    assert replace(calm, alarms=("a",)).headline == "1 alarm"
+    assert replace(stalled, alarms=("a", "b")).headline == "stalled, 2 alarms"
+
+
 def test_bundles_at_rest_are_counted_like_those_that_are_told_one_by_one() -> None:
     moving = bundle("n/a/3", state="Releasing", source="b1", destination="b2")
     whole = status(bundles=[bundle("n/a/1"), bundle("n/a/2", destination="b2"), moving])

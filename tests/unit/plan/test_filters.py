@@ -8,10 +8,9 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.index import (
-    FilterInput,
     IsolationBrokers,
+    candidate_index,
     flapping_brokers,
-    index_candidates,
     isolation_verdicts,
 )
 from lbcore.plan.filter.pipeline import (
@@ -62,10 +61,10 @@ def asked(
     **inputs: Any,
 ) -> tuple[Narrowed, list[str]]:
     """Who may take the last bundle, and the verdicts by label."""
-    plain = FilterInput.plain(snap, np.zeros(len(NAMES)), policies or Policies())
-    made = FilterInput(**{name: getattr(plain, name) for name in plain.__slots__} | inputs)
+    brokers = replace(snap.brokers, **inputs)
+    snap = replace(snap, brokers=brokers, policies=policies or Policies())
     last = len(snap.bundles.names) - 1
-    index = index_candidates(snap, made, config)
+    index = candidate_index(snap)
     pipeline = FilterPipeline.of(snap, index, config, np.array([last]))
     verdicts = empty_verdicts(snap)
     narrowed = pipeline.candidates(question or FilterQuestion(bundle=last), verdicts)
@@ -198,7 +197,6 @@ POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), second
 BROKERS = IsolationBrokers(
     names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
     is_available=np.ones(4, dtype=np.bool_),
-    usage=np.array([0.5, 0.8, 0.1, 0.1]),
 )
 
 
@@ -217,7 +215,7 @@ def test_policy_with_fewer_open_primaries_than_the_limit_fails_over(
 ) -> None:
     brokers = replace(BROKERS, is_available=np.array([*alive, True, True]))
     policy = replace(POLICY, min_limit=min_limit)
-    assert isolation_verdicts((policy,), brokers, usage_limits=False)[0].tolist() == row
+    assert isolation_verdicts((policy,), brokers)[0].tolist() == row
 
 
 @pytest.mark.parametrize("primary", ["store-1", "store-1:8080", "10.0.0.1", "store-[0-9]:80.*"])
@@ -226,10 +224,9 @@ def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
     brokers = IsolationBrokers(
         names=names,
         is_available=np.ones(2, dtype=np.bool_),
-        usage=np.zeros(2),
     )
     policy = replace(POLICY, primary=(primary,), secondary=())
-    own, shared = isolation_verdicts((policy,), brokers, usage_limits=False).tolist()
+    own, shared = isolation_verdicts((policy,), brokers).tolist()
     assert (own, shared) == ([OK, OUT], [RESERVED, OK])
 
 
@@ -425,15 +422,16 @@ def test_broker_is_known_by_its_name_and_its_web_services(
 
 def test_bundle_that_stays_has_the_reason_why() -> None:
     names = ["t/n/0", "t/n/1", "t/n/2", "t/n/3", "t/x/4", "pulsar/b1:8080/5", "sla-monitor/c/b:1/6"]
-    names.append("t/y/7")
+    names += ["t/y/7", "t/n/8"]
     snap = snapshot(
-        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(8, dtype=np.int64))
+        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(9, dtype=np.int64))
     )
     facts = BundleFacts(
-        is_recently_unloaded=np.array([False, True, False, False, True, False, False, True]),
-        is_in_flight=np.array([False, False, False, True, False, False, False, False]),
-        is_paused=np.array([False] * 7 + [True]),
-        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1]),
+        is_recently_unloaded=np.isin(np.arange(9), [1, 4, 7, 8]),
+        is_in_flight=np.arange(9) == 3,
+        is_paused=np.arange(9) == 7,
+        is_merging=np.isin(np.arange(9), [3, 8]),
+        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1, 0]),
     )
     found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
     assert found == [
@@ -445,6 +443,7 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.SYSTEM_NAMESPACE,
         FilterVerdict.PAUSED,
+        FilterVerdict.MERGING,
     ]
 
 
@@ -452,7 +451,11 @@ def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
     snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
     quiet = np.zeros(1, dtype=np.bool_)
     facts = BundleFacts(
-        is_recently_unloaded=quiet, is_in_flight=quiet, is_paused=quiet, pin=np.array([-1])
+        is_recently_unloaded=quiet,
+        is_in_flight=quiet,
+        is_paused=quiet,
+        is_merging=quiet,
+        pin=np.array([-1]),
     )
     assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
 
@@ -463,8 +466,8 @@ def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[F
         broker_table(["a1", "a2", "b1"]),
         bundle_table([f"{space}/{at}" for at, space in enumerate(spaces)], owner=np.array(owners)),
     )
-    inputs = FilterInput.plain(snap, np.zeros(3), policies)
-    index = index_candidates(snap, inputs, FilterConfig())
+    snap = replace(snap, policies=policies)
+    index = candidate_index(snap)
     return [FilterVerdict(one) for one in unload_verdicts(snap, index, np.arange(len(owners)))]
 
 

@@ -17,8 +17,7 @@ from lbcore.config.strategies import (
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
 )
-from lbcore.plan.filter.index import FilterInput, index_candidates
-from lbcore.plan.filter.policies import Policies
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.least_load import placed_crowding
 from lbcore.plan.place.place import place_bundles
@@ -29,9 +28,7 @@ from lbcore.plan.place.request import (
     PlaceSettings,
     place_request,
 )
-from lbcore.plan.place.rules import (
-    usage_per_throughput,
-)
+from lbcore.plan.place.rules import usage_per_throughput
 from lbcore.plan.snapshot import MARK_BITS, Ints, Partitions, Snapshot
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
@@ -64,19 +61,15 @@ def small_pool() -> Snapshot:
     return snapshot(brokers, bundle_table(names, owner=owner, long=long, short=short))
 
 
-def asked(
-    snap: Snapshot, rows: Sequence[int], usage: Any, settings: PlaceSettings, **changes: Any
-) -> PlaceRequest:
+def asked(snap: Snapshot, rows: Sequence[int], usage: Any, **changes: Any) -> PlaceRequest:
     """The request for some bundles of a cluster without policies."""
-    inputs = FilterInput.plain(snap, usage, Policies())
-    index = index_candidates(snap, inputs, settings.filters)
-    made = place_request(snap, np.array(rows, dtype=np.int64), index, usage)
+    made = place_request(snap, np.array(rows, dtype=np.int64), candidate_index(snap), usage)
     return replace(made, **{name: np.array(value) for name, value in changes.items()})
 
 
 def shed_of_the_small_pool(settings: PlaceSettings, **changes: Any) -> Placement:
     """Where the ten bundles of the hot brokers go."""
-    request = asked(small_pool(), range(4, 14), HOT, settings, **changes)
+    request = asked(small_pool(), range(4, 14), HOT, **changes)
     return place_bundles(request, PlacementState(), settings, 1)
 
 
@@ -98,7 +91,7 @@ def test_small_pool_counting_what_is_planned_is_spread_over_the_cool_brokers(
 def test_overloaded_brokers_are_the_last_resort_and_then_still_spread() -> None:
     usage = np.full(4, 0.95)
     by_rate = settings_of(strategy=AVG)
-    request = asked(small_pool(), range(4, 14), usage, by_rate)
+    request = asked(small_pool(), range(4, 14), usage)
     ours = place_bundles(request, PlacementState(), by_rate, 1)
     assert Counter(ours.brokers.tolist()) == {2: 6, 3: 4}
     settings = PlaceSettings(placement=PULSAR, filters=ANYWHERE)
@@ -114,10 +107,10 @@ def test_winner_above_the_threshold_gives_way_to_any_cooler_broker_of_its_polici
     )
     usage = np.array([0.9, 0.1, 0.1])
     modular = settings_of(FilterConfig())
-    found = place_bundles(asked(snap, [3], usage, modular), PlacementState(), modular, 1)
+    found = place_bundles(asked(snap, [3], usage), PlacementState(), modular, 1)
     assert found.brokers.tolist() != [0]
     cooler = place_bundles(
-        asked(snap, [3], np.array([0.8, 0.1, 0.1]), modular), PlacementState(), modular, 1
+        asked(snap, [3], np.array([0.8, 0.1, 0.1])), PlacementState(), modular, 1
     )
     assert cooler.brokers.tolist() == [0]
 
@@ -127,14 +120,14 @@ def test_usage_of_ours_advances_only_with_a_new_report() -> None:
     stale = replace(snap.brokers, is_fresh=np.array([True, False, True, True]))
     settings = replace(settings_of(strategy=LEAST_RESOURCE_USAGE_WITH_WEIGHT), history_weight=0.5)
     state = PlacementState(smoothed_usage={"b1": 0.0, "b2": 0.0})
-    request = asked(replace(snap, brokers=stale), [4], np.full(4, 0.8), settings)
+    request = asked(replace(snap, brokers=stale), [4], np.full(4, 0.8))
     smoothed = place_bundles(request, state, settings, 1).state.smoothed_usage
     assert (smoothed["b1"], smoothed["b2"]) == (0.4, 0.0)
 
 
 def test_excluded_namespace_goes_round_robin_under_any_strategy() -> None:
     settings = replace(settings_of(), excluded_namespaces=frozenset({"t/n"}))
-    request = asked(small_pool(), range(4, 8), np.zeros(4), settings)
+    request = asked(small_pool(), range(4, 8), np.zeros(4))
     found = place_bundles(request, PlacementState(), settings, 1)
     assert found.brokers.tolist() == [0, 1, 2, 3]
     assert (found.state.excluded_round_robin.count, found.state.round_robin.count) == (4, 0)
@@ -145,7 +138,7 @@ def test_bundle_that_nobody_may_take_gets_no_broker() -> None:
     drained = replace(snap, brokers=replace(snap.brokers, is_draining=np.ones(4, dtype=np.bool_)))
     for pipeline in ("modular", "extensible"):
         settings = settings_of(FilterConfig(pipeline=pipeline))
-        request = asked(drained, [4, 5], HOT, settings)
+        request = asked(drained, [4, 5], HOT)
         found = place_bundles(request, PlacementState(), settings, 1)
         assert found.brokers.tolist() == [-1, -1]
 
@@ -156,7 +149,7 @@ def test_trace_tells_what_decided_and_who_came_next() -> None:
         small_pool(),
         brokers=replace(small_pool().brokers, is_draining=np.array([False, True, False, False])),
     )
-    request = replace(asked(snap, [4, 6], HOT, settings, excluded=[0, -1]), traced=2)
+    request = replace(asked(snap, [4, 6], HOT, excluded=[0, -1]), traced=2)
     found = place_bundles(request, PlacementState(), settings, 1)
     trace = found.trace
     assert trace is not None
@@ -177,7 +170,7 @@ def test_trace_tells_what_decided_and_who_came_next() -> None:
 
 def test_unknown_strategy_is_refused_by_name() -> None:
     settings = settings_of(strategy="nearest")
-    request = asked(small_pool(), [4], HOT, settings)
+    request = asked(small_pool(), [4], HOT)
     with pytest.raises(ValueError, match=r"must be one of .*round_robin.*, got 'nearest'"):
         place_bundles(request, PlacementState(), settings, 1)
 
@@ -222,9 +215,8 @@ def of_topic(cluster: Snapshot, rows: Sequence[int], counts: Sequence[int] = ())
 
 def request_of(view: Snapshot) -> PlaceRequest:
     usage = view.brokers.percent[:, 0] / 100
-    inputs = FilterInput.plain(view, usage, Policies())
     unowned = np.flatnonzero(view.bundles.owner < 0)
-    return place_request(view, unowned, index_candidates(view, inputs, FILTERS), usage)
+    return place_request(view, unowned, candidate_index(view), usage)
 
 
 FILTERS = FilterConfig(distribute_evenly=False)
@@ -328,7 +320,6 @@ def drained(strategy: str, rates: Sequence[float], *, known: bool = True) -> lis
         snapshot(brokers, table),
         range(16, len(owner)),
         np.full(4, 0.01),
-        settings_of(strategy=strategy),
         excluded=[3] * len(rates),
     )
     placed = place_bundles(request, PlacementState(), settings_of(strategy=strategy), 1).brokers
@@ -372,7 +363,7 @@ def made(strategy: str, owners: Sequence[int], *, awaited: Sequence[int] = ()) -
     settings = settings_of(strategy=strategy)
     usage = traffic[:, 0] / 100_000.0 + 0.1
     first = len(owners) + len(awaited)
-    request = asked(snapshot(brokers, table), range(first, len(owner)), usage, settings)
+    request = asked(snapshot(brokers, table), range(first, len(owner)), usage)
     placed = place_bundles(request, PlacementState(), settings, 1).brokers
     return [int(count) for count in np.bincount(placed, minlength=4)]
 
@@ -396,7 +387,7 @@ def test_the_one_broker_that_is_not_overloaded_does_not_get_all_of_thousands() -
     brokers = broker_table(["b1", "b2", "b3", "b4"], traffic=traffic)
     table = bundle_table(names, **columns, is_load_known=known)
     usage, settings = np.array([0.80, 0.90, 0.90, 0.90]), settings_of(strategy=AVG)
-    request = asked(snapshot(brokers, table), range(35, len(owner)), usage, settings)
+    request = asked(snapshot(brokers, table), range(35, len(owner)), usage)
     placed = place_bundles(request, PlacementState(), settings, 1).brokers
     assert sorted(np.bincount(placed).tolist()) == [100] * 4
 

@@ -8,7 +8,7 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.shedding import TransferConfig
-from lbcore.plan.filter.index import FilterInput, index_candidates
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.shed.common import owner_index
 from lbcore.plan.shed.transfer import (
@@ -137,7 +137,8 @@ def busy_cluster() -> Snapshot:
 def view_of(snap: Snapshot, policies: Policies, *, with_policies: bool = False) -> TransferView:
     """The view with lists of three bundles."""
     config = FilterConfig()
-    index = index_candidates(snap, FilterInput.plain(snap, np.zeros(3), policies), config)
+    snap = replace(snap, policies=policies)
+    index = candidate_index(snap)
     pipeline = transfer_pipeline(snap, index, config)
     lists = TopLists(limit=3, with_policies=with_policies)
     return transfer_view(snap, owner_index(snap), pipeline, lists)

@@ -70,8 +70,7 @@ assert (read.about.kind, read.broker, read.word) == ('greet_broker', 'broker-3',
 """,
     "HTTP, and who may": """
 from jobs.service.access import Role
-from jobs.service.v1.commands import arguments_schema, role_of
-assert arguments_schema('greet_broker')['required'] == ['broker']
+from jobs.service.v1.commands import role_of
 assert role_of('greet_broker') is Role.OPERATOR
 """,
     "cluster": """

@@ -1,0 +1,151 @@
+"""Progress of a rolling restart in its file, and observations of the cluster.
+
+The file is written, down to the disk, before anything is done: a cut at any moment loses nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+
+from jobs.atomic_file import atomic_write
+from jobs.console import CommandError
+from lbcore.model.times import duration
+
+STATE_FILE = "rolling-restart.json"
+GO_ON = "then give the same command again: it goes on where it was"
+
+
+class RestartStage(str, Enum):
+    """RestartStage of the broker in hand, as the file and a status have it."""
+
+    WAITING = "waiting until all is well"
+    DRAINING = "being drained"
+    RESTARTING = "being restarted"
+    RETURNING = "expected back"
+    FILLING = "being filled again"
+    DONE = "done"
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Progress of a rolling restart, as its file has it. Times in ms since 1970.
+
+    run: its own name, part of the ids of its commands. command: "" = a person restarts. order: the
+    brokers to restart; at: the current one; brokers: all that there were. turn: counts drains and
+    plans, so that each has ids of its own. incarnation: of the process to be restarted. homes: the
+    bundles that the broker had.
+    """
+
+    run: str
+    cluster: str
+    pulsar_cluster: str
+    by: str
+    command: str
+    began_ms: int
+    order: list[str]
+    brokers: list[str]
+    at_once: int
+    at: int = 0
+    stage: RestartStage = RestartStage.WAITING
+    since_ms: int = 0
+    turn: int = 0
+    incarnation: str = ""
+    homes: list[str] = field(default_factory=list)
+    pid: int = 0
+    stopped: str = ""
+
+    @property
+    def broker(self) -> str:
+        """The one in hand; the last when all are done."""
+        return self.order[min(self.at, len(self.order) - 1)]
+
+    @property
+    def plan(self) -> str:
+        """The name of the plan of this turn, which the ids of its commands begin with."""
+        return f"rolling-{self.run}-{self.at}-{self.turn}"
+
+    def message(self, now_ms: int) -> str:
+        """In one line, for a status."""
+        place = f"broker {self.at + 1} of {len(self.order)}, {self.broker}"
+        since = f"for {duration(max(0, now_ms - self.since_ms))}"
+        how = f"stopped: {self.stopped}" if self.stopped else f"{self.stage.value} {since}"
+        ago = duration(max(0, now_ms - self.began_ms))
+        return f"{place}: {how} (by {self.by}, begun {ago} ago)"
+
+
+def read_progress(path: Path) -> Progress | None:
+    """Return the unfinished restart; None without.
+
+    Raises CommandError for what can't be read.
+    """
+    try:
+        found = json.loads(path.read_text())
+        known = {one.name for one in fields(Progress)}
+        kept = {name: value for name, value in dict(found).items() if name in known}
+        return Progress(**{**kept, "stage": RestartStage[found["stage"].upper()]})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CommandError(
+            f"{path} can't be read as the state of a rolling restart",
+            why=str(error) or type(error).__name__,
+            next_step="move it away; `ballast status` says which broker is still drained",
+        ) from None
+
+
+def keep_progress(path: Path, progress: Progress) -> None:
+    """Write it whole; when it is done nothing is left of it."""
+    if progress.stage is RestartStage.DONE:
+        path.unlink(missing_ok=True)
+    else:
+        values = {**asdict(progress), "stage": progress.stage.name.lower()}
+        atomic_write(path, json.dumps(values) + "\n")
+
+
+def rollout_message(path: Path, now_ms: int) -> str:
+    """Describe the progress for a status; "" if there is none, or no readable file."""
+    with suppress(CommandError):
+        found = read_progress(path)
+        return found.message(now_ms) if found is not None else ""
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """Problem of a rolling restart.
+
+    key: the same as long as it lasts, which it may for so long.
+    """
+
+    key: str
+    why: str
+    next_step: str
+    patience_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The cluster at one moment; None = not known.
+
+    owners: bundle → broker, of bundles at rest. drains: broker → bundles left, 0 = done. plans: our
+    open ones, True = it waits for approval. incarnation: of the broker in hand, "" = it does not
+    answer. held: its bundles with topics once it is drained. others_usage: usage that the others
+    would have without it. publish_ms, load_ms: time to publish and to load a topic at the slowest.
+    """
+
+    now_ms: int
+    listed: frozenset[str]
+    owners: Mapping[str, str] = field(default_factory=dict)
+    moving: frozenset[str] = frozenset()
+    oldest_move_ms: int = 0
+    drains: Mapping[str, int] = field(default_factory=dict)
+    plans: Mapping[str, bool] = field(default_factory=dict)
+    incarnation: str = ""
+    held: frozenset[str] | None = None
+    complaints: tuple[Complaint, ...] = ()
+    others_usage: float | None = None
+    publish_ms: float | None = None
+    load_ms: float | None = None

@@ -1,0 +1,112 @@
+"""Kafka that lets in by a bearer token (SASL OAUTHBEARER), checked against the issuer's keys."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+from kafka.errors import KafkaError
+
+from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, Sender
+from jobs.adapters.kafka.connection import kafka_address
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.raw_fetch import RawFetcher, connection_text
+from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
+from jobs.adapters.processes.settings import load_settings
+from lbcore.wire.messages import Topic
+from tests.support.processes.kafka_cluster import QUICK_JAVA
+
+CLASSES = "org.apache.kafka.common.security.oauthbearer.OAuthBearer"
+SETTINGS = ("kafka.security_protocol=SASL_PLAINTEXT", "kafka.sasl_mechanism=OAUTHBEARER")
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """An issuer of tokens whose keys the broker reads from a file."""
+
+    folder: Path
+    key: rsa.RSAPrivateKey
+
+    def token(self, lifetime_s: int) -> str:
+        now = int(time.time())
+        claims = {"sub": "job", "aud": "kafka", "iss": "test", "iat": now, "exp": now + lifetime_s}
+        return jwt.encode(claims, self.key, algorithm="RS256", headers={"kid": "1"})
+
+    def address(self, kafka: EmbeddedKafka, token: str) -> KafkaAddress:
+        """The address with the token in the file that the environment names."""
+        file = self.folder / "token"
+        file.write_text(f"{token}\n")
+        config = load_settings(["test"], list(SETTINGS))
+        return kafka_address(config, kafka.bootstrap, {f"{PASSWORD}_FILE": str(file)})
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    folder = tmp_path_factory.mktemp("issuer")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    keys = {"keys": [{**public, "kid": "1", "use": "sig", "alg": "RS256"}]}
+    (folder / "keys.json").write_text(json.dumps(keys))
+    return Issuer(folder, key)
+
+
+@pytest.fixture(scope="module")
+def kafka(issuer: Issuer) -> Iterator[EmbeddedKafka]:
+    keys = (issuer.folder / "keys.json").as_uri()
+    listener = "listener.name.client.oauthbearer.sasl"
+    options = KafkaOptions(
+        security_protocol="SASL_PLAINTEXT",
+        java_options=(
+            *QUICK_JAVA,
+            f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}",
+        ),
+        properties={
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            # of one node that asks no other broker: its own token is never looked at
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            f"{listener}.jaas.config": (
+                f'{CLASSES}LoginModule required unsecuredLoginStringClaim_sub="admin";'
+            ),
+            f"{listener}.server.callback.handler.class": f"{CLASSES}ValidatorCallbackHandler",
+            "sasl.oauthbearer.jwks.endpoint.url": keys,
+            "sasl.oauthbearer.expected.audience": "kafka",
+        },
+    )
+    with EmbeddedKafka(issuer.folder / "kafka", options) as broker:
+        yield broker
+
+
+def test_token_lets_each_client_in_and_one_that_has_expired_does_not(
+    kafka: EmbeddedKafka, issuer: Issuer
+) -> None:
+    good = issuer.address(kafka, issuer.token(600))
+    ensure_topics(good, wanted_topics(load_settings(["test"])))
+    sender = Sender(good, "test")
+    sender.send(Topic.ACKS, "c/b", b"1", partition=0)
+    sender.flush(30_000)
+    assert (sender.delivered, sender.not_delivered) == (1, 0)
+    sender.close()
+
+    connection = connection_text(good)
+    assert ends(connection) == {"0": 1, "1": 0}
+
+    issuer.address(kafka, issuer.token(-600))
+    with pytest.raises(KafkaError):
+        ends(connection)
+    issuer.address(kafka, issuer.token(600))
+    assert ends(connection) == {"0": 1, "1": 0}
+
+
+def ends(connection: str) -> dict[str, int]:
+    """The offset after the last message of each partition, as the job's source reads them."""
+    fetcher = RawFetcher(connection, (Topic.ACKS.value,))
+    try:
+        found = fetcher.fetch(dict.fromkeys(fetcher.partitions(), 0))
+        return {str(place.partition): part.end for place, part in sorted(found.items())}
+    finally:
+        fetcher.close()
