@@ -212,7 +212,8 @@ def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
     """
     reasons = Counter(row["reason"] for row in rejected)
     for reason, count in sorted(reasons.items()):
-        yield f"{count_of(count, 'message')} rejected ({reason}) within 10 minutes: `ballast sql rejected`"
+        messages = count_of(count, "message")
+        yield f"{messages} rejected ({reason}) within 10 minutes: `ballast sql rejected`"
 
 
 ADVICE = "end the upgrade; filters.prefer_later_versions keeps bundles off the older ones"
