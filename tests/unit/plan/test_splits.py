@@ -296,6 +296,14 @@ def test_hot_bundle_is_split_with_everything_that_explains_it() -> None:
     assert seen == {LEFT: SplitVerdict.SPLIT}
 
 
+def test_split_under_way_counts_towards_the_namespaces_maximum() -> None:
+    view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
+    decisions, state, _ = run(view, config=config)
+    assert [decision.name for decision in decisions] == [LEFT]
+    assert run(view, state, config, blocked=(LEFT,))[0] == ()
+    assert [each.name for each in run(view, state, config)[0]] == [LEFT]
+
+
 def test_bundles_above_a_fair_share_count_splits_of_their_namespace_towards_its_maximum() -> None:
     view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
     too_big = TooBig(rows=np.array([0, 1]), excess=np.array([2.0, 1.5]), by_rate=True)
