@@ -23,7 +23,8 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, CommitIdentity, Publisher
+from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
+from jobs.adapters.spark.batch_sink import EVENTS, FIRST, CommitIdentity
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
@@ -138,7 +139,7 @@ def claimed_tables(writer: TableWriter) -> ClaimedTables:
     )
 
 
-def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
+def send_all_records(writer: TableWriter, publisher: OwnershipPublisher) -> int:
     """Tell brokers every current record once more; how many. Readers fold by version.
 
     Before them the tombstones of the last batch, which may have ended before it sent them.
