@@ -54,10 +54,10 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
 from jobs.adapters.spark.fatal_errors import (
+    WORKER_LATE,
     WorkerStartupError,
     error_messages,
     in_time,
-    is_startup_failure,
     java_failure,
     java_stack,
     java_text,
@@ -399,7 +399,7 @@ class _Start:
         """Tell why the query has ended, or raise what lets the job try again."""
         exception = query.exception()
         error = java_text(exception)
-        if each.ended < 0 and is_startup_failure(error):
+        if each.ended < 0 and WORKER_LATE in error:
             raise WorkerStartupError(error)
         if is_damage(error, java_stack(exception)):
             raise DamagedCheckpointError(each.resumption.checkpoint, root_cause(error))

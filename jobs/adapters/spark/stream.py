@@ -120,7 +120,7 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
         **_ALWAYS,
     }
     submitted = _submitted()
-    if not _is_submitted():
+    if not submitted:
         ours |= {
             "spark.master": master,
             "spark.driver.memory": "1g",
@@ -164,13 +164,9 @@ def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) 
     return int(told)
 
 
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _submitted() -> dict[str, str]:
     """Return spark-submit's settings; none if it did not start this process."""
-    if not _is_submitted():
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     # before there is a session PySpark asks the JVM for its settings only when it is told of it
     SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
