@@ -213,7 +213,7 @@ class _Written:
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
-    ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
+    ends: what has been read; where the query began, carried on.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
     watch: is told of each batch when it is written. last: after which no batch is
@@ -229,7 +229,6 @@ class BatchSink:
     watch: Callable[[WrittenBatch], None] = lambda _: None
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
-    batch_ms: int = 0
     _committed_ms: int = 0
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -243,7 +242,7 @@ class BatchSink:
         if not reports:
             return
         self._advance(reports)
-        self.batch_ms = now_ms = max(report["now_ms"] for report in reports)
+        now_ms = max(report["now_ms"] for report in reports)
         about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
         tables, faults, aside = self._tables_of(effects, batch_id)
