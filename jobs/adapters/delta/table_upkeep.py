@@ -164,16 +164,23 @@ def _highest(rows: pa.Table, keys: list[str], which: str) -> pa.Table:
 
 def _old_commands(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
     """The commands that have ended and are not among those that a balancer remembers."""
-    times = scan(table, ("cluster", "at_ms"))
     ended = old.filter(pc.not_equal(old["status"], ACCEPTED))
     parts = [ended.slice(0, 0)]
-    for cluster in pc.unique(ended["cluster"]).to_pylist():
-        mine = times.filter(pc.equal(times["cluster"], cluster))["at_ms"].combine_chunks()
-        kept = pc.select_k_unstable(mine, REMEMBERED_COMMANDS, [("at_ms", "descending")])
-        before_ms = min(until_ms, pc.min(mine.take(kept)).as_py())
-        is_gone = pc.and_(pc.equal(ended["cluster"], cluster), pc.less(ended["at_ms"], before_ms))
-        parts.append(ended.filter(is_gone))
+    for cluster, since_ms in remembered_since_ms(table).items():
+        is_old = pc.less(ended["at_ms"], min(until_ms, since_ms))
+        parts.append(ended.filter(pc.and_(pc.equal(ended["cluster"], cluster), is_old)))
     return pa.concat_tables(parts)
+
+
+def remembered_since_ms(commands: DeltaTable) -> dict[str, int]:
+    """Return cluster → time of the oldest command that its balancer remembers. O(rows)."""
+    found = scan(commands, ("cluster", "at_ms"))
+    since_ms: dict[str, int] = {}
+    for cluster in sorted(pc.unique(found["cluster"]).to_pylist()):
+        times = found.filter(pc.equal(found["cluster"], cluster))["at_ms"].combine_chunks()
+        kept = pc.select_k_unstable(times, REMEMBERED_COMMANDS, [("at_ms", "descending")])
+        since_ms[cluster] = pc.min(times.take(kept)).as_py()
+    return since_ms
 
 
 _SUPERSEDED: Mapping[str, Callable[[pa.Table, DeltaTable, int], pa.Table]] = {
