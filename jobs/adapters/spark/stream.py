@@ -230,10 +230,8 @@ def start_query(
     config: Config,
     beginning: Beginning,
     sink: Callable[[DataFrame, int], None],
-    *,
-    name: str = "balance_cluster",
 ) -> StreamingQuery:
-    """Start the query. name: what Spark calls it, once at a time in a session."""
+    """Start the query."""
     keys = spread_keys(
         config.pipeline.clusters,
         config.pipeline.scorer_groups,
@@ -244,7 +242,7 @@ def start_query(
     initial = session.createDataFrame(states, STATE_SCHEMA).groupBy("cluster")
     effects = _apply(updates.groupBy("cluster"), balancer_operator(config), initial)
     return (
-        effects.writeStream.queryName(name)
+        effects.writeStream.queryName("balance_cluster")
         .foreachBatch(sink)
         .outputMode("update")
         .option("checkpointLocation", str(beginning.checkpoint))
