@@ -26,6 +26,7 @@ from jobs.agent_host.service_callbacks import Callbacks, Permits
 from jobs.agent_host.service_calls import CallBounds, ServiceCalls
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
+from jobs.telemetry.job_names import CHANNEL
 from lbcore.agent.agent import AgentMachine as Machine
 from lbcore.agent.host import RunningAgent
 from lbcore.agent.lease import EndConfirmed, ReportConfirmed
@@ -48,6 +49,7 @@ from lbcore.wire.messages import Topic
 
 logger = logging.getLogger(__name__)
 
+_RECORDS_READ = "pulsar_sunit_state_chn_subscribe_ops_total"
 _POLL_MS = 200
 _IDLE_WAIT_S = 0.5
 _FINAL_FLUSH_MS = 5_000
@@ -236,7 +238,8 @@ class Agent:
             if self._broker in news.brokers:
                 self._inbox.put(news.event)
                 if isinstance(news.event, RecordRead):
-                    self.metrics.count_record(news.event.record.state)
+                    state = news.event.record.state.value
+                    self.metrics.add(_RECORDS_READ, state, CHANNEL, "Total")
 
     def _ask_ends(self, last_ms: int) -> tuple[int, Ends | None]:
         """Return the time of the last query and the ownership topic's end offsets.

@@ -78,7 +78,7 @@ from jobs.adapters.spark.recovery import (
 from jobs.adapters.spark.spark_machine import raise_gc_thresholds
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
-    Beginning,
+    QueryStart,
     chosen_partitions,
     jvm_id,
     spark_session,
@@ -340,7 +340,7 @@ class _Start:
             if gone:
                 self.log({"event": "checkpoints_removed", "names": gone})
 
-    def _beginning(self, resumption: Resumption) -> Beginning:
+    def _beginning(self, resumption: Resumption) -> QueryStart:
         """Complete what the tables lack, and return where the query starts."""
         args, writer, place = self.job.args, self.writer, self.place
         if resumption.is_rebuilt:
@@ -360,7 +360,7 @@ class _Start:
                 " left"
             )
             unmark_restored(args.state_dir)
-        return Beginning(
+        return QueryStart(
             connection=connection_text(address),
             checkpoint=resumption.checkpoint,
             starting_offsets=json.dumps(place.ends_after(writer.last_commit())),

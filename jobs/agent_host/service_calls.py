@@ -23,6 +23,7 @@ from lbcore.wire.format import plain_text
 logger = logging.getLogger(__name__)
 
 LOAD = "load"
+_CALLBACKS = "ballast_agent_callbacks_total"
 _S = 1_000.0
 _LOOK_MS_MAX = 2_000  # a longer gap between two looks was the process's own absence
 
@@ -155,9 +156,9 @@ class ServiceCalls:
             self._show_overdue(task.name)
         call = task.call
         if call is None:
-            self._metrics.count_load_error()
+            self._metrics.add("ballast_agent_load_errors_total")
             return
-        self._metrics.count_overdue(call.callback)
+        self._metrics.add(_CALLBACKS, call.callback.value, "overdue")
         self._start_thread(self._of_bundles, "callback")
         self._tell(
             CallOverdue(
@@ -170,7 +171,7 @@ class ServiceCalls:
 
     def _show_overdue(self, name: str) -> None:
         late = sum(task.is_overdue and task.name == name for task in self._running)
-        self._metrics.show_overdue(name, late)
+        self._metrics.set("ballast_agent_hanging_callbacks", late, name)
 
     def _call(self, task: _CallbackTask) -> None:
         call = task.call
@@ -185,7 +186,7 @@ class ServiceCalls:
             took_s = time.monotonic() - task.began_s
             logger.warning("%s of %s has returned after %.0f s", task.name, call.bundle, took_s)
         else:
-            self._metrics.count_callback(call.callback, is_done=not failure)
+            self._metrics.add(_CALLBACKS, task.name, "failed" if failure else "done")
         self._tell(
             CallDone(
                 callback=call.callback,
@@ -211,6 +212,6 @@ class ServiceCalls:
             logger.error("load can't be read: %s", plain_text(fault))
         self._last_fault = fault
         if fault:
-            self._metrics.count_load_error()
+            self._metrics.add("ballast_agent_load_errors_total")
         with self._lock:
             self._is_reading_load = False

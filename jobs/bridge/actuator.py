@@ -16,7 +16,7 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.collector import Collector, Send
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.telemetry.bridge_metrics import SPLIT, UNLOAD
+from jobs.telemetry.bridge_metrics import FAILED, REFUSED, SPLIT, UNLOAD
 from lbcore.bridge.acting import (
     Action,
     Leave,
@@ -170,10 +170,10 @@ class Actuator:
             if is_unserved:
                 self._look_up(finding.subject)
             else:
-                self._metrics.count_asked(UNLOAD)
+                self._metrics.add("ballast_bridge_requests_total", UNLOAD)
                 self._admin.unload(finding.subject)
         except PulsarAdminError as error:
-            self._metrics.count_not_done(is_refusal=error.is_refusal)
+            self._count_not_done(error)
             logger.warning("not mended", extra={"fields": {**fields, "why": str(error)}})
         else:
             done = "looked up" if is_unserved else "unloaded"
@@ -185,7 +185,7 @@ class Actuator:
                 self._wait_for_turn()
                 name = SPLIT if isinstance(action, Split) else UNLOAD
                 self._log("asked", record, action=name)
-                self._metrics.count_asked(name)
+                self._metrics.add("ballast_bridge_requests_total", name)
                 tried = replace(tried, asked=tried.asked + 1)
             if isinstance(action, Unload):
                 self._admin.unload(record.bundle, action.destination)
@@ -195,13 +195,17 @@ class Actuator:
                 self._look_up(record.bundle)
         except PulsarAdminError as error:
             self._count("refused" if error.is_refusal else "failed")
-            self._metrics.count_not_done(is_refusal=error.is_refusal)
+            self._count_not_done(error)
             self._log("refused", record, why=str(error))
             tried = replace(tried, refused=str(error))
             self._is_closed.wait(_AGAIN_S)
         if isinstance(action, LookAgain | Lookup):
             self._is_closed.wait(_AGAIN_S)
         return tried
+
+    def _count_not_done(self, error: PulsarAdminError) -> None:
+        result = REFUSED if error.is_refusal else FAILED
+        self._metrics.add("ballast_bridge_failed_requests_total", result)
 
     def _split(self, action: Split) -> None:
         """All positions at once, or the first alone where the manager takes no more."""
@@ -263,7 +267,7 @@ class Actuator:
             )
             self._send(Acks(envelope=envelope, acks=(ack,)))
         self._count(answer.outcome.value)
-        self._metrics.count_answer(answer.outcome)
+        self._metrics.add("ballast_bridge_answers_total", answer.outcome.value)
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=tried.waited_ms)
 
     def _wait_for_turn(self) -> None:

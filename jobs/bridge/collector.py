@@ -48,6 +48,8 @@ from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message
 
 logger = logging.getLogger(__name__)
 
+LOAD_OF = "load of "
+"""What stands before a broker whose load can't be read."""
 _JITTER = 0.2
 _REFUSALS = 3
 _SERVER_ERROR = 500
@@ -149,7 +151,7 @@ class Collector:
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
             self._lose(gone)
-        self.metrics.keep_brokers(active)
+        self.metrics.keep_brokers(self._cluster, active)
         self._require_calm()
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
@@ -172,7 +174,7 @@ class Collector:
         Covers namespaces, tenants, and brokers' loads.
         """
         loads = {
-            f"load of {name}": one.load_error
+            f"{LOAD_OF}{name}": one.load_error
             for name, one in list(self._brokers.items())
             if one.load_error is not None
         }
@@ -406,7 +408,7 @@ class Collector:
             measured, table = self._measured(name, broker)
         except PulsarAdminError as error:
             broker.load_error = error
-            self.metrics.count_load_error(name)
+            self.metrics.add("ballast_bridge_load_errors_total", name)
             logger.warning(
                 "a broker's load can't be read",
                 extra={"fields": {"broker": name, "why": str(error)}},
@@ -503,7 +505,7 @@ class Collector:
     def _note_unreported(self, broker: _Broker, unreported: Mapping[str, str]) -> None:
         broker.unreported = dict(sorted(unreported.items()))
         for name in broker.unreported:
-            self.metrics.count_unreported(name)
+            self.metrics.add("ballast_bridge_unreported_total", name)
 
     def _table(self, name: str) -> TopicTable:
         table = parse_topics(self._admin.topics(self.pulsar_cluster, name))

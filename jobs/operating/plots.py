@@ -259,6 +259,6 @@ def _draw_heat(axes: Axes, run: Run, load_map: LoadMap, unit_ms: float) -> None:
     rows = [load_map.row_of(one.move.bundle) + 0.5 for one in marked]
     axes.scatter(at, rows, s=9, color="#ffffff", edgecolors="#D55E00", label="a bundle moved")
     places = {name: [at for at, one in enumerate(names) if one == name] for name in names}
-    axes.set_yticks([(rows[0] + rows[-1] + 1) / 2 for rows in places.values()], list(places))
-    for rows in list(places.values())[1:]:
-        axes.axhline(rows[0], color="#ffffff", linewidth=1.2)
+    axes.set_yticks([(some[0] + some[-1] + 1) / 2 for some in places.values()], list(places))
+    for some in list(places.values())[1:]:
+        axes.axhline(some[0], color="#ffffff", linewidth=1.2)

@@ -7,7 +7,7 @@ admin action, allowed or refused, is recorded. What an answer says is its handle
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from time import time
@@ -26,21 +26,19 @@ from jobs.service.access_control import (
 from jobs.service.context import AdminContext
 from jobs.service.exchange import (
     RETRY,
-    ClientConnection,
     HttpError,
     Message,
     Receive,
     Reply,
     Request,
     Send,
-    Stream,
     error_body,
     negotiated,
     require_role,
-    send_parts,
+    until_gone,
 )
 from jobs.service.lookup_http import ages
-from jobs.service.routes import READING, SAFE, TENANT, Match, Route, Router
+from jobs.service.routes import READING, SAFE, TENANT, Route, Router
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -48,7 +46,7 @@ logger = logging.getLogger(__name__)
 BODY_MAX_BYTES = 1 << 20
 FORBIDDEN = 403
 _REFUSALS_PER_S = 50
-_BODY_TIMEOUT_S = 30.0
+_BODY_TIMEOUT_S, _SEND_TIMEOUT_S = 30.0, 20.0
 _QUERY_FIELDS_MAX = 1_000
 _TEXT_MAX_CHARS = 500
 _CLOSE = (b"connection", b"close")
@@ -80,7 +78,7 @@ class AdminApp:
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
         self.counts = ServiceCounts()
-        self._streams: set[asyncio.Future[None]] = set()
+        self._streams: set[asyncio.Future[bool]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusals = RateLimiter(_REFUSALS_PER_S)
         self._context = context
@@ -98,44 +96,34 @@ class AdminApp:
             reply = Reply(status=error.status, body=body, headers=(kind, *error.headers))
         except ClientGoneError:
             return
-        self.counts.statuses[200 if isinstance(reply, Stream) else reply.status] += 1
-        if isinstance(reply, Stream):
-            await self._send_stream(reply, receive, send)
-        elif reply.parts is not None and scope["method"] != "HEAD":
-            await self._send_parts(reply, reply.parts, ClientConnection(receive, send))
-        else:
-            await self._send(reply, scope["method"], send)
+        self.counts.statuses[reply.status] += 1
+        await self._send(reply, scope["method"], receive, send)
 
-    async def _reply(self, scope: Message, receive: Receive) -> Reply | Stream:
-        match = self._router.match(scope["method"], scope["raw_path"])
+    async def _reply(self, scope: Message, receive: Receive) -> Reply:
+        route, params = self._router.match(scope["method"], scope["raw_path"])
+        caller = Caller(name="", address=address_of(scope))
+        is_let_in = False
         try:
-            caller = self._caller(match, scope)
-        except HttpError as error:
-            nobody = Caller(name=error.principal, address=address_of(scope))
-            self._record_refusal(scope, nobody, error)
-            raise
-        try:
-            if self._origins is not None and match.route.method not in SAFE:
+            if not route.is_open:
+                caller = self._gate.caller(scope)
+            if self._origins is not None and route.method not in SAFE:
                 self._origins.check_write(scope)
-            self._authorise(match, caller)
+            self._authorise(route, params, caller)
+            is_let_in = True
+            request = await self._read(scope, receive, params, caller)
         except HttpError as error:
-            self._record_refusal(scope, caller, error)
-            raise
-        try:
-            request = await self._read(scope, receive, match, caller)
-            self._check_age(request)
-        except HttpError as error:
-            if match.route.recorded:
-                self._record_refusal(scope, caller, error)
+            if route.recorded or not is_let_in:
+                nobody = replace(caller, name=caller.name or error.principal)
+                self._record_refusal(scope, nobody, error)
             raise
         await self._context.turns.next()
         try:
-            reply = await match.route.handler(request, self._context)
+            reply = await route.handler(request, self._context)
         except HttpError as error:
-            self._record(match.route, request, error)
+            self._record(route, request, error)
             raise
-        self._record(match.route, request, None)
-        if isinstance(reply, Stream):
+        self._record(route, request, None)
+        if reply.stream is not None:
             return replace(reply, ends_at_s=caller.expires_at_s)
         reply = await self._begun(reply)
         return negotiated(reply, scope["headers"]) if request.method in READING else reply
@@ -153,19 +141,13 @@ class AdminApp:
             return replace(reply, parts=None, body=begin[0])
         return replace(reply, parts=chain(begin, parts))
 
-    def _caller(self, match: Match, scope: Message) -> Caller:
-        if match.route.is_open:
-            return Caller(name="", address=address_of(scope))
-        return self._gate.caller(scope)
-
-    def _authorise(self, match: Match, caller: Caller) -> None:
+    def _authorise(self, route: Route, params: Mapping[str, str], caller: Caller) -> None:
         """Raises HttpError 403, with Pulsar's words where only a superuser may."""
-        route = match.route
-        tenant = ANY if route.is_for_superuser else match.params.get(TENANT, ANY)
         if route.checks_itself or route.is_open:
             return
         if route.is_for_superuser and not caller.may(route.role, self._context.cluster):
             raise HttpError(403, "This operation requires super-user access")
+        tenant = ANY if route.is_for_superuser else params.get(TENANT, ANY)
         require_role(caller, route.role, self._context.cluster, tenant)
 
     def _check_age(self, request: Request) -> None:
@@ -177,7 +159,7 @@ class AdminApp:
             raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
 
     async def _read(
-        self, scope: Message, receive: Receive, match: Match, caller: Caller
+        self, scope: Message, receive: Receive, params: Mapping[str, str], caller: Caller
     ) -> Request:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
@@ -188,17 +170,19 @@ class AdminApp:
             query = parse_qs(query_text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
         except ValueError:
             raise HttpError(400, f"at most {_QUERY_FIELDS_MAX} query parameters") from None
-        return Request(
+        request = Request(
             method=scope["method"],
             path=unquote(scope["raw_path"].decode("utf-8", "replace")),
             raw_path=scope["raw_path"].decode("utf-8", "replace"),
-            params=match.params,
+            params=params,
             query=query,
             headers=headers,
             body=await self._body(receive, headers),
             reached_at=self._context.config.lookup.advertised_address or _local_end(scope),
             caller=caller,
         )
+        self._check_age(request)
+        return request
 
     async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
         limit = self._body_max_bytes
@@ -273,33 +257,41 @@ class AdminApp:
 
     # -- sending
 
-    async def _send(self, reply: Reply, method: str, send: Send) -> None:
-        length = (b"content-length", b"%d" % len(reply.body))
-        headers = [*reply.headers, *self._stamps()]
-        if reply.status not in (204, 304) and reply.parts is None:  # no content, no length
-            headers.append(length)
+    async def _send(self, reply: Reply, method: str, receive: Receive, send: Send) -> None:
+        view = self._context.follower.view
+        headers = [*reply.headers, *(() if view is None else ages(view))]
+        if reply.status not in (204, 304) and reply.is_whole:  # no content, no length
+            headers.append((b"content-length", b"%d" % len(reply.body)))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        body = b"" if method == "HEAD" else reply.body
-        await send({"type": "http.response.body", "body": body})
+        if reply.is_whole or method == "HEAD":
+            body = b"" if method == "HEAD" else reply.body
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await self._send_parts(reply, receive, send)
 
-    async def _send_parts(
-        self, reply: Reply, parts: Iterable[bytes], wire: ClientConnection
-    ) -> None:
-        """A large answer, a slice in a turn, as fast as the client takes it."""
-        headers = [*reply.headers, *self._stamps()]
-        await wire.send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send_parts(self._context.turns.pace(parts), wire, set())
-
-    async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
-        headers = [*reply.headers, *self._stamps()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        self.counts.streams += 1
-        try:
+    async def _send_parts(self, reply: Reply, receive: Receive, send: Send) -> None:
+        """Send until the parts end, time is up, or the client leaves or is slow."""
+        parts = reply.stream or self._context.turns.pace(reply.parts or ())
+        sending = asyncio.ensure_future(_send_all(parts, send))
+        gone = asyncio.ensure_future(until_gone(receive))
+        seconds = None if reply.ends_at_s is None else max(0.0, reply.ends_at_s - time())
+        if reply.stream is not None:
             self._loop = asyncio.get_running_loop()
-            left_s = None if reply.ends_at_s is None else max(0.0, reply.ends_at_s - time())
-            await send_parts(reply.parts, ClientConnection(receive, send, left_s), self._streams)
+            self._streams.add(sending)
+            self.counts.streams = len(self._streams)
+        try:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({sending, gone}, timeout=seconds, return_when=first)
         finally:
-            self.counts.streams -= 1
+            is_gone = gone.done()
+            gone.cancel()
+            sending.cancel()
+            await asyncio.wait({sending})
+            await parts.aclose()
+            self._streams.discard(sending)
+            self.counts.streams = len(self._streams)
+        if not is_gone and (sending.cancelled() or sending.result()):
+            await send({"type": "http.response.body", "body": b""})
 
     def end_streams(self) -> None:
         """End the continuing answers.
@@ -313,9 +305,16 @@ class AdminApp:
         for stream in self._streams:
             stream.cancel()
 
-    def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
-        view = self._context.follower.view
-        return () if view is None else ages(view)
+
+async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:
+    """Return False for a slow client, whose connection the server then closes."""
+    try:
+        async for part in parts:
+            message = {"type": "http.response.body", "body": part, "more_body": True}
+            await asyncio.wait_for(send(message), _SEND_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        return False
+    return True
 
 
 def _local_end(scope: Message) -> str:

@@ -51,7 +51,7 @@ SECRET = "BALLAST_TOKEN_SECRET"  # noqa: S105 a variable's name, not a secret
 _STOP_TIMEOUT_S = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Service:
     """The application and what runs beside it. account: of what clients make it hold."""
 
@@ -97,14 +97,14 @@ def start_service(
     if bootstrap or config.kafka.bootstrap_servers:
         address = kafka_address(config, bootstrap)
         port = KafkaPort(address, tables, cluster, waiting_max=lookup.max_commands)
+        port.counts = gate.counts
     follower, views = DeltaFollower(tables, cluster), TableViews(tables, cluster)
     feed = ChangeFeed(tables, cluster, lookup.watch_history)
-    own = config.for_cluster(cluster)
     context = AdminContext(
         cluster=cluster,
         follower=follower,
         views=views,
-        config=own,
+        config=config.for_cluster(cluster),
         commands=port,
         changes=feed,
         kafka=port.watch if port else None,
@@ -130,8 +130,6 @@ def start_service(
     )
     account = Account()
     admin.counts = gate.counts
-    if port is not None:
-        port.counts = gate.counts
     app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)
@@ -141,9 +139,7 @@ def start_service(
     threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
     gate.keep_up(stopped)
     readers.stand_ready()
-    return Service(
-        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
-    )
+    return Service(app, admin, threads, stopped, port, account)
 
 
 def _start_reading(

@@ -1,15 +1,14 @@
-"""A request as handlers read it, their answers, and how a large answer is sent.
+"""A request as handlers read it, and their answers.
 
 Answers are JSON; errors are problems (RFC 9457), on Pulsar's own paths {"reason": ...}. Stands
 between `app`, which speaks ASGI, and the handlers, which don't.
 """
 
-import asyncio
 import json
-import math
+import re
 import zlib
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Callable,
     Iterable,
@@ -20,7 +19,9 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+import orjson
 
 from jobs.service.access import ANY, Caller, Role
 from lbcore.route.slices import dumps, is_small, write_slices
@@ -35,8 +36,8 @@ VALUES_MAX = 25_000
 """Of a body of JSON, which is parsed in one call: so many keys with values take 13 ms."""
 
 _DIGITS_MAX = 20
+_LONG = re.compile(rb"\d{21}")
 _KNOWN = b"if-none-match"
-_SHOWN_CHARS = 30
 
 
 class HttpError(Exception):
@@ -62,29 +63,25 @@ def require_role(caller: Caller, role: Role, cluster: str, tenant: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer. parts: of a large one, made while it is sent, instead of `body`.
+    """An answer: `body`, or what is sent piece by piece instead of it.
 
-    tag: what names its content, for the entity tag; "" = its body, if that is whole and large.
+    parts: of a large answer, made while it is sent. stream: of an answer that goes on; closed when
+    the client leaves or the service stops, and at `ends_at_s` (seconds since 1970; None = never).
+    tag: what names the content, for the entity tag; "" = its body, if that is whole and large.
     """
 
     status: int = 200
     body: bytes = b""
     headers: tuple[Header, ...] = ()
     parts: Iterable[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
+    ends_at_s: float | None = None
     tag: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """A continuing answer.
-
-    `parts` is closed when the client leaves or the service stops. ends_at_s: when it ends in any
-    case (seconds since 1970), None = never.
-    """
-
-    parts: AsyncIterator[bytes]
-    headers: tuple[Header, ...] = ()
-    ends_at_s: float | None = None
+    @property
+    def is_whole(self) -> bool:
+        """True if `body` is all of it."""
+        return self.parts is None and self.stream is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,42 +133,16 @@ class Request:
         if sum(map(self.body.count, (b",", b"[", b"{"))) > VALUES_MAX:
             raise HttpError(400, f"the body must have at most {VALUES_MAX} values: send several")
         try:
-            return strict_json(self.body)
+            if _LONG.search(self.body):  # which orjson would make a double
+                json.loads(self.body, parse_int=_short_int)
+            return orjson.loads(self.body)
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body must be JSON: {error}") from None
 
 
-def strict_json(body: bytes) -> Any:
-    """The value of a JSON text that can be written again as one, anywhere.
-
-    Raises ValueError or RecursionError for what isn't JSON, and for what reads as JSON and is none
-    later: numbers without end or of more than 64 bits, lone surrogates, nesting without end.
-    """
-    value = json.loads(
-        body, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_short_int
-    )
-    if b"\\" in body or b"\0" in body or not body.isascii():  # else there can't be one
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("it has a lone surrogate, which no UTF-8 holds") from None
-    return value
-
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:_SHOWN_CHARS]} is more than a double holds")
-    return number
-
-
 def _short_int(text: str) -> int:
     if len(text) > _DIGITS_MAX:
-        raise ValueError(f"{text[:_SHOWN_CHARS]}... has more digits than 64 bits hold")
+        raise ValueError(f"{text[:_DIGITS_MAX]}... has more digits than 64 bits hold")
     return int(text)
 
 
@@ -196,7 +167,8 @@ def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
 
     Sources: RFC 9110, 8.8.3 and 12.5.3.
     """
-    if reply.status != HTTPStatus.OK or (reply.parts is None and len(reply.body) < LARGE_BYTES):
+    is_short = reply.parts is None and len(reply.body) < LARGE_BYTES
+    if reply.status != HTTPStatus.OK or is_short or reply.stream is not None:
         return reply
     asked = dict(headers)
     told: tuple[Header, ...] = (*reply.headers, (b"vary", b"accept-encoding"))
@@ -264,70 +236,6 @@ def encode(value: Any) -> bytes:
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
-SEND_TIMEOUT_S = 20.0
-
-
-class ClientConnection(NamedTuple):
-    """A client's connection.
-
-    seconds: how long the answer may go on, None = as long as it likes.
-    """
-
-    receive: Receive
-    send: Send
-    seconds: float | None = None
-
-
-async def send_parts(
-    parts: AsyncIterator[bytes], wire: ClientConnection, streams: "set[asyncio.Future[None]]"
-) -> None:
-    """Send parts until they end, time is up, or the client leaves or is slow.
-
-    streams: holds, while this runs, the future whose cancellation ends the answer properly; of no
-    use to one that is not whole before its end.
-    """
-    send = wire.send
-    gone = asyncio.ensure_future(until_gone(wire.receive))
-    streams.add(gone)
-    end = None
-    if wire.seconds is not None:
-        end = asyncio.get_running_loop().call_later(wire.seconds, gone.cancel)
-    try:
-        while (part := await _next(parts, gone)) is not None:
-            message = {"type": "http.response.body", "body": part, "more_body": True}
-            await asyncio.wait_for(send(message), SEND_TIMEOUT_S)
-        if gone.cancelled() or not gone.done():
-            await send({"type": "http.response.body", "body": b""})
-    except asyncio.TimeoutError:
-        return  # the server closes the connection of an answer that was not ended
-    finally:
-        if end is not None:
-            end.cancel()
-        streams.discard(gone)
-        gone.cancel()
-        close = getattr(parts, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _next(parts: AsyncIterator[bytes], gone: "asyncio.Future[None]") -> bytes | None:
-    """The next part, None after the last one or when the client has left."""
-    step = asyncio.ensure_future(_take(parts))
-    try:
-        waited: set[asyncio.Future[Any]] = {step, gone}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        if not step.done():
-            step.cancel()
-            await asyncio.wait({step})
-    return None if step.cancelled() else step.result()
-
-
-async def _take(parts: AsyncIterator[bytes]) -> bytes | None:
-    async for part in parts:
-        return part
-    return None
 
 
 async def until_gone(receive: Receive) -> None:

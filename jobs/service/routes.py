@@ -5,12 +5,13 @@ Literal parts of a path win over named ones, part by part, wherever both lead to
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
-from jobs.service.exchange import HttpError, Reply, Request, Stream
+from jobs.service.exchange import HttpError, Reply, Request
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -86,9 +87,10 @@ class Example:
     body: Any = None
 
 
-Handler: TypeAlias = Callable[[Request, AdminContext], Awaitable[Reply | Stream]]
+Handler: TypeAlias = Callable[[Request, AdminContext], Awaitable[Reply]]
 
 TENANT = "tenant"
+_NAMED = "{}"
 READING = frozenset({"GET", "HEAD"})
 OPTIONS = "OPTIONS"
 SAFE = READING | {OPTIONS}
@@ -140,67 +142,41 @@ def reading(path: str, handler: Handler, summary: str, answer: Any, **more: Any)
     return Route(path=path, handler=handler, summary=summary, answer=answer, **{**known, **more})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """A route and the decoded values of its named parts."""
-
-    route: Route
-    params: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class _Node:
-    literals: dict[str, "_Node"] = field(default_factory=dict)
-    named: "_Node | None" = None
-    routes: dict[str, Route] = field(default_factory=dict)
-
-    def find(self, parts: list[str], at: int = 0) -> "_Node | None":
-        """The node with routes that the parts from `at` on lead to."""
-        if at == len(parts):
-            return self if self.routes else None
-        literal = self.literals.get(parts[at])
-        if literal is not None and (found := literal.find(parts, at + 1)) is not None:
-            return found
-        return self.named.find(parts, at + 1) if self.named and parts[at] else None
-
-
 class Router:
-    """All routes as a tree of path parts; a match costs the length of the path."""
+    """All routes by the parts of their paths, "{}" for a named part."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         """Raises ValueError when two routes are the same."""
         self.routes = tuple(routes)
-        self._root = _Node()
+        self._known: dict[tuple[str, ...], dict[str, Route]] = {}
         for route in self.routes:
-            node = self._root
-            for part in _parts(route.path):
-                if part.startswith("{"):
-                    node.named = node = node.named or _Node()
-                else:
-                    node = node.literals.setdefault(part, _Node())
-            if route.method in node.routes:
+            parts = tuple(_NAMED if part[:1] == "{" else part for part in _parts(route.path))
+            methods = self._known.setdefault(parts, {})
+            if route.method in methods:
                 raise ValueError(f"routes must differ, got {route.method} {route.path} twice")
-            node.routes[route.method] = route
+            methods[route.method] = route
+        self._longest = max(map(len, self._known))
 
-    def match(self, method: str, raw_path: bytes) -> Match:
-        """The route for a request; HEAD is served as GET, OPTIONS tells the methods.
+    def match(self, method: str, raw_path: bytes) -> tuple[Route, Mapping[str, str]]:
+        """The route for a request, and the decoded values of its named parts.
 
-        Raises HttpError 404 or 405.
+        HEAD is served as GET, OPTIONS tells the methods. Raises HttpError 404 or 405.
         """
         parts = [unquote(part) for part in _parts(raw_path.decode("utf-8", "replace"))]
-        found = self._root.find(parts)
+        either = [(part, _NAMED) if part else ("",) for part in parts]
+        tried = product(*either) if len(parts) <= self._longest else ()
+        found = next((self._known[one] for one in tried if one in self._known), None)
         if found is None:
             raise HttpError(404, "HTTP 404 Not Found")
-        route = found.routes.get("GET" if method == "HEAD" else method)
+        route = found.get("GET" if method == "HEAD" else method)
         if route is None:
-            more = {"HEAD", OPTIONS} if "GET" in found.routes else {OPTIONS}
-            allow = (b"allow", ", ".join(sorted(found.routes.keys() | more)).encode())
+            more = {"HEAD", OPTIONS} if "GET" in found else {OPTIONS}
+            allow = (b"allow", ", ".join(sorted(found.keys() | more)).encode())
             if method == OPTIONS:
-                return Match(route=_options_route(Reply(headers=(allow,))), params={})
+                return _options_route(Reply(headers=(allow,))), {}
             raise HttpError(405, "HTTP 405 Method Not Allowed", allow)
         named = zip(_parts(route.path), parts, strict=True)
-        params = {name[1:-1]: part for name, part in named if name.startswith("{")}
-        return Match(route=route, params=params)
+        return route, {name[1:-1]: part for name, part in named if name[:1] == "{"}
 
 
 def _options_route(methods: Reply) -> Route:

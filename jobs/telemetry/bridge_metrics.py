@@ -3,9 +3,7 @@
 Any thread of the bridge may count.
 """
 
-from collections.abc import Collection
-
-from prometheus_client import CollectorRegistry
+from collections.abc import Collection, Sequence
 
 from jobs.telemetry.declared import DeclaredMetric, counter, gauge
 from jobs.telemetry.store import MetricStore
@@ -53,100 +51,35 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
 )  # fmt: skip
 
 
-class BridgeMetrics:
+class BridgeMetrics(MetricStore):
     """The numbers of one bridge."""
 
     def __init__(self, cluster: str) -> None:
         """cluster: its name here."""
-        self._store, self._cluster = MetricStore(BRIDGE_METRICS), cluster
-        self._messages = [0, 0]
-        self.show_acting(is_acting=False)
+        super().__init__(BRIDGE_METRICS, cluster)
+        self.begin()
+        self.set("ballast_bridge_acting", 0)
         self.show_findings(())
         self.show_unread(())
-        for name, labels in (
-            ("ballast_bridge_polls_total", (LOOKED, FAILED)),
-            ("ballast_bridge_requests_total", (UNLOAD, SPLIT)),
-            ("ballast_bridge_failed_requests_total", (REFUSED, FAILED)),
-            ("ballast_bridge_messages_total", (DELIVERED, NOT_DELIVERED)),
-            ("ballast_bridge_answers_total", tuple(outcome.value for outcome in AckOutcome)),
-        ):
-            for label in labels:
-                self._store.add(name, cluster, label, by=0)
 
-    @property
-    def registry(self) -> CollectorRegistry:
-        """Registry for Prometheus."""
-        return self._store.registry()
-
-    def show_acting(self, *, is_acting: bool) -> None:
-        """Set whether decisions are carried out."""
-        self._store.set("ballast_bridge_acting", int(is_acting), self._cluster)
-
-    def count_look(self, look: Look) -> None:
-        """The brokers were asked who owns what."""
+    def show_look(self, look: Look) -> None:
+        """Show what brokers said of the bundles that they own."""
         silent = sum(owned is None for owned in look.owned.values())
         bundles = sum(len(owned or ()) for owned in look.owned.values())
-        self._store.add("ballast_bridge_polls_total", self._cluster, LOOKED)
-        self._store.set("ballast_bridge_brokers", len(look.owned), self._cluster)
-        self._store.set("ballast_bridge_silent_brokers", silent, self._cluster)
-        self._store.set("ballast_bridge_bundles", bundles, self._cluster)
-
-    def count_failed_look(self) -> None:
-        """There was no list of brokers."""
-        self._store.add("ballast_bridge_polls_total", self._cluster, FAILED)
-
-    def show_mirror(self, differences: int, working: int) -> None:
-        """Set the number of differences, and of bundles being worked on."""
-        self._store.set("ballast_bridge_differences", differences, self._cluster)
-        self._store.set("ballast_bridge_pending_actions", working, self._cluster)
+        self.add("ballast_bridge_polls_total", LOOKED)
+        self.set("ballast_bridge_brokers", len(look.owned))
+        self.set("ballast_bridge_silent_brokers", silent)
+        self.set("ballast_bridge_bundles", bundles)
 
     def show_findings(self, findings: Collection[Finding]) -> None:
         """Set the numbers of the guardian's findings in this look."""
         for trouble in Trouble:
             count = sum(one.trouble is trouble for one in findings)
-            self._store.set("ballast_bridge_findings", count, self._cluster, trouble.value)
+            self.set("ballast_bridge_findings", count, trouble.value)
         held = sum(one.stage is FindingStage.QUARANTINED for one in findings)
-        self._store.set("ballast_bridge_quarantined", held, self._cluster)
+        self.set("ballast_bridge_quarantined", held)
 
-    def show_messages(self, delivered: int, not_delivered: int) -> None:
-        """Count the messages to Kafka, given as totals since the start.
-
-        Called by one thread.
-        """
-        for at, (result, count) in enumerate(
-            ((DELIVERED, delivered), (NOT_DELIVERED, not_delivered))
-        ):
-            name = "ballast_bridge_messages_total"
-            self._store.add(name, self._cluster, result, by=count - self._messages[at])
-            self._messages[at] = count
-
-    def count_asked(self, action: str) -> None:
-        """Pulsar is asked for an UNLOAD or a SPLIT."""
-        self._store.add("ballast_bridge_requests_total", self._cluster, action)
-
-    def count_not_done(self, *, is_refusal: bool) -> None:
-        """It did not go through."""
-        result = REFUSED if is_refusal else FAILED
-        self._store.add("ballast_bridge_failed_requests_total", self._cluster, result)
-
-    def count_answer(self, outcome: AckOutcome) -> None:
-        """A record was acknowledged."""
-        self._store.add("ballast_bridge_answers_total", self._cluster, outcome.value)
-
-    def count_load_error(self, broker: str) -> None:
-        """A broker's load could not be read."""
-        self._store.add("ballast_bridge_load_errors_total", self._cluster, broker)
-
-    def show_unread(self, labels: Collection[str]) -> None:
+    def show_unread(self, labels: Sequence[str]) -> None:
         """Set the number of things that can't be read now, for each of FAILURES."""
         for label in FAILURES:
-            count = sum(one == label for one in labels)
-            self._store.set("ballast_bridge_unread", count, self._cluster, label)
-
-    def count_unreported(self, field: str) -> None:
-        """A field of a broker's load counts as not reported."""
-        self._store.add("ballast_bridge_unreported_total", self._cluster, field)
-
-    def keep_brokers(self, brokers: Collection[str]) -> None:
-        """Forget the series of all others."""
-        self._store.keep_brokers(self._cluster, brokers)
+            self.set("ballast_bridge_unread", labels.count(label), label)

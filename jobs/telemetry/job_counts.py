@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.telemetry.declared import BALANCER, Type
-from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING, UNLOADING
+from jobs.telemetry.declared import BALANCER
+from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
 from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
 from jobs.telemetry.store import MetricStore
 from lbcore.balancer.commands.commands import HANDLERS
@@ -106,18 +106,11 @@ _COUNTED_REASONS = [reason for reason in RejectReason if reason is not RejectRea
 
 
 def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> None:
-    """Let counters of a cluster begin at 0: Prometheus can't see growth from nothing.
+    """Let counters of a cluster begin at 0.
 
     topics: those that are read. Counters by broker begin when the broker first counts.
     """
-    for metric in JOB_METRICS:
-        if metric.type is not Type.COUNTER or metric.labels[:1] != ("cluster",):
-            continue
-        closed = [(metric.values or {}).get(label) for label in metric.labels[1:]]
-        known = [values for values in closed if values is not None]
-        if len(known) == len(closed):
-            for labels in itertools.product(*known):
-                store.add(metric.name, cluster, *labels, by=0)
+    store.begin(cluster)
     for kind, reason in _known_decisions():
         store.add("ballast_decisions_total", cluster, kind, reason, by=0)
     for kind, status in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES):

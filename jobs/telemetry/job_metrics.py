@@ -35,7 +35,7 @@ def standing_by() -> CollectorRegistry:
     """
     store = MetricStore([PHASE])
     store.set(PHASE.name, 1, STANDING_BY)
-    return store.registry()
+    return store.registry
 
 
 class JobMetrics:
@@ -62,7 +62,7 @@ class JobMetrics:
     @property
     def registry(self) -> CollectorRegistry:
         """Registry for Prometheus."""
-        return self.store.registry()
+        return self.store.registry
 
     def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
         """Show where the state comes from; is_damaged: its checkpoint could not be read."""

@@ -4,6 +4,7 @@ Takes only what is declared, and forgets the series of a broker that is gone. Wr
 read by that of the scrapes. On prometheus-client.
 """
 
+import itertools
 import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -46,26 +47,40 @@ class _Series:
 
 
 class MetricStore(Collector):
-    """Metrics of one process.
+    """Metrics of one process."""
 
-    Those without labels, and counters of closed sets, begin at 0.
-    """
-
-    def __init__(self, metrics: Iterable[DeclaredMetric]) -> None:
+    def __init__(self, metrics: Iterable[DeclaredMetric], *own: str) -> None:
+        """own: first labels of all of them, which no caller gives."""
         self._metrics = by_name(metrics)
+        self._own = own
         self._lock = threading.Lock()
         self._series = {name: _Series() for name in self._metrics}
+
+    def begin(self, *first: str) -> None:
+        """Let counters begin at 0 whose labels after these are from closed sets.
+
+        Prometheus can't see growth from nothing.
+        """
+        given = (*self._own, *first)
+        for metric in self._metrics.values():
+            is_one = metric.labels[: len(given)] == ("cluster", "broker")[: len(given)]
+            rest = metric.labels[len(given) :]
+            closed = [(metric.values or {}).get(label) for label in rest]
+            if metric.type is Type.COUNTER and is_one:
+                for labels in itertools.product(*(one or () for one in closed)):
+                    self.add(metric.name, *first, *labels, by=0)
 
     def add(self, name: str, *labels: str, by: float = 1) -> None:
         """Count something. labels: as declared, in order."""
         with self._lock:
-            values = self._values_of(name, labels)
+            values, labels = self._values_of(name, labels)
             values[labels] = values.get(labels, 0) + by
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
         with self._lock:
-            self._values_of(name, labels)[labels] = value
+            values, labels = self._values_of(name, labels)
+            values[labels] = value
 
     def replace(self, name: str, values: Mapping[tuple[Any, ...], float], first: str) -> None:
         """Set all of a gauge's series whose first label is this: those not named are gone.
@@ -79,8 +94,8 @@ class MetricStore(Collector):
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Put a value into a histogram."""
         with self._lock:
-            bounds = self._metrics[name].buckets
-            histograms = self._of(name, labels).histograms.setdefault(_first(labels), {})
+            bounds, labels = self._metrics[name].buckets, self._checked(name, labels)
+            histograms = self._series[name].histograms.setdefault(_first(labels), {})
             found = histograms.setdefault(labels, _Histogram([0] * (len(bounds) + 1)))
             found.counts[bisect_left(bounds, value)] += 1
             found.total += value
@@ -100,6 +115,7 @@ class MetricStore(Collector):
                     for key in [key for key in found if key[1] not in known]:
                         del found[key]
 
+    @property
     def registry(self) -> CollectorRegistry:
         """The numbers, with those of the process itself."""
         registry = CollectorRegistry()
@@ -114,14 +130,16 @@ class MetricStore(Collector):
             families = [self._family(metric) for _, metric in sorted(self._metrics.items())]
         yield from families
 
-    def _of(self, name: str, labels: Labels) -> _Series:
-        wanted = self._metrics[name].labels
-        if len(labels) != len(wanted):
-            raise ValueError(f"labels of {name} must be {wanted}, got {labels}")
-        return self._series[name]
+    def _checked(self, name: str, labels: Labels) -> Labels:
+        """Return all labels of a series."""
+        found, wanted = (*self._own, *labels), self._metrics[name].labels
+        if len(found) != len(wanted):
+            raise ValueError(f"labels of {name} must be {wanted}, got {found}")
+        return found
 
-    def _values_of(self, name: str, labels: Labels) -> dict[Labels, float]:
-        return self._of(name, labels).values.setdefault(_first(labels), {})
+    def _values_of(self, name: str, labels: Labels) -> tuple[dict[Labels, float], Labels]:
+        found = self._checked(name, labels)
+        return self._series[name].values.setdefault(_first(found), {}), found
 
     def _family(self, metric: DeclaredMetric) -> Family:
         series = self._series[metric.name]

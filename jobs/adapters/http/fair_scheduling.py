@@ -6,7 +6,7 @@ loop goes by turns: a request's first step, each slice of what it gathers, each 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from time import perf_counter
 from typing import TypeVar
 
@@ -53,7 +53,7 @@ class FairScheduler:
                 await self.next()
         return found
 
-    async def pace(self, parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    async def pace(self, parts: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
         """Yield the parts, each in a turn of its own, without empty ones."""
         source = iter(parts)
         while True:

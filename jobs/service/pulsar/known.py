@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext, CommandEnd
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, Stream
+from jobs.service.exchange import RETRY, HttpError, Reply, Request
 from jobs.service.routes import Handler
 from lbcore.balancer.state.book import ACCEPTED, REFUSED
 from lbcore.model.hashing import HashFunction
@@ -219,7 +219,7 @@ def answering(handler: Handler) -> Handler:
     """The handler with Pulsar's refusals turned into answers."""
 
     @wraps(handler)
-    async def wrapped(request: Request, context: AdminContext) -> Reply | Stream:
+    async def wrapped(request: Request, context: AdminContext) -> Reply:
         try:
             return await handler(request, context)
         except PulsarError as error:

@@ -7,7 +7,7 @@ soon after a table that it shows has a new version, once a second at most.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -15,7 +15,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.service.access import Role
 from jobs.service.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
-from jobs.service.exchange import RETRY, HttpError, Request, Stream, encode
+from jobs.service.exchange import RETRY, HttpError, Reply, Request, encode
 from jobs.service.routes import Example, TextQuery, WholeQuery, reading
 from jobs.service.v1.ownership import record
 from jobs.service.v1.reading import require, tenant_of
@@ -43,7 +43,7 @@ STREAM_HEADERS = (
 )
 
 
-async def get_watch(request: Request, context: AdminContext) -> Stream:
+async def get_watch(request: Request, context: AdminContext) -> Reply:
     """A stream from now on, or from where Last-Event-ID ended."""
     namespace = request.first("namespace")
     require(request, context, Role.VIEWER, tenant_of(namespace))
@@ -58,7 +58,7 @@ async def get_watch(request: Request, context: AdminContext) -> Stream:
     if place is not None and table != context.changes.table:
         place = _OF_ANOTHER_TABLE
     watcher = Watcher(context, context.changes, namespace, _ALIVE.of(request) / 1_000)
-    return Stream(parts=watcher.parts(place), headers=STREAM_HEADERS)
+    return Reply(stream=watcher.parts(place), headers=STREAM_HEADERS)
 
 
 class Watcher:
@@ -72,7 +72,7 @@ class Watcher:
         self._namespace = namespace
         self._alive_s = alive_s
 
-    async def parts(self, place: Place | None) -> AsyncIterator[bytes]:
+    async def parts(self, place: Place | None) -> AsyncGenerator[bytes, None]:
         """The stream, in pieces of at most 500 events."""
         self._feed.join()
         if place is not None:
@@ -160,7 +160,7 @@ _BATCH_S = 0.3
 _LOOKED_AT = tuple(table.name for table in (*SMALL_TABLES, LOAD_HISTORY, *SHOWN_TABLES))
 
 
-async def get_events(request: Request, context: AdminContext) -> Stream:
+async def get_events(request: Request, context: AdminContext) -> Reply:
     """A stream that begins with `batch`."""
     alive_ms = _PAGE_ALIVE.of(request)
     if context.changes is None:
@@ -169,10 +169,12 @@ async def get_events(request: Request, context: AdminContext) -> Stream:
     if len(context.views.listening) >= LISTENERS_MAX:
         reason = f"{LISTENERS_MAX} pages listen to this process already: ask from time to time"
         raise HttpError(503, reason, RETRY)
-    return Stream(parts=_parts(context, context.changes, alive_ms / 1_000), headers=STREAM_HEADERS)
+    return Reply(stream=_parts(context, context.changes, alive_ms / 1_000), headers=STREAM_HEADERS)
 
 
-async def _parts(context: AdminContext, feed: ChangeFeed, alive_s: float) -> AsyncIterator[bytes]:
+async def _parts(
+    context: AdminContext, feed: ChangeFeed, alive_s: float
+) -> AsyncGenerator[bytes, None]:
     me = object()
     context.views.listening.add(me)
     try:

@@ -39,7 +39,7 @@ async def listen(context: AdminContext, alive_ms: int = 60_000) -> AsyncIterator
     query = {"alive_ms": [str(alive_ms)]}
     request = Request(method="GET", path="/v1/events", params={}, query=query, headers={}, body=b"",
                       raw_path="/v1/events", reached_at="", caller=caller)  # fmt: skip
-    return (await watch.get_events(request, context)).parts
+    return (await watch.get_events(request, context)).stream
 
 
 async def told(parts: AsyncIterator[bytes]) -> tuple[str, Any]:

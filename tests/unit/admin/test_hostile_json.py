@@ -68,7 +68,7 @@ def send(app: AdminApp, path: str, body: str, method: str = "POST") -> Answer:
 def test_body_of_very_many_values_is_refused_before_it_is_parsed(
     app: AdminApp, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.service.exchange.strict_json", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr("jobs.service.exchange.orjson.loads", lambda _: pytest.fail("parsed"))
     answer = send(app, "/v1/lookups", MANY[name])
     assert answer.status == 400
     assert "at most 25000 values" in answer.json["detail"]
