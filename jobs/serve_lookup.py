@@ -245,7 +245,7 @@ class Server(uvicorn.Server):
                 http=type("ServiceProtocol", (BoundedProtocol,), bounds),
                 ws="none",
                 loop="auto",  # uvloop where there is one
-                lifespan="on",
+                lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
