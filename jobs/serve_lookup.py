@@ -24,7 +24,7 @@ import uvicorn
 
 from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.http.protocol import BoundedProtocol, Bounds, Sweep, Timed
+from jobs.adapters.http.protocol import BoundedProtocol, Bounds
 from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.paths import private_directory
@@ -45,6 +45,7 @@ _ROOT = Path(__file__).parents[1]
 _LOOK_S = 0.2
 _GRACE_MS = 10_000
 _BACKLOG = 2048
+_TICKS_PER_S = 10
 _KEEP_ALIVE_S = 60
 _STOP_TIMEOUT_S = 2
 _SWITCH_INTERVAL_S = 0.000_5
@@ -260,12 +261,13 @@ class Server(uvicorn.Server):
         self._delay_s = lookup.stop_delay_ms / 1000
         self._heard: list[int] = []
         self._end_s = 0.0
-        self._sweep = Sweep(lambda: cast("set[Timed]", self.server_state.connections))
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: end what is over its time, the service itself at last."""
         now_s = asyncio.get_running_loop().time()
-        self._sweep.step(now_s)
+        if not counter % _TICKS_PER_S:
+            for connection in tuple(self.server_state.connections):
+                cast("BoundedProtocol", connection).look(now_s)
         if self._heard:
             self._stop(now_s)
         return await super().on_tick(counter)
