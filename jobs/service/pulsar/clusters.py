@@ -30,9 +30,8 @@ from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy
 # -- clusters
 
 
-async def list_clusters(request: Request, context: AdminContext) -> Reply:
+async def list_clusters(_request: Request, context: AdminContext) -> Reply:
     """The one cluster of this service."""
-    del request
     return json_reply([context.cluster])
 
 

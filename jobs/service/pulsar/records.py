@@ -53,9 +53,8 @@ _PARTITIONS_FIELD = "partitions"
 # -- tenants
 
 
-async def list_tenants(request: Request, context: AdminContext) -> Reply:
+async def list_tenants(_request: Request, context: AdminContext) -> Reply:
     """All tenants."""
-    del request
     return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
 
 
