@@ -116,8 +116,7 @@ async def set_policy(request: Request, context: AdminContext) -> Reply:
     """
     _check_cluster(request, context, PRECONDITION_FAILED)
     arguments = read_policy(request.params["policy"], request.json())
-    await carry_out(request, context, arguments)
-    return no_content()
+    return await carry_out(request, context, arguments)
 
 
 async def delete_policy(request: Request, context: AdminContext) -> Reply:
