@@ -79,7 +79,7 @@ from jobs.adapters.spark.recovery import (
 from jobs.adapters.spark.spark_machine import raise_gc_thresholds
 from jobs.adapters.spark.stream import (
     INPUT_TOPICS,
-    Beginning,
+    QueryStart,
     chosen_partitions,
     jvm_id,
     spark_session,
@@ -353,7 +353,7 @@ def _beginning(
     writer: TableWriter,
     resumption: Resumption,
     place: KafkaPlace,
-) -> Beginning:
+) -> QueryStart:
     if resumption.is_rebuilt:
         complete_last_batch(writer)
     elif writer.is_mended or (
@@ -364,7 +364,7 @@ def _beginning(
     if resumption.is_rebuilt and is_restored(args.state_dir):
         _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
         unmark_restored(args.state_dir)
-    return Beginning(
+    return QueryStart(
         connection=connection_text(address),
         checkpoint=resumption.checkpoint,
         starting_offsets=json.dumps(place.ends_after(writer.last_commit())),

@@ -7,8 +7,6 @@ import html
 
 from jobs.console import printable
 from lbcore.assess.loads import Loads
-from lbcore.explain.explanation import number
-from lbcore.foresight.forecast import Foresight
 from lbcore.model.times import duration
 
 _WIDE, _WIDEST = 380.0, 540.0
@@ -74,28 +72,6 @@ def imbalance_chart(loads: Loads) -> str:
     )
     about = "Imbalance (whole line) and the least that moves could make of it (dashed line)."
     return _figure(about, _LINE_HIGH, body)
-
-
-def broker_bars(found: Foresight) -> str:
-    """Each broker's msg/s before and after the moves."""
-    after = {one.broker: one.msg_rate for one in found.after.brokers}
-    brokers = found.before.brokers[:_BROKERS_MAX]
-    most = max([one.msg_rate for one in brokers] + list(after.values()), default=0.0)
-    if most <= 0.0:
-        return ""
-    parts = []
-    for row, one in enumerate(brokers):
-        top, then = row * _ROW, after.get(one.broker, 0.0)
-        label = f"{one.broker[-_NAME:]}: {number(one.msg_rate)} → {number(then)} msg/s"
-        parts.append(f'<text x="0" y="{top + 12:.0f}">{escape(label)}</text>')
-        for at, (rate, colour) in enumerate(((one.msg_rate, "hot"), (then, "cool"))):
-            y = top + _LABEL + at * 7
-            wide = _WIDE * rate / most
-            parts.append(
-                f'<rect x="0" y="{y:.0f}" width="{wide:.1f}" height="6" fill="var(--{colour})"/>'
-            )
-    about = "Load of each broker now (upper bar) and after the moves (lower bar)."
-    return _figure(about, len(brokers) * _ROW, "".join(parts))
 
 
 def _line(series: tuple[float | None, ...], most: float, style: str) -> str:

@@ -6,7 +6,7 @@ came from a cluster is escaped.
 
 from collections.abc import Iterable, Sequence
 
-from jobs.assess.charts import broker_bars, escape, heat_map, imbalance_chart
+from jobs.assess.charts import escape, heat_map, imbalance_chart
 from jobs.assess.text import (
     NO_RISK_KNOWN,
     OF_USAGE,
@@ -72,7 +72,6 @@ def _sections(report: Report) -> Iterable[str]:
     yield _details("the loads as a table", _table(_load_rows(report)))
     yield f"<p>{escape(imbalance_line(report))}.</p>"
     yield imbalance_chart(report.loads)
-    yield _details("the imbalance as a table", _table(_imbalance_rows(report)))
     yield f"<h2>Hottest bundles</h2>{_table(bundle_rows(report))}"
     yield f"<h2>Hottest topics</h2>{_table(topic_rows(report))}"
     yield f"<h2>What moved meanwhile</h2>{_table(move_rows(report)[: _LISTED + 1])}"
@@ -118,14 +117,6 @@ def _load_rows(report: Report) -> list[Sequence[str]]:
     return rows
 
 
-def _imbalance_rows(report: Report) -> list[Sequence[str]]:
-    loads = report.loads
-    rows: list[Sequence[str]] = [("at", "imbalance", "floor")]
-    for at_ms, value, least in zip(loads.times_ms, loads.imbalance, loads.floor, strict=True):
-        rows.append((format_instant(at_ms), _last([value]), _last([least])))
-    return rows
-
-
 def _harms(report: Report) -> str:
     return _list(
         f"<code>{escape(harm.key)}={escape(harm.value)}</code><br>{escape(harm.reason)}."
@@ -157,13 +148,7 @@ def _foreseen(found: Foresight) -> str:
     )
     decided = _table(rows) if found.decisions else "<p>Nothing would be decided.</p>"
     unknown = _details("what can't be known of it", _list(map(escape, found.unknown)))
-    return (
-        said
-        + broker_bars(found)
-        + _details("as a table", _table(_before_after(found)))
-        + decided
-        + unknown
-    )
+    return said + _table(_before_after(found)) + decided + unknown
 
 
 def _before_after(found: Foresight) -> list[Sequence[str]]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from jobs.atomic_file import atomic_write
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
-from jobs.bridge.bridge import brokers_settings, require_brokers_apart, switch_shedding
+from jobs.bridge.bridge import active_brokers, brokers_settings, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
@@ -136,21 +136,7 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
 
     Raises CommandError for one that can't be attached to.
     """
-    try:
-        brokers = admin.brokers(name)
-    except PulsarAdminError as error:
-        raise CommandError(
-            f"the brokers of {name} can't be listed",
-            why=str(error),
-            next_step=f"check --pulsar-cluster; {_SUPER_USER}",
-        ) from None
-    if not brokers:
-        raise CommandError(
-            f"{name} has no active broker",
-            why="there is nothing to balance",
-            next_step="start its brokers, then attach again",
-        )
-    require_brokers_apart(admin, name, brokers)
+    brokers = active_brokers(admin, name)
     settings, _ = brokers_settings(admin, name, brokers)
     told = [one.get(SHEDDING, "true") for one in settings.values() if one is not None]
     return FirstLook(

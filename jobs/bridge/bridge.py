@@ -33,7 +33,6 @@ from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 from lbcore.wire.kinds.command_about import CommandArguments
-from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import Message, Topic
 
 logger = logging.getLogger(__name__)
@@ -57,11 +56,11 @@ _TRIED_MAX = 3
 class BridgeOptions:
     """Options of the bridge.
 
-    cluster: its name here; pulsar_cluster: its name in Pulsar, "" = the only one.
+    cluster: its name here; pulsar_cluster: its name in Pulsar.
     """
 
     cluster: str
-    pulsar_cluster: str = ""
+    pulsar_cluster: str
     acts: bool = False
     rhythm: Rhythm = field(default_factory=Rhythm)
     limits: AskingLimits = field(default_factory=AskingLimits)
@@ -78,17 +77,16 @@ class Bridge:
     ) -> None:
         self._admin, self._options = admin, options
         self._cluster = options.cluster
-        pulsar_cluster = options.pulsar_cluster or only_cluster(admin)
         self._sender = Sender(address, f"bridge-{self._cluster}")
         self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
         self._kafka = KafkaWatch(address, f"bridge of {self._cluster}")
         self._feed = OwnershipFeed(self._cluster, told=())  # which reads the records alone
-        names = (self._cluster, pulsar_cluster)
+        names = (self._cluster, options.pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         interval_ms = options.rhythm.namespaces_ms
-        self._policies = PolicyFollower(admin, pulsar_cluster, interval_ms, self._send_policies)
+        self._policies = PolicyFollower(admin, names[1], interval_ms, self._command)
         self._watchman = GuardianProbe(self._collector)
         self._look_in_s = 0.0
         self._found: dict[tuple[str, str], str] = {}
@@ -151,7 +149,10 @@ class Bridge:
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)
-        difference = replace(self._compare(look, busy), findings=self._watch(look))
+        # work that began or ended meanwhile makes the look older than what is recorded
+        busy |= self._actuator.busy()
+        found = compare(dict(self._feed.records), self._before, look, self._brokers, busy)
+        difference = replace(found, findings=self._watch(look))
         self._send_difference(difference)
         self._before = look
         self._log(look, difference)
@@ -182,14 +183,6 @@ class Bridge:
             self._found = found
         return judged.findings
 
-    def _compare(self, look: Look, busy_before: frozenset[str]) -> Difference:
-        """Compare a look with the records.
-
-        Work that began or ended meanwhile makes the look older than what is recorded.
-        """
-        records, busy = dict(self._feed.records), busy_before | self._actuator.busy()
-        return compare(records, self._before, look, self._brokers, busy)
-
     def _send_difference(self, difference: Difference) -> None:
         """Send what differs, repeated at intervals, and a sign of life every minute."""
         now_s = time.monotonic()
@@ -204,7 +197,7 @@ class Bridge:
         if is_alive_due and not difference.brokers:
             difference = replace(difference, brokers=self._brokers)
         for command in commands_of(difference):
-            self._command(command, _COMMAND_MS)
+            self._command(command)
         self._told, self._alive_s = (difference, now_s), now_s
         self._brokers = difference.brokers or self._brokers
 
@@ -231,10 +224,7 @@ class Bridge:
             self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
             self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
 
-    def _send_policies(self, command: ObservePolicies) -> None:
-        self._command(command, _COMMAND_MS)
-
-    def _command(self, arguments: CommandArguments, timeout_ms: int) -> None:
+    def _command(self, arguments: CommandArguments, timeout_ms: int = _COMMAND_MS) -> None:
         command = new_command(
             self._cluster, arguments, principal="pulsar-bridge", timeout_ms=timeout_ms
         )
@@ -289,27 +279,74 @@ class Bridge:
         logger.info("round", extra={"fields": fields})
 
 
-def only_cluster(admin: PulsarAdmin) -> str:
-    """Return the instance's only cluster.
+_ASKS_FOR_OURS = (
+    "ALERT_CERTIFICATE_REQUIRED",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_HANDSHAKE_FAILURE",
+)
+"""OpenSSL's names for the peer's refusal of our certificate, or of none.
 
-    Raises CommandError when it can't be asked or has several.
+Where the connection is closed before that is read, only its end is seen."""
+
+
+def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
+    """Return the error of a cluster that can't be assessed, with the next step."""
+    if error.status in (401, 403):
+        what = f"{url} does not let us in"
+        next_step = "give a super user's token with --auth-token-file, or --tls-cert and --tls-key"
+    elif any(alert in str(error) for alert in _ASKS_FOR_OURS):
+        what = f"{url} asks for a certificate that it knows"
+        next_step = "give ours with --tls-cert and --tls-key"
+    elif ("CERTIFICATE" in str(error) or "SSL" in str(error)) and "EOF" not in str(error):
+        what = f"no protected connection to {url}"
+        next_step = "name the authority that signed its certificate with --tls-ca, and the host as "
+        next_step += "the certificate has it; http:// where it does not speak TLS"
+    elif error.status or "answer" in str(error):
+        what = f"{url} does not answer as Pulsar's admin interface does"
+        next_step = "name the web service of a broker (usually port 8080, or 8443 with TLS)"
+    else:
+        what = f"{url} can't be reached"
+        next_step = "check host and port; --timeout-s gives a slow one more time"
+        if url.startswith("https:"):
+            next_step += "; where brokers ask for a certificate, give --tls-cert and --tls-key"
+    return CommandError(what, why=str(error), next_step=next_step)
+
+
+def only_cluster(admin: PulsarAdmin, named: str = "") -> str:
+    """Return the cluster that is meant; "" = the instance's only one.
+
+    Raises CommandError where that is open, or it can't be asked.
     """
     try:
         found = admin.clusters()
     except PulsarAdminError as error:
+        raise cannot_ask(admin.url, error) from None
+    if named in found:
+        return named
+    if named or len(found) != 1:
         raise CommandError(
-            "Pulsar's admin interface can't be asked",
-            why=str(error),
-            next_step="check --admin-url, --auth-token-file and the --tls options; the role must be"
-            " a super user's",
-        ) from None
-    if len(found) != 1:
-        raise CommandError(
-            f"it is not known which cluster is meant: there are {', '.join(found) or 'none'}",
-            why="this Pulsar instance has more than one cluster",
-            next_step="name it with --pulsar-cluster",
+            f"it is not known which cluster of {admin.url} is meant",
+            why=f"there are {', '.join(found) or 'none'}",
+            next_step="name one of them with --pulsar-cluster",
         )
     return found[0]
+
+
+def active_brokers(admin: PulsarAdmin, cluster: str) -> tuple[str, ...]:
+    """Return the active brokers, which can be told apart; CommandError without one."""
+    try:
+        brokers = admin.brokers(cluster)
+    except PulsarAdminError as error:
+        raise cannot_ask(admin.url, error) from None
+    if not brokers:
+        raise CommandError(
+            f"the cluster {cluster} has no active broker",
+            why="its list of active brokers is empty",
+            next_step="start a broker, or name another cluster with --pulsar-cluster",
+        )
+    require_brokers_apart(admin, cluster, brokers)
+    return brokers
 
 
 def brokers_settings(

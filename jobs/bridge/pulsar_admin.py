@@ -87,7 +87,7 @@ class PulsarAdmin:
                 why="it must be like http://broker:8080 or https://broker:8443",
                 next_step="give the address of any broker's web service",
             )
-        self._address = address
+        self._address, self.url = address, address.url
         self._tls = address.tls()
         self._shown = ShownCertificates(address.cert_file if self._tls is not None else None)
         self._lock = threading.Lock()

@@ -3,12 +3,16 @@
 Lookups are judged in one step, because they are many. Nothing that was refused is repeated in an
 answer or a log. Requests that a web page elsewhere has made a browser send (CSRF) are told apart.
 
-Judged by what a page can't forge. A browser says in Host which name it was given, in Origin and
-Sec-Fetch-Site where the page is from, and sends a body of another type than a form's, or a method
-of ours, only to where its page is from. So a name that is not ours is a name that somebody has made
-to point here (DNS rebinding), and a form's type on a write is a form's (CSRF). Where callers prove
-who they are with each request, a page has nothing to prove it with, and any name will do. Sources:
-RFC 6750, RFC 2697 (token bucket), RFC 9110, 7.4 and 15.5.20; Fetch, 2.2.2; OWASP, CSRF prevention.
+Three checks, by headers that a page can't forge:
+
+- Host: an unknown name is one that somebody has made to point here (DNS rebinding). Off where each
+  request carries a proof of its caller, which a page does not have.
+- Origin and Sec-Fetch-Site of a write: the page must be this service's own.
+- Content-Type of a write: JSON, which a form of another site can't send (CSRF). Off with a bearer
+  token.
+
+Sources: RFC 6750, RFC 2697 (token bucket), RFC 9110, 7.4 and 15.5.20; Fetch, 2.2.2; OWASP, CSRF
+prevention.
 """
 
 import ipaddress
@@ -58,8 +62,8 @@ _NAMES_MAX = 10_000
 class RateLimiter:
     """Limit of per_s requests a second for each name, a second's worth at once.
 
-    0 = any. Remembers the 10,000 names that asked last: one that comes back later begins with a
-    full bucket, which it would have by then at any rate of use that is worth limiting.
+    0 = no limit. Remembers the 10,000 names that asked last: one that comes back later begins with
+    a full bucket, which it would have by then at any rate of use that is worth limiting.
     """
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -266,7 +270,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 class Origins:
-    """Knows the names of this service.
+    """Rejects requests with a foreign Host or Origin.
 
     listen: the address that it listens on. names: more that it is known by, host or host:port.
     checks_hosts: whether a request must come under one of them. refused: counts, by FOREIGN.
@@ -299,8 +303,8 @@ class Origins:
             raise self._refusal(
                 421,
                 FOREIGN_HOST,
-                "This service has not the name that it was asked under: if it should, add it to "
-                "lookup.allowed_hosts",
+                "The Host header names no known name of this service: add it to "
+                "lookup.allowed_hosts if it is one",
             )
         if len(self._known) < _HOSTS_MAX:
             self._known.add((value, local))
@@ -308,8 +312,7 @@ class Origins:
     def check_write(self, scope: Message) -> None:
         """Raise HttpError 403 or 415 for a change from a foreign page.
 
-        Nothing that only a page's own service is sent can be asked for: a body of JSON, or PUT and
-        DELETE without one.
+        Accepts only what a page of another site can't send: JSON, or PUT and DELETE without a body.
         """
         self._check_origin(scope)
         if _token(scope) is not None:

@@ -20,12 +20,13 @@ from jobs.adapters.processes.signals import on_signals
 from jobs.assess.page import page
 from jobs.assess.recorded import recorded_report
 from jobs.assess.text import lines
-from jobs.assess.watch import AssessedCluster, ClusterWatch, only_name
+from jobs.assess.watch import ClusterWatch
 from jobs.atomic_file import atomic_write
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
+from jobs.bridge.bridge import only_cluster
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.backtesting import Past, recorded_row, try_strategy
+from jobs.operating.backtesting import Recorded, make_past, recorded_row, try_strategy
 from jobs.operating.many_runs import add_workers_argument
 from jobs.operating.prometheus import add_prometheus_arguments
 from jobs.operating.text_format import parse_duration_ms
@@ -33,9 +34,6 @@ from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
-from lbcore.sim.load.recording import RecordingError, make_recording
-from lbcore.sim.reports.backtest import backtest_scenario
-from lbcore.sim.reports.history import make_history
 
 TRIED = ("none", "ballast", "avg", "threshold", "transfer", "pulsar-threshold", "pulsar-avg")
 _INTERVALS_MIN = 6
@@ -54,14 +52,9 @@ def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, An
     ):
         return [], f"strategies are tried on up to {_BUNDLES_MAX} bundles"
     try:
-        recording = make_recording(rows)
-    except RecordingError as error:
-        return [], f"strategies can't be tried: {error}"
-    history = make_history(rows, {})
-    if not any(interval.there for interval in history.intervals):
-        return [], "strategies can't be tried: no broker was there"
-    scenario = backtest_scenario(history, recording, {})
-    past = Past(history=history, recording=recording, scenario=scenario)
+        past = make_past(Recorded(place=Path(), rows=rows), 0, 1)
+    except CommandError as error:
+        return [], f"strategies can't be tried: {error.why}"
     return [recorded_row(past), *(try_strategy(past, ((), Config()), name) for name in TRIED)], ""
 
 
@@ -122,13 +115,13 @@ def run(args: argparse.Namespace) -> int:
     _try_file(args.html)
     config = _settings(args)
     admin = admin_at(args.url, args)
-    place = AssessedCluster(url=args.url, cluster=only_name(admin, args.url, args.pulsar_cluster))
+    cluster = only_cluster(admin, args.pulsar_cluster)
     rhythm = Rhythm(
         look_ms=args.look_ms,
         load_ms=args.load_ms,
         network_bytes_per_s=args.network_mbytes * 1e6,
     )
-    watch = ClusterWatch(admin, place, config, rhythm)
+    watch = ClusterWatch(admin, cluster, config, rhythm)
     try:
         _look(watch, args, args.length_ms / 1_000)
         report = watch.report()
@@ -147,7 +140,7 @@ def _run_recorded(args: argparse.Namespace) -> int:
     admin, cluster = None, args.pulsar_cluster
     if args.url:
         admin = admin_at(args.url, args)
-        cluster = only_name(admin, args.url, args.pulsar_cluster)
+        cluster = only_cluster(admin, args.pulsar_cluster)
     return _finish(args, recorded_report(args, admin, cluster))
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.signals import STOPPING, on_signals
-from jobs.assess.watch import only_name
 from jobs.bridge.attachment import (
     FirstLook,
     add_access_options,
@@ -25,6 +24,7 @@ from jobs.bridge.attachment import (
     settle,
     take_over,
 )
+from jobs.bridge.bridge import only_cluster
 from jobs.console import CommandError, Exit, agree, note, say
 from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     """Attach until it is stopped."""
     require("attach", "pyspark", "uvicorn")
     admin = admin_at(args.url, args)
-    seen = look_at(admin, only_name(admin, args.url, args.pulsar_cluster))
+    seen = look_at(admin, only_cluster(admin, args.pulsar_cluster))
     layout = Layout(root=args.state_dir.absolute())
     with layout.alone():
         attachment = settle(layout, args.url, seen)

@@ -23,6 +23,7 @@ from jobs.bridge.bridge import (
     OBSERVE_ONLY,
     Bridge,
     BridgeOptions,
+    active_brokers,
     brokers_settings,
     only_cluster,
     require_brokers_apart,
@@ -169,12 +170,7 @@ def _give_back(args: argparse.Namespace) -> int:
 
 
 def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
-    try:
-        brokers = admin.brokers(cluster)
-    except PulsarAdminError as error:
-        raise CommandError(
-            "the active brokers can't be listed", why=str(error), next_step="check --admin-url"
-        ) from None
+    brokers = active_brokers(admin, cluster)
     reason = reason_not_to_act(brokers_settings(admin, cluster, brokers)[0])
     if reason:
         raise CommandError(

@@ -9,11 +9,10 @@ rebuild   sets the checkpoint aside (nothing is deleted); the next start of the 
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from jobs.adapters.spark.checkpoint import archive_state, hold_folder, mark_restored
-from jobs.console import Exit, MisuseError, answer, note
+from jobs.console import Exit, MisuseError, agree, answer, note
 from jobs.local.layout import Layout
 from jobs.operating.connection_options import STATE_DIR
 
@@ -52,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
             answer(args, {"set_aside": []}, text)
             return Exit.DONE
         if not args.dry_run:
-            _ask(args)
+            if not args.yes:
+                note(f"The checkpoint in {args.state_dir} is set aside (not deleted).")
+                note("The next start rebuilds the state from the tables; averages begin anew.")
+                agree("start the job as it is, or run this again")
             if args.restored:
                 mark_restored(args.state_dir)
             moves = archive_state(args.state_dir)
@@ -61,23 +63,3 @@ def run(args: argparse.Namespace) -> int:
     text = f"the checkpoint {done} {where}; the next start rebuilds the state from the tables"
     answer(args, {"set_aside": [str(path) for path in moves], "dry_run": args.dry_run}, text)
     return Exit.DONE
-
-
-def _ask(args: argparse.Namespace) -> None:
-    if args.yes:
-        return
-    if not sys.stdin.isatty():
-        raise MisuseError(
-            "the checkpoint was left as it is",
-            why="nobody can be asked here, and --yes was not given",
-            next_step="add --yes",
-        )
-    note(f"The checkpoint in {args.state_dir} is set aside (not deleted). The next start rebuilds")
-    note("the state from the tables; load averages and hit counts begin anew.")
-    note("Go on? [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise MisuseError(
-            "the checkpoint was left as it is",
-            why="the answer was not yes",
-            next_step="start the job as it is, or run this again",
-        )

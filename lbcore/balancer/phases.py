@@ -157,8 +157,8 @@ class Batch:
 class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
-    is_vital: tables that are without it would say what is not so; when it raises, each part of the
-    repeated step is checked.
+    is_vital: without it the tables would be wrong, so it is never skipped. When it raises, the step
+    is repeated and `Guard.check` runs after each part, to find the one that did the damage.
     """
 
     do: Callable[[BatchContext, Batch], None]
@@ -169,8 +169,8 @@ class BatchPhase:
 class ItemPhase:
     """A phase over items that don't need each other.
 
-    items: those of the batch. do: works on some of them, in their order. aside: notes that one was
-    left out, and returns its name; otherwise: the same, where that raises.
+    items: those of the batch. do: works on some of them, in their order. on_fault: records that
+    an item was left out and returns its name. otherwise: the fallback when on_fault raises.
     """
 
     items: Callable[[BatchContext, Batch], Sequence[Any]]
@@ -225,7 +225,7 @@ PHASES: dict[str, Phase] = {
     "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
     # how much of long work this batch does, by how long the last ones took
     "keep_pace": BatchPhase(do=lambda work, _: keep_pace(work)),
-    # whose lives the namespaces of this batch's commands follow
+    # adds the ledger's rows for all namespaces that this batch creates at once
     "reserve_bundles": BatchPhase(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
     ),

@@ -233,7 +233,7 @@ def _may_ask_again(work: BatchContext, row: int, intent: Intent) -> bool:
 
 
 def _lost_by(work: BatchContext, row: int) -> str:
-    """Return the broker that failed to open the bundle, and must not get it again."""
+    """Return the broker to avoid: it gets the bundle only if no other can take it."""
     ledger = work.ledger
     is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
     return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]
@@ -450,10 +450,7 @@ def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
 
 
 def _reserve_children(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
-    """Add rows for the children that are acknowledged at once.
-
-    Adding one alone costs as much as all.
-    """
+    """Add rows for all acknowledged children in one call: each call costs the same."""
     acks = (answer.ack for answer in answers)
     answered = {ack.bundle for ack in acks if ack.outcome in _REACHED}
     children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))

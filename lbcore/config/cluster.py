@@ -63,22 +63,14 @@ class ClusterConfig:
         dynamic=True,
         reads=WeeklyWindow.parse,
         doc="Windows of the week in which no cycle sheds or splits, each as 22:00-06:00 or mon-fri"
-        " 08:00-18:00. Failover, drains, pins, commands and plans that a person approved go on.",
-    )
-    quiet_offset_min: int = setting(
-        0,
-        unit="min",
-        minimum=-840,
-        maximum=840,
-        dynamic=True,
-        doc="How far the clock of quiet_hours is ahead of UTC: 60 in Berlin in winter. It does not"
-        " follow summer time.",
+        " 08:00-18:00, in UTC. Failover, drains, pins, commands and plans that a person approved go"
+        " on.",
     )
 
     def quiet_until_ms(self, now_ms: int) -> int:
         """Return the end of the current quiet hours; 0 = not in quiet hours."""
         windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]
-        return quiet_until_ms(windows, self.quiet_offset_min, now_ms)
+        return quiet_until_ms(windows, now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,12 +55,6 @@ class FilterConfig:
         pulsar="failureDomainsEnabled",
         dynamic=True,
     )
-    primary_usage_limits: bool = setting(
-        default=False,
-        doc="A primary broker above its isolation policy's usage_threshold does not count towards "
-        "min_limit. Pulsar 4.0.8 stores the threshold and ignores it when it places bundles.",
-        dynamic=True,
-    )
     # starts of a broker within this time count as flapping
     flap_window_ms: int = 600_000
     flap_starts: int = setting(

@@ -169,22 +169,19 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
     They hold whatever else the keys say. The extensible one falls back on TransferShedder, which
     alone it can load, and knows one placement. It reports a broker's bundles apart from its
-    load. The modular one reports both together by the weighted
-    usage, and splits at the first hit, however many. Source: UnloadScheduler,
-    ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
+    load. The modular one reports both together, and splits at the first hit, however many. Source:
+    UnloadScheduler, ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
     """
     manager = values.get("filters.pipeline")
     if manager == EXTENSIBLE:
         return {
             "shedding.strategy": TRANSFER,
             "placement.strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-            "signals.report_by_weight": False,
         }
     if manager == MODULAR:
         return {
             "splitting.hit_count_threshold": 0,
             "splitting.max_splits_per_cycle": _NO_LIMIT,
-            "signals.report_by_weight": True,
             **_BUNDLES_WITH_THE_BROKER,
         }
     return _BUNDLES_WITH_THE_BROKER

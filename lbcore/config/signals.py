@@ -5,7 +5,8 @@ Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
 
 from dataclasses import dataclass
 
-from lbcore.config.setting import setting
+from lbcore.config.filters import MODULAR
+from lbcore.config.setting import derived, setting
 
 SECOND_MS = 1_000
 MINUTE_MS = 60_000
@@ -89,10 +90,12 @@ class SignalsConfig:
         unit="ms",
         minimum=1_000,
     )
-    report_by_weight: bool = setting(
+    # a change is one of the weighted usage, as the modular manager has it; otherwise of the usage
+    # of the fullest resource
+    report_by_weight: bool = derived(
         default=False,
-        doc="a change is one of the weighted usage, as the modular manager has it; otherwise of the"
-        " usage of the fullest resource",
+        sources=("shedding.is_pulsar_exact", "filters.pipeline"),
+        by=lambda config: config.shedding.is_pulsar_exact and config.filters.pipeline == MODULAR,
     )
     bundle_report_interval_ms: int = setting(
         0,

@@ -154,21 +154,10 @@ class Splitting:
         "bundles than it was created with; a merge command works regardless.",
         dynamic=True,
     )
-    merge_after_ms: int = setting(
-        7_200_000,
-        doc="Two bundles are merged when neither has moved for this long and both together have at "
-        "most half of each limit, by short and by long averages.",
-        unit="ms",
-        minimum=60_000,
-        dynamic=True,
-    )
-    max_merges_per_cycle: int = setting(
-        1,
-        doc="Most automatic merges that one cycle begins, the coldest bundles first.",
-        unit="merges",
-        minimum=1,
-        dynamic=True,
-    )
+    # neither of the two has moved for this long: averages reach back over hours
+    merge_after_ms: int = 7_200_000
+    # that begin in one cycle, the coldest bundles first: each closes and opens topics
+    max_merges_per_cycle: int = 1
     # of one split
     max_children: int = correction(8, pulsar=2)
     # a split command with more children without a known topic is mostly a slip, and needs force

@@ -66,7 +66,7 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         subject=broker,
         at_ms=rows.at_ms,
         headline=_headline(rows, row, len(owned)),
-        why=tuple(_why(rows, broker)),
+        why=tuple(_move_history(rows, broker)),
         candidates=tuple(_candidate_messages(rows, broker)),
         blocks=tuple(_blocks(rows, row, owned)),
         changes=(_TO_BE_HEARD,) if row["state"] == "silent" else tuple(unload_advice(rows, broker)),
@@ -77,7 +77,7 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
 def newest_cycle(rows: ExplainRows) -> list[Row]:
     """Return the decisions of the newest cycle.
 
-    What commands did after it bears its number, too.
+    Decisions of later commands have the same cycle number and are left out.
     """
     return _newest(rows, [r for r in rows.decisions if r["cycle"] and r["kind"] in _OF_CYCLES])
 
@@ -198,9 +198,8 @@ def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
     words, groups = f"{words}; its usage is {percent(loads[name].usage)}", group_loads(loads)
     group = next((one for one in groups if name in one.brokers), None)
     if group is None:
-        return (
-            f"{words}, and it is in no broker group (reported {_reported_at(rows, loads[name])})."
-        )
+        reported = _reported_at(rows, loads[name])
+        return f"{words}, and it is in no isolation group (reported {reported})."
     order = sorted(group.brokers, key=lambda one: -loads[one].usage)
     of = " of its group" if len(groups) > 1 else ""
     return (
@@ -213,7 +212,7 @@ def _reported_at(rows: ExplainRows, load: ShownLoad) -> str:
     return since_message(load.reported_ms, rows.at_ms)
 
 
-def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
+def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:
     """Yield what the broker gave and took within the window, and whether that helped."""
     span = f"in the last {duration(rows.window_ms)}"
     since_ms = rows.at_ms - rows.window_ms

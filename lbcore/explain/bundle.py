@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lbcore.config.cluster import EXTERNAL
-from lbcore.explain.broker import newest_gauge, unload_advice
+from lbcore.explain.broker import newest_cycle, newest_gauge, unload_advice
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -151,6 +151,12 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     excluded = {*rows.rules("excluded"), *rows.config.shedding.excluded_namespaces}
     if namespace in excluded:
         yield f"namespace {namespace} is excluded from shedding"
+    newest_ms = max((row["at_ms"] for row in newest_cycle(rows)), default=0)
+    if any(
+        (row["subject"], row["verdict"], row["at_ms"]) == (bundle, "merging", newest_ms)
+        for row in rows.candidates
+    ):
+        yield f"it {verdict_message('merging')}"
     yield from _cool_downs(rows)
     yield from _policies(rows, namespace)
 

@@ -19,7 +19,7 @@ from lbcore.model.times import duration, instant
 
 SKIPS: Mapping[str, str] = {
     "HitCount": "a broker is beyond its threshold, but not for enough reports in a row yet",
-    "NoBundles": "brokers are beyond their thresholds, but no bundle of theirs may or can move",
+    "NoBundles": "brokers are beyond their thresholds, but no bundle may move or no move helps",
     "NoOverloadedBroker": "no broker is beyond the strategy's threshold",
     "NotThisCycle": "shedding has an interval of its own (pipeline.shed_interval_ms)",
     "Disabled": "shedding is switched off (shedding.is_balancing, shedding.is_shedding)",
@@ -89,6 +89,7 @@ VERDICTS: Mapping[str, str] = {
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
     "in_flight": "was in flight",
+    "merging": "waits for its merge with a neighbour, and stays until that is done or given up",
     "system_namespace": "belongs to its broker (system namespace)",
     "paused": "balancing is paused for its namespace",
     "hit_count": "over a limit, but not for enough reports in a row yet",

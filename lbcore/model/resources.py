@@ -2,7 +2,7 @@
 
 Decides which there are. Arrays of percentages have one column each; the wire's fields, the columns
 of views, metrics, texts and weights are named here, so that a new one is a record (at the end, or
-rows of before are read wrongly) and the state's next schema; `make draw` does the rest.
+older rows are read wrongly); `make draw` does the rest.
 Source: Pulsar 4.0.8's LocalBrokerData and BrokerLoadData.
 """
 

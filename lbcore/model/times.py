@@ -82,21 +82,20 @@ class WeeklyWindow:
         return max(self.length - min(lasted), 0)
 
 
-def quiet_until_ms(windows: Sequence[WeeklyWindow], offset_min: int, now_ms: int) -> int:
+def quiet_until_ms(windows: Sequence[WeeklyWindow], now_ms: int) -> int:
     """Return the end of the adjoining windows that contain now; 0 = in none.
 
-    offset_min: of local time from UTC. No later than a week from now, as of windows that leave no
-    gap. O(windows²).
+    No later than a week from now, as of windows that leave no gap. O(windows²).
     """
-    local_min = now_ms // _MINUTE_MS + offset_min
+    now_min = now_ms // _MINUTE_MS
     left, reached = _WEEK_MIN, 0
     while reached < left:
-        minute = (local_min + reached + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
+        minute = (now_min + reached + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
         longest = max((one.ends_in(minute) for one in windows), default=0)
         if not longest:
             break
         reached += longest
-    return (local_min - offset_min + min(reached, left)) * _MINUTE_MS if reached else 0
+    return (now_min + min(reached, left)) * _MINUTE_MS if reached else 0
 
 
 def _minute(text: str) -> int:

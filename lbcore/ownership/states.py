@@ -3,8 +3,8 @@
 `ReplacementRules` say which record may replace which, by name: Pulsar's storages' and Ballast's
 own; `resolve` asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the
 only place that says what follows: `changes.next_record` takes the next state and the force from it.
-Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); the rules of Ballast are
-ours: those of the system topic and merges, but a version that leaves a gap is refused.
+Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); Ballast's own rules
+are SYSTEM_TOPIC's plus merges; version gaps are refused.
 """
 
 from collections.abc import Mapping
@@ -113,7 +113,7 @@ class Move(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionRule:
-    """From which states a move starts, and its end; by force: beside the rules."""
+    """Source states and target state; is_forced: it bypasses ReplacementRules."""
 
     sources: frozenset[State]
     target: State

@@ -1,8 +1,8 @@
 """The plan of a cycle: read this first. The phases, in order, and nothing else.
 
 Decides which bundles move, split and find an owner now. Called by `balancer` once a decision cycle,
-and between cycles for bundles that can't wait; by the simulator and by a dry run; pure. After
-Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
+and between cycles for bundles that can't wait; by the simulator and by a dry run; pure.
+Modelled on Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
 """
 
 from collections.abc import Sequence

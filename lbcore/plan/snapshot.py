@@ -201,6 +201,7 @@ class Snapshot:
     partitioned topics, worked out when it is asked for. policies: where
     namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
     split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
+    merging: bundles that a merge waits for; balancing leaves them where they are.
     """
 
     cluster: str
@@ -211,3 +212,4 @@ class Snapshot:
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
     split_algorithms: Mapping[str, str] = field(default_factory=dict)
+    merging: Sequence[str] = ()

@@ -65,10 +65,10 @@ Smooth: TypeAlias = Callable[
 
 
 class BrokerScorer:
-    """The Machine of one (cluster, broker group).
+    """The Machine of one (cluster, group): its messages have keys of one hash bucket.
 
-    parse: bytes to a message or Rejected. smooth: the next smoothed load of each of some brokers
-    from its last one, a report, and Kafka's time of it; and the report's percentages, float64[5].
+    parse: bytes to a message or Rejected. smooth(last averages, reports, Kafka's timestamps)
+    returns for each broker its new averages and the report's percentages, float64[resources].
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class BrokerScores:
 class BrokerReports:
     """The newest report of k brokers.
 
-    rows: int64[k], distinct, where each stands in the scores. percent: float64[k, 5].
+    rows: int64[k], distinct, where each stands in the scores. percent: float64[k, resources].
     traffic: float64[k, 4]. at_ms: int64[k], when each report arrived, > 0.
     """
 

@@ -27,7 +27,12 @@ CLUSTER = Cluster(
     fleet=("--callback-ms", "1500-2500"),
 )
 WIDTH = (1 << 32) // BUNDLES
-POINTS = ("effects_computed", "events_committed", "tables_committed")
+POINTS = [
+    ("events_committed",),
+    pytest.param(
+        ("effects_computed", "events_committed", "tables_committed"), marks=pytest.mark.long
+    ),
+]
 _LOOK_S = 0.3
 
 
@@ -59,14 +64,14 @@ def is_at_rest(stack: Stack) -> bool:
     return all(row["state"] == "Owned" for row in rows.values()) and stack.served() == owners
 
 
-def split(stack: Stack, number: int) -> None:
+def split(stack: Stack, command_id: str, number: int) -> None:
     arguments = {"bundle": whole(number), "algorithm": "range_equally_divide", "force": True}
-    stack.command(f"split-{number}", "split_bundle", arguments)
+    stack.command(command_id, "split_bundle", arguments)
 
 
-def begin_merge(stack: Stack, number: int) -> None:
+def begin_merge(stack: Stack, command_id: str, number: int) -> None:
     """Ask for a merge, and wait until both halves are in the middle of it."""
-    stack.command(f"merge-{number}", "merge_bundle", {"bundle": lower_half(number)})
+    stack.command(command_id, "merge_bundle", {"bundle": lower_half(number)})
     stack.wait("a merge to begin", lambda: live(stack)[lower_half(number)]["state"] == "Merging")
 
 
@@ -76,33 +81,39 @@ def end(stack: Stack, command_id: str) -> str:
     return stack.outcome(command_id)
 
 
-def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(stack: Stack) -> None:
+@pytest.mark.parametrize("points", POINTS)
+def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(
+    stack: Stack, points: tuple[str, ...]
+) -> None:
     doubled: set[str] = set()
     torn: list[str] = []
+    last = len(points)
+    splits = [f"split-{last}-{number}" for number in range(last + 1)]
+    merges = [f"merge-{last}-{number}" for number in range(last + 1)]
 
     def look() -> None:
         doubled.update(name for name, by in stack.served().items() if len(by) > 1)
         torn.extend(found.sentence for found in of_bundles(NAMESPACE, live(stack)))
 
     with repeated(look, _LOOK_S):
-        for number in range(4):
-            split(stack, number)
-        assert [end(stack, f"split-{number}") for number in range(4)] == ["done"] * 4
-        assert len(live(stack)) == BUNDLES + 4
-        for number, point in enumerate(POINTS):
-            begin_merge(stack, number)
+        for number, command_id in enumerate(splits):
+            split(stack, command_id, number)
+        assert {end(stack, command_id) for command_id in splits} == {"done"}
+        assert len(live(stack)) == BUNDLES + len(splits)
+        for number, point in enumerate(points):
+            begin_merge(stack, merges[number], number)
             stack.arm(point)
             stack.wait_end("job")
             stack.start_job()
-            assert end(stack, f"merge-{number}") == "done"
-        owner = stack.owners()[lower_half(3)]
-        begin_merge(stack, 3)
+            assert end(stack, merges[number]) == "done"
+        owner = stack.owners()[lower_half(last)]
+        begin_merge(stack, merges[last], last)
         stack.fleet(f"/kill/{owner}", "POST")
-        end(stack, "merge-3")
+        end(stack, merges[last])
         stack.wait("every bundle to be at rest", lambda: is_at_rest(stack))
-        if lower_half(3) in live(stack):
-            stack.command("again", "merge_bundle", {"bundle": lower_half(3)})
-            assert end(stack, "again") == "done"
+        if lower_half(last) in live(stack):
+            stack.command(f"again-{last}", "merge_bundle", {"bundle": lower_half(last)})
+            assert end(stack, f"again-{last}") == "done"
         stack.wait("every bundle to be at rest", lambda: is_at_rest(stack))
     assert (doubled, torn) == (set(), [])
     assert len(live(stack)) == BUNDLES

@@ -132,6 +132,7 @@ def test_run_local_in_an_oddly_named_folder_survives_crashes_and_goes_on_with_it
     _check_folder(tmp_path, first.folder)
 
 
+@pytest.mark.long
 def test_commands_of_the_tours_page_work_on_a_run(start: Callable[..., _Run]) -> None:
     run = start(*_SIZE)
     run.wait_for("all bundles open", _is_open)

@@ -14,7 +14,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.strategies import PLACEMENT
 from lbcore.plain import from_plain, to_plain
-from lbcore.plan.filter.index import FilterInput, index_candidates
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
@@ -28,7 +28,7 @@ from lbcore.plan.shed.threshold import shed_threshold
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TopBundle, TransferState, TransferView
 from lbcore.plan.shed.uniform import shed_uniform
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Floats, Snapshot
 from tests.support.models.placement_model import Cluster, Placer, remembered
 from tests.support.models.placement_model import Memory as Memory_placement
 from tests.support.models.shed_models import (
@@ -443,7 +443,6 @@ FILTERS = st.builds(
     distribute_evenly=st.booleans(),
     prefer_later_versions=st.sampled_from([False, False, True]),
     failure_domains=st.booleans(),
-    primary_usage_limits=st.booleans(),
 )
 PLACEMENTS = st.builds(
     PlacementConfig,
@@ -508,33 +507,36 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     return snapshot(brokers, table)
 
 
-@st.composite
-def filter_inputs(draw: st.DrawFn, cluster: Snapshot) -> FilterInput:
+def filtered(draw: st.DrawFn, cluster: Snapshot) -> tuple[Snapshot, Floats]:
+    """The cluster with policies and unsteady brokers, and a usage of each."""
     count = len(cluster.brokers.names)
     policies = draw(st.one_of(st.just([]), st.lists(POLICIES, max_size=2)))
+    anti_affinity = draw(GROUPS)
+    usage = np.array(_some(draw, st.sampled_from([0.1, 0.3, 0.85, 0.9]), count))
     rarely = st.sampled_from([False] * 7 + [True])
-    return FilterInput(
-        policies=Policies(isolation=tuple(policies), anti_affinity=draw(GROUPS)),
-        usage=np.array(_some(draw, st.sampled_from([0.1, 0.3, 0.85, 0.9]), count)),
+    brokers = replace(
+        cluster.brokers,
         is_flapping=np.array(_some(draw, rarely, count), dtype=np.bool_),
         is_suspected=np.array(_some(draw, rarely, count), dtype=np.bool_),
     )
+    found = Policies(isolation=tuple(policies), anti_affinity=anti_affinity)
+    return replace(cluster, brokers=brokers, policies=found), usage
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> tuple[PlaceRequest, FilterInput, PlaceSettings]:
+def requests(draw: st.DrawFn) -> tuple[PlaceRequest, Floats, PlaceSettings]:
     cluster = draw(clusters())
-    inputs = draw(filter_inputs(cluster))
+    cluster, usage = filtered(draw, cluster)
     place_settings = PlaceSettings(
         placement=draw(PLACEMENTS),
         filters=draw(FILTERS),
         history_weight=draw(st.sampled_from([0.0, 0.5, 0.9])),
         excluded_namespaces=frozenset(draw(st.sets(st.sampled_from(SPACES), max_size=1))),
     )
-    index = index_candidates(cluster, inputs, place_settings.filters)
+    index = candidate_index(cluster)
     rows = draw(st.permutations(range(len(cluster.bundles.names))))
     rows = rows[: draw(st.sampled_from([len(rows), len(rows) // 2]))]
-    made = place_request(cluster, np.array(rows, dtype=np.int64), index, inputs.usage)
+    made = place_request(cluster, np.array(rows, dtype=np.int64), index, usage)
     brokers = st.one_of(st.just(-1), st.integers(-1, len(cluster.brokers.names) - 1))
     columns = {
         name: np.array(_some(draw, brokers, len(rows)), dtype=np.int64)
@@ -542,7 +544,7 @@ def requests(draw: st.DrawFn) -> tuple[PlaceRequest, FilterInput, PlaceSettings]
     }
     return (
         replace(made, **columns, traced=draw(st.sampled_from([0, 1, 1_000]))),
-        inputs,
+        usage,
         place_settings,
     )
 
@@ -550,15 +552,15 @@ def requests(draw: st.DrawFn) -> tuple[PlaceRequest, FilterInput, PlaceSettings]
 @given(requests(), st.integers(0, 5))
 @settings(max_examples=1_000, deadline=None)
 def test_placement_of_random_bundles_equals_the_slow_model(
-    asked: tuple[PlaceRequest, FilterInput, PlaceSettings], seed: int
+    asked: tuple[PlaceRequest, Floats, PlaceSettings], seed: int
 ) -> None:
-    request, inputs, place_settings = asked
+    request, usage, place_settings = asked
     state, memory = PlacementState(), Memory_placement()
     for _ in range(2):
         placement = place_bundles(request, state, place_settings, seed)
         model = Placer(
             request=request,
-            cluster=Cluster(request.snapshot, inputs, place_settings),
+            cluster=Cluster(request.snapshot, usage, place_settings),
             memory=memory,
             seed=seed,
         )
@@ -570,7 +572,7 @@ def test_placement_of_random_bundles_equals_the_slow_model(
 @given(requests())
 @settings(max_examples=300, deadline=None)
 def test_verdicts_of_random_bundles_are_ok_exactly_for_the_candidates(
-    asked: tuple[PlaceRequest, FilterInput, PlaceSettings],
+    asked: tuple[PlaceRequest, Floats, PlaceSettings],
 ) -> None:
     request, _, place_settings = asked
     snap = request.snapshot
@@ -587,12 +589,12 @@ def test_verdicts_of_random_bundles_are_ok_exactly_for_the_candidates(
 @given(requests())
 @settings(max_examples=300, deadline=None)
 def test_unload_of_random_bundles_is_refused_as_the_slow_model_says(
-    asked: tuple[PlaceRequest, FilterInput, PlaceSettings],
+    asked: tuple[PlaceRequest, Floats, PlaceSettings],
 ) -> None:
-    request, inputs, place_settings = asked
+    request, usage, place_settings = asked
     bundles = request.snapshot.bundles
     rows = request.bundles[bundles.owner[request.bundles] >= 0]
-    model = Cluster(request.snapshot, inputs, place_settings)
+    model = Cluster(request.snapshot, usage, place_settings)
     expected = [_slow_refusal(model, row, int(bundles.owner[row])) for row in rows.tolist()]
     assert unload_verdicts(request.snapshot, request.index, rows).tolist() == expected
 

@@ -30,7 +30,7 @@ def agree_on_the_state(said: Said) -> None:
     plain = json.loads(json.dumps(status.to_json()))
     del plain["in_flight"]
     assert {name: page[name] for name in plain} == plain
-    assert said.lines.startswith(f"{status.cluster}: {status.phase.value}")
+    assert said.lines.startswith(f"{status.cluster}: {status.headline} – ")
     states = said.by("ballast_brokers", "state")
     assert {name: n for (name,), n in states.items() if n} == dict(status.brokers)
     states = {name: n for (name,), n in said.by("ballast_bundles", "state").items() if n}
@@ -178,7 +178,7 @@ def test_idle_brokers_that_a_policy_reserves_raise_no_alarm() -> None:
     world.run(60_000)
     said = everything_said(world)
     agree(said)
-    assert "it is in no broker group" in said.brokers["broker-7:8080"].headline
+    assert "it is in no isolation group" in said.brokers["broker-7:8080"].headline
     world.command("delete_isolation_policy", policy="stores")
     world.run(20_000)
     said = everything_said(world)

@@ -1,15 +1,20 @@
 """Merges in a whole cluster in virtual time: two bundles become one, or stay what they were."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lbcore.config.tree import Config
+from lbcore.explain.bundle import explain_bundle
 from lbcore.ownership.holding import Call, Callback, CallDone
 from tests.sim.test_commands import owner, rows, told
 from tests.sim.test_split_commands import LOWER, NAMESPACE, UPPER, live, running
+from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.explained_world import about
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World, states
 
@@ -33,7 +38,7 @@ class SlowWorld(CheckedWorld):
         return 3_000
 
 
-def divided(made: type[World] = CheckedWorld, **values: Any) -> World:
+def divided(made: Callable[..., World] = CheckedWorld, **values: Any) -> World:
     """The lower of two bundles is split, so that the namespace has one more than at first."""
     world = running(values, made=made)
     world.command("split_bundle", bundle=LOWER)
@@ -182,10 +187,14 @@ def test_override_of_one_bundle_in_the_middle_gives_the_other_back() -> None:
     assert owner(world, LOW) == slow
 
 
-def cold(**values: Any) -> World:
+def cold(world: type[World] = CheckedWorld, **values: Any) -> World:
     """Merging is on, of what was cold for a minute."""
-    settings = {"splitting.merge_enabled": True, "splitting.merge_after_ms": 60_000, **values}
-    return divided(**settings)
+
+    def made(config: Config, *about: Any, **more: Any) -> World:
+        config = with_constants(config, {"splitting.merge_after_ms": 60_000})
+        return world(config, *about, **more)
+
+    return divided(made, **{"splitting.merge_enabled": True, **values})
 
 
 def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
@@ -197,10 +206,7 @@ def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
 
 
 def test_cold_bundles_of_a_service_that_can_not_merge_are_left_alone() -> None:
-    world = divided(
-        RefusingWorld,
-        **{"splitting.merge_enabled": True, "splitting.merge_after_ms": 60_000},
-    )
+    world = cold(RefusingWorld)
     world.run(900_000)
     assert len(live(world)) == 3
     pairs = [row["bundle"] for row in world.decisions if row["kind"] == "merge"]
@@ -219,6 +225,64 @@ def test_neighbours_above_half_of_a_limit_are_not_merged(values: dict[str, Any])
     world = cold(**values)
     world.run(900_000)
     assert len(live(world)) == 3
+
+
+class SlowClosingWorld(CheckedWorld):
+    """A bundle is closed only after some plans."""
+
+    def call_ms(self, broker: Broker) -> int:
+        del broker
+        return 40_000 if states(self).get("Releasing") else 100
+
+
+def waiting_to_merge() -> tuple[World, str]:
+    """LOW waits for HIGH; without the merge, the next round moves it to the idle broker."""
+    pinned = "t/m/0x00000000_0xffffffff"
+    world = running({"shedding.is_balancing": True}, topics=(), made=SlowClosingWorld)
+    world.command("pause")
+    world.command("split_bundle", bundle=LOWER)
+    world.command("create_namespace", namespace="t/m", bundles=1)
+    world.run(20_000)
+    world.rates = {LOW: 3_000.0, HIGH: 2_500.0, UPPER: 1.0, pinned: 2_500.0}
+    brokers = [*sorted(world.brokers), min(world.brokers)]
+    for bundle, broker in zip(world.rates, brokers, strict=True):
+        if owner(world, bundle) != broker:
+            world.command("unload_bundle", bundle=bundle, destination=broker)
+    world.command("pin_bundle", bundle=pinned, broker=min(world.brokers))
+    world.run(300_000)
+    world.command("resume")
+    return world, world.command("merge_bundle", bundle=LOW)
+
+
+def blocks(world: World, bundle: str) -> str:
+    found = explain_bundle(about(world, bundle), bundle)
+    assert found is not None
+    return " ".join(found.blocks)
+
+
+def test_plan_leaves_a_bundle_where_its_neighbour_comes_to_be_merged() -> None:
+    world, command_id = waiting_to_merge()
+    before = owner(world, LOW)
+    world.run(32_000)
+    assert states(world)["Releasing"] == 1
+    assert owner(world, LOW) == before
+    verdicts = {(row["subject"], row["verdict"]) for row in world.other_rows["decision_candidates"]}
+    assert (LOW, "merging") in verdicts
+    assert "waits for its merge with a neighbour" in blocks(world, LOW)
+    world.run(30_000)
+    assert told(world, command_id)[-1] == "done"
+    assert owner(world, LOWER) == before
+
+
+def test_bundle_is_balanced_again_when_its_merge_was_given_up() -> None:
+    world, command_id = waiting_to_merge()
+    before = owner(world, LOW)
+    world.run(32_000)
+    world.command("override_bundle", bundle=HIGH, destination=sorted(world.brokers)[1])
+    world.run(60_000)
+    assert told(world, command_id)[-1] == "failed"
+    assert owner(world, LOW) != before
+    assert "waits for its merge" not in blocks(world, LOW)
 
 
 def test_paused_namespace_is_not_merged() -> None:

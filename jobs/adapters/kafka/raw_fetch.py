@@ -12,12 +12,12 @@ import ssl
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -96,24 +96,6 @@ def _read_pem(path: str) -> str:
             why=str(error),
             next_step="name a readable PEM file in kafka.ca_file, certificate_file or key_file",
         ) from error
-
-
-def latest_offsets(connection: str, topics: Sequence[str]) -> Offsets:
-    """Return the offset after each partition's last message.
-
-    connection: from `connection_text`.
-    """
-    consumer = KafkaConsumer(metrics_enabled=False, **_with_context(json.loads(connection)))
-    try:
-        places = [
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in sorted(consumer.partitions_for_topic(topic) or ())
-        ]
-        found: Offsets = consumer.end_offsets(places)
-        return found
-    finally:
-        consumer.close()
 
 
 class RawFetcher:

@@ -125,12 +125,12 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
             "spark.master": master,
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": driver_options(),
-            # 15 MB of libraries; sockets, whose paths are short, are made here as well
+            # native libraries (15 MB) are unpacked here; the paths of sockets must be short
             "spark.driver.defaultJavaOptions": (
                 f"-Djava.io.tmpdir={private_directory('ballast-spark')}"
             ),
         }
-        # Spark's own setting of this name does not reach the workers that declare the state
+        # spark.pyspark.python does not reach the workers that declare the state
         is_local = master.startswith("local")
         if is_local:
             # the pages ask for no password
@@ -215,7 +215,7 @@ def jvm_id(session: SparkSession) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class QueryStart:
     """Start point of a query.
 
     connection: how the source reaches Kafka, see `connection_text`. starting_offsets: used by a new
@@ -232,7 +232,7 @@ class Beginning:
 def start_query(
     session: SparkSession,
     config: Config,
-    beginning: Beginning,
+    beginning: QueryStart,
     sink: Callable[[DataFrame, int], None],
     *,
     name: str = "balance_cluster",
@@ -265,7 +265,7 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
 
 
 def _keyed(
-    session: SparkSession, config: Config, beginning: Beginning, keys: Mapping[str, ClusterKeys]
+    session: SparkSession, config: Config, beginning: QueryStart, keys: Mapping[str, ClusterKeys]
 ) -> Any:
     """Return Kafka's rows by cluster and group; unknown clusters go to the first."""
     pipeline = config.pipeline
@@ -300,7 +300,7 @@ def _keyed(
 
 
 def _spread(rows: DataFrame, keys: Mapping[str, ClusterKeys]) -> DataFrame:
-    """The rows with their keys in place of clusters and groups, where these differ."""
+    """Replace cluster and group by keys that spread evenly over the partitions."""
     if all(one.is_plain(name) for name, one in keys.items()):
         return rows
     by_name = [(F.lit(name), one) for name, one in keys.items()]

@@ -26,7 +26,7 @@ from lbcore.balancer.state.book import (
 from lbcore.balancer.state.ledger import CAUSE_CODE, STATE_CODE
 from lbcore.balancer.tasks.creations import CREATING
 from lbcore.balancer.tasks.deletions import is_deleting
-from lbcore.balancer.tasks.waiting import begin_wait, drive_resting, end_wait, finish_command
+from lbcore.balancer.tasks.waiting import MERGE, begin_wait, drive_resting, end_wait, finish_command
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Refused, destination_of, joined
 from lbcore.ownership.protocol import merge, transfer
@@ -35,7 +35,6 @@ from lbcore.signals.averages import SHORT_SAMPLES
 from lbcore.wire.kinds.bundle_commands import MergeBundle
 from lbcore.wire.messages import Command
 
-KIND = "merge_bundle"
 ADMIN, COLD = "Admin", "Cold"
 PRINCIPAL = "balancer"
 """In the rows of `commands` that automatic merges write."""
@@ -181,7 +180,7 @@ def _begin(
 
 def drive_merges(work: BatchContext) -> None:
     """Merge what commands have brought together, and in cycles what is cold."""
-    drive_resting(work, "merge", KIND, _go_on)
+    drive_resting(work, "merge", MERGE, _go_on)
     if work.config.splitting.merge_enabled and work.times.split_ms == work.now_ms:
         merge_cold(work)
 
@@ -232,7 +231,7 @@ def _command(work: BatchContext, pair: _Pair) -> Command:
     return Command(
         cluster=work.cluster,
         command_id=work.next_decision(),
-        kind=KIND,
+        kind=MERGE,
         arguments={"bundle": bundle, "neighbour": neighbour},
         principal=PRINCIPAL,
     )
@@ -309,5 +308,5 @@ def _room(work: BatchContext, namespace: str) -> int:
 
 
 MERGE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
-    KIND: _merge_bundle
+    MERGE: _merge_bundle
 }

@@ -42,7 +42,6 @@ from lbcore.plan.pending import move_of
 from lbcore.plan.planner import follow
 from lbcore.plan.registry import resting_ms
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Ints, Snapshot
-from lbcore.signals.usage import weighted_usage
 from lbcore.wire.messages import Command
 
 STEPS_MAX = 500
@@ -89,11 +88,7 @@ class _Load:
         return _Load(
             snapshot=snapshot,
             usage=usage,
-            index=candidate_index(
-                snapshot,
-                weighted_usage(snapshot.brokers.percent, work.config.signals),
-                work.config.filters,
-            ),
+            index=candidate_index(snapshot),
             brokers={name: at for at, name in enumerate(snapshot.brokers.names)},
             rows=snapshot.bundles.rows_of(step.bundle for step in steps),
             taken=[],

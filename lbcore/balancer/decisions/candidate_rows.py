@@ -11,7 +11,9 @@ from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.effects import Row, to_json
 from lbcore.model.tables import DECISION_CANDIDATES
 from lbcore.plan.decision import PLACEMENTS_NAMED
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.phases.assign import PHASE as ASSIGN
+from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
 from lbcore.plan.shed.common import Gauge
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
@@ -40,9 +42,14 @@ GAUGE_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
 
 def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -> None:
     """The rows of one cycle. ids: bundle → decision that was made about it. O(trace)."""
-    rows = [*_near_brokers(trace), *_losers(trace), *_placements(trace, ids)]
+    rows = [
+        *_near_brokers(trace),
+        *_merging(trace),
+        *_losers(trace),
+        *_placements(trace, ids),
+    ]
     if ids:
-        rows += _counted(trace.counts(), "eligible")
+        rows += _counted(trace.counts(), ELIGIBLE)
     for row in rows:
         work.add_row(DECISION_CANDIDATES.name, {**_NOTHING, **row, "cycle": work.times.cycle})
 
@@ -107,11 +114,20 @@ def _gauge_detail(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
     }
 
 
+def _merging(trace: Trace) -> Iterator[Row]:
+    """Yield the bundles that wait for their merge, by name."""
+    merging = FilterVerdict.MERGING
+    for part in trace.parts:
+        if isinstance(part, Columns) and part.phase == ELIGIBLE:
+            for at in np.flatnonzero(part.verdict == merging)[:BUNDLES_NAMED].tolist():
+                yield _column_row(trace, part, at)
+
+
 def _losers(trace: Trace) -> Iterator[Row]:
     """Yield each phase's nearest candidates by name; the others as counts."""
     rest: Counter[tuple[str, str]] = Counter()
     parts = [part for part in trace.parts if isinstance(part, Columns)]
-    shown = [p for p in parts if p.phase != "eligible" and p.subjects != trace.brokers]
+    shown = [p for p in parts if p.phase != ELIGIBLE and p.subjects != trace.brokers]
     sources = 0
     for part in shown:
         order = _lost(part)

@@ -20,6 +20,7 @@ from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
 from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
 from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.balancer.tasks.waiting import bundles_to_merge
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
@@ -42,7 +43,6 @@ from lbcore.plan.snapshot import (
     names_at,
 )
 from lbcore.plan.split.decision import SplitDecision
-from lbcore.signals.usage import weighted_usage
 from lbcore.wire.fields import flushed
 
 
@@ -170,8 +170,7 @@ def report_unplaced(
 
 def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
     """Raise the alarm for owned bundles that policies let run nowhere."""
-    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    index = candidate_index(snapshot, usage, work.config.filters)
+    index = candidate_index(snapshot)
     is_closed: Bools = index.policy_admits.sum(axis=1) == 0
     rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
     if rows:  # none where their brokers are all about to leave
@@ -182,8 +181,7 @@ def _refusals_of(
     config: Config, snapshot: Snapshot, rows: Sequence[int]
 ) -> tuple[FilterPipeline, dict[int, list[int]]]:
     """The filters, asked about one bundle of each policy row, and the bundles of each."""
-    usage = weighted_usage(snapshot.brokers.percent, config.signals)
-    index = candidate_index(snapshot, usage, config.filters)
+    index = candidate_index(snapshot)
     groups: dict[int, list[int]] = {}
     for row in rows:
         groups.setdefault(int(index.row[row]), []).append(row)
@@ -316,6 +314,7 @@ def make_snapshot(
             for name, entry in work.namespaces.items()
             if SPLIT_ALGORITHM in entry.properties
         },
+        merging=bundles_to_merge(work),
     ), rows
 
 

@@ -161,6 +161,19 @@ def drive_resting(
     )
 
 
+MERGE = "merge_bundle"
+
+
+def bundles_to_merge(work: BatchContext) -> list[str]:
+    """Return the bundles of merges that have not ended."""
+    return [
+        bundle
+        for waiting in work.waiting.values()
+        if waiting.command.kind == MERGE
+        for bundle in waiting.result.get("parents", ())
+    ]
+
+
 def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) -> None:
     """Let a command end only when these bundles, too, have come to rest under its id."""
     waiting = work.waiting.get(command_id)
@@ -240,7 +253,7 @@ def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
     command, bundle = waiting.command, record.bundle
     if command.kind == "split_bundle":
         return _split_fault(waiting, record, said)
-    if command.kind == "merge_bundle" and AFTER not in waiting.result:
+    if command.kind == MERGE and AFTER not in waiting.result:
         return _merge_fault(record, said)
     wanted = str(command.arguments.get("destination", ""))
     had, owner = waiting.moving[bundle], record.destination

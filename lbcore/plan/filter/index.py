@@ -7,21 +7,20 @@ SimpleResourceAllocationPolicies, NamespaceIsolationPolicies, MinAvailablePolicy
 LoadManagerShared.getAntiAffinityNamespaceOwnedBrokers for the counts.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.policies import (
-    MAX_USAGE_PERCENT,
     IsolationPolicy,
     Policies,
     group_of,
     matcher,
 )
 from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
-from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,26 +109,25 @@ class IsolationBrokers:
     """The brokers as isolation sees them, n rows.
 
     names: of each, all by which a pattern may mean it (`broker_names`). is_available: alive and
-    open for new bundles; only such count as primaries. usage: weighted, 1.0 = 100 %.
+    open for new bundles; only such count as primaries.
     """
 
     names: tuple[tuple[str, ...], ...]
     is_available: Bools
-    usage: Floats
 
 
 def isolation_verdicts(
-    policies: tuple[IsolationPolicy, ...], brokers: IsolationBrokers, *, usage_limits: bool
+    policies: tuple[IsolationPolicy, ...], brokers: IsolationBrokers
 ) -> Verdicts:
     """Return the verdict of each policy on each broker, int8[policies + 1, n].
 
     The last row holds for bundles without a policy, which take shared brokers. A broker is shared
-    when it is no policy's primary; being a secondary reserves nothing. usage_limits: primaries at
-    or above the policy's usage threshold don't count towards min_limit.
+    when it is no policy's primary; being a secondary reserves nothing. As in Pulsar, a policy's
+    usage threshold is not looked at.
     """
     is_primary, is_secondary = _matched_brokers(policies, brokers.names)
     rows = [
-        _policy_row(policy, primary, secondary, brokers, usage_limits=usage_limits)
+        _policy_row(policy, primary, secondary, brokers)
         for policy, primary, secondary in zip(policies, is_primary, is_secondary, strict=True)
     ]
     is_reserved = is_primary.any(axis=0)
@@ -145,14 +143,6 @@ def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ..
     if not policies:
         return np.zeros(len(namespaces), dtype=np.int64)
     return _matched_policies(tuple(policy.namespaces for policy in policies), namespaces)
-
-
-def is_broker_available(policy: IsolationPolicy, usage: Floats) -> Bools:
-    """MinAvailablePolicy.isBrokerAvailable of active brokers. usage: 1.0 = 100 %."""
-    if policy.usage_threshold_percent == MAX_USAGE_PERCENT:
-        return np.ones(len(usage), dtype=np.bool_)
-    available: Bools = usage * 100.0 < policy.usage_threshold_percent
-    return available
 
 
 @lru_cache(maxsize=16)
@@ -174,18 +164,10 @@ def _matched_brokers(
 
 
 def _policy_row(
-    policy: IsolationPolicy,
-    is_primary: Bools,
-    is_secondary: Bools,
-    brokers: IsolationBrokers,
-    *,
-    usage_limits: bool,
+    policy: IsolationPolicy, is_primary: Bools, is_secondary: Bools, brokers: IsolationBrokers
 ) -> Verdicts:
     """One policy's verdicts on the brokers."""
-    counted = is_primary & brokers.is_available
-    if usage_limits:
-        counted = counted & is_broker_available(policy, brokers.usage)
-    is_failing_over = int(np.count_nonzero(counted)) < policy.min_limit
+    is_failing_over = int((is_primary & brokers.is_available).sum()) < policy.min_limit
     row = np.full(len(brokers.names), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
     row[is_secondary] = FilterVerdict.OK if is_failing_over else FilterVerdict.SECONDARY_NOT_NEEDED
     row[is_primary] = FilterVerdict.OK
@@ -212,26 +194,6 @@ def _matched_policies(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilterInput:
-    """Input of the filters beside the snapshot, n brokers.
-
-    usage: weighted, 1.0 = 100 %. is_flapping: started too often recently. is_suspected: silent for
-    longer than it should be.
-    """
-
-    policies: Policies
-    usage: Floats
-    is_flapping: Bools
-    is_suspected: Bools
-
-    @staticmethod
-    def plain(snapshot: Snapshot, usage: Floats, policies: Policies) -> "FilterInput":
-        """All brokers are steady."""
-        steady = np.zeros(len(snapshot.brokers.names), dtype=np.bool_)
-        return FilterInput(policies=policies, usage=usage, is_flapping=steady, is_suspected=steady)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateIndex:
     """The verdicts that all bundles of a row share.
 
@@ -255,29 +217,17 @@ class CandidateIndex:
     has_policy: Bools
 
 
-def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:
-    """Return the verdicts on brokers and policies that hold for all bundles."""
-    inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
-    if snapshot.brokers.is_flapping is not None:
-        inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
-    if snapshot.brokers.is_suspected is not None:
-        inputs = replace(inputs, is_suspected=snapshot.brokers.is_suspected)
-    return index_candidates(snapshot, inputs, config)
+def candidate_index(snapshot: Snapshot) -> CandidateIndex:
+    """Return the verdicts that hold for all bundles of a row.
 
-
-def index_candidates(
-    snapshot: Snapshot, inputs: FilterInput, config: FilterConfig
-) -> CandidateIndex:
-    """The index of one plan. O(policies x (brokers + namespaces) + bundles)."""
-    isolation = inputs.policies.isolation
-    open_verdicts = _open_verdicts(snapshot, inputs)
+    O(policies x (brokers + namespaces) + bundles).
+    """
+    isolation = snapshot.policies.isolation
+    open_verdicts = _open_verdicts(snapshot.brokers)
     brokers = IsolationBrokers(
-        names=snapshot.brokers.all_names(),
-        is_available=open_verdicts == FilterVerdict.OK,
-        usage=inputs.usage,
+        names=snapshot.brokers.all_names(), is_available=open_verdicts == FilterVerdict.OK
     )
-    usage_limits = config.primary_usage_limits
-    by_policy = isolation_verdicts(isolation, brokers, usage_limits=usage_limits)
+    by_policy = isolation_verdicts(isolation, brokers)
     combined = np.where(open_verdicts == FilterVerdict.OK, by_policy, open_verdicts)
     is_flapping_only = (by_policy == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
     is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)
@@ -285,7 +235,7 @@ def index_candidates(
         np.int8
     )
     namespace_row = policy_rows(isolation, snapshot.bundles.namespaces)
-    group, groups = _groups(inputs.policies, snapshot.bundles.namespaces)
+    group, groups = _groups(snapshot.policies, snapshot.bundles.namespaces)
     return CandidateIndex(
         open_verdicts=open_verdicts,
         verdicts=verdicts,
@@ -314,15 +264,19 @@ def flapping_brokers(
     return np.array(counts, dtype=np.int64) >= config.flap_starts
 
 
-def _open_verdicts(snapshot: Snapshot, inputs: FilterInput) -> Verdicts:
+def _open_verdicts(brokers: BrokerTable) -> Verdicts:
     """Verdicts of draining, suspected and flapping brokers.
 
     A flapping broker is open if nobody else is; a suspected one never, for it may be dead.
     """
-    is_draining = snapshot.brokers.is_draining
-    row = np.where(inputs.is_flapping, FilterVerdict.FLAPPING, FilterVerdict.OK).astype(np.int8)
-    row[inputs.is_suspected] = FilterVerdict.SUSPECTED
-    row[is_draining] = FilterVerdict.DRAINING
+    row = np.full(len(brokers.names), FilterVerdict.OK, dtype=np.int8)
+    for is_closed, verdict in (
+        (brokers.is_flapping, FilterVerdict.FLAPPING),
+        (brokers.is_suspected, FilterVerdict.SUSPECTED),
+        (brokers.is_draining, FilterVerdict.DRAINING),
+    ):
+        if is_closed is not None:
+            row[is_closed] = verdict
     if not (row == FilterVerdict.OK).any():
         row[row == FilterVerdict.FLAPPING] = FilterVerdict.OK
     return row

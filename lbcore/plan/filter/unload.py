@@ -30,12 +30,14 @@ class BundleFacts:
     """Facts about the bundles other than load, m rows.
 
     is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. is_paused:
-    balancing is paused for it. pin: index of the broker that it is pinned to, -1 = none.
+    balancing is paused for it. is_merging: it waits for its merge. pin: index of the broker that it
+    is pinned to, -1 = none.
     """
 
     is_recently_unloaded: Bools
     is_in_flight: Bools
     is_paused: Bools
+    is_merging: Bools
     pin: Ints
 
 
@@ -56,6 +58,7 @@ def bundle_verdicts(
     verdicts[is_excluded[namespace]] = FilterVerdict.EXCLUDED_NAMESPACE
     verdicts[is_system[namespace]] = FilterVerdict.SYSTEM_NAMESPACE
     verdicts[facts.is_paused] = FilterVerdict.PAUSED
+    verdicts[facts.is_merging] = FilterVerdict.MERGING
     verdicts[facts.is_in_flight] = FilterVerdict.IN_FLIGHT
     return verdicts
 

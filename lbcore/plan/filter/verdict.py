@@ -41,6 +41,8 @@ class FilterVerdict(IntEnum):
     PAUSED = 20
     # of a broker again
     SUSPECTED = 21
+    # of a bundle
+    MERGING = 22
 
     @property
     def label(self) -> str:

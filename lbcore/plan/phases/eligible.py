@@ -37,6 +37,7 @@ def eligible(draft: Draft) -> Draft:
             is_recently_unloaded=_resting(draft) | _cooling(draft),
             is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
             is_paused=paused(bundles),
+            is_merging=bundles.are_named(draft.snapshot.merging),
             pin=pins(draft),
         ),
         draft.config.shedding.excluded_namespaces,
@@ -68,8 +69,7 @@ def _grouped(draft: Draft) -> Draft:
 
 def index(draft: Draft) -> Draft:
     """The draft with what the filters say of brokers and policies."""
-    found = candidate_index(draft.snapshot, draft.usage, draft.config.filters)
-    return replace(draft, index=found)
+    return replace(draft, index=candidate_index(draft.snapshot))
 
 
 def pins(draft: Draft) -> Ints:

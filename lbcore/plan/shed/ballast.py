@@ -70,14 +70,14 @@ def shed_ballast(
     too_big: Ints = np.zeros(0, dtype=np.int64)
     too_crowded: tuple[int, ...] = ()
     if is_full.any() or acting:
-        is_left = suspended_brokers(view, state, config.max_ineffective_rounds)
-        problem = cycle.problem(is_full, is_left, partitions, acting)
+        is_suspended = suspended_brokers(view, state, config.max_ineffective_rounds)
+        problem = cycle.problem(is_full, is_suspended, partitions, acting)
         found = search(problem, math.ceil(STEPS * view.part), _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
         too_crowded = (*found.too_crowded, *full.lumps())
-        verdicts |= dict.fromkeys(np.flatnonzero(is_left & is_hot).tolist(), LEFT_ALONE)
-        low, high = full.hits_left()
+        verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), LEFT_ALONE)
+        low, high = full.remaining_hits()
         givers = (one.source for one in selections)
         state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
@@ -114,7 +114,7 @@ def _budget(cycle: BallastRound, config: IdealLoadConfig) -> float:
     """Return the load that the round may move, in points of a broker of mean size.
 
     At least the excess of the hottest broker. With few brokers that is more than the churn budget,
-    and half of a relief would need a second round with more moves.
+    and a half-relieved broker would need a second round and more moves in total.
     """
     part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
     return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
@@ -123,7 +123,7 @@ def _budget(cycle: BallastRound, config: IdealLoadConfig) -> float:
 def _recorded_numbers(found: Found) -> dict[str, float]:
     """Return the numbers stored in the inputs of each decision.
 
-    stopped: the index of ENDS.
+    stopped_REASON is 1.0; REASON is why the search ended: done, steps or budget.
     """
     return {
         "objective_before": found.before,
@@ -180,8 +180,9 @@ def _divided(
 def _count(cycle: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     """Return the hits in a row of each broker, negative below the level.
 
-    int64[n] low, and high. Hits above don't count below. Within the threshold the count returns to
-    0, also without a new report. A broker that was full and is not done (the budget ended before)
+    int64[n] for the small threshold (the tolerance), and for the large one (high_points). A broker
+    that changes sides starts at 0. Within the threshold the count returns to 0, also without a new
+    report. A broker that was full and is not done (the budget ended before)
     continues until it is near the level.
     """
     view, away, tolerance = cycle.view, cycle.away, cycle.tolerance
@@ -320,7 +321,7 @@ class _Full:
         low, high = self.hits
         return np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
 
-    def hits_left(self) -> tuple[Ints, Ints]:
+    def remaining_hits(self) -> tuple[Ints, Ints]:
         """Return the hits after the round.
 
         A broker that acted begins at 0, unless the budget ended before it was done.

@@ -1,9 +1,9 @@
 """The objective's problem from a cycle's view: readings, ideal load, prices.
 
 Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
-readings of each resource: what it reports, and what its bundles carry (`plan.score`). It counts as
-far above the level as both say, and as far below as both say; where they disagree about the side,
-it stands at the level.
+readings of each resource: what it reports, and what its bundles carry (`plan.readings`). It counts
+as far above the level as both say, and as far below as both say; where they disagree about the
+side, it stands at the level.
 
 Resources weigh by the cost of a message and of a byte on the CPU, fitted to what brokers report
 (`signals.cost`), and by bytes on the network. The ideal load is water filling: a broker whose

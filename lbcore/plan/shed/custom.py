@@ -219,7 +219,7 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
 
 def _open_pairs(cycle: ShedCycle) -> Any:
     """Return a predicate: True if policies and closed brokers admit row on broker."""
-    index = candidate_index(cycle.view.snapshot, cycle.view.usage, cycle.config.filters)
+    index = candidate_index(cycle.view.snapshot)
     return lambda row, broker: bool(index.verdicts[index.row[row], broker] == FilterVerdict.OK)
 
 

@@ -1,6 +1,6 @@
 """The shedding strategies: one record each.
 
-A new one is its file, its record here, and its tests. The shed phase runs what stands here;
+docs/contributing.md says what a new one needs. The shed phase runs what stands here;
 `ballast strategies`, docs/strategies.md, the checks of settings, simulations and metrics read it.
 Source: Pulsar 4.0.8's class names and rules; short names and advice are ours.
 """

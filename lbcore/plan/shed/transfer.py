@@ -594,7 +594,7 @@ class _Brokers:
 def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
     """The strategy's answer for the brokers that take part, and the state after it."""
     view, config, filters = cycle.view, cycle.config.transfer, cycle.config.filters
-    index = candidate_index(view.snapshot, view.usage, filters)
+    index = candidate_index(view.snapshot)
     pipeline = transfer_pipeline(view.snapshot, index, filters)
     lists = TopLists(
         limit=cycle.config.signals.top_bundles, with_policies=config.shed_bundles_with_policies

@@ -1,7 +1,7 @@
 """Commands about balancing as a whole: pauses, plans, settings and policies.
 
-Decides whether arguments suit their kind; what becomes of one `balancer.commands` says, in its
-files `balancing`, `plans`, `settings` and `policies`. Policies follow Pulsar 4.0.8.
+Decides whether arguments suit their kind; `balancer.commands.policies` carries
+them out. Policies follow Pulsar 4.0.8.
 """
 
 from collections.abc import Mapping

@@ -10,10 +10,9 @@ from typing import Any
 
 import mmh3
 
-from lbcore.plan.filter.index import FilterInput
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.place.request import PlaceRequest, PlaceSettings
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Floats, Snapshot
 
 
 class FilterFailedError(Exception):
@@ -25,7 +24,7 @@ class Cluster:
     """A snapshot and what is known beside it, by name."""
 
     snapshot: Snapshot
-    inputs: FilterInput
+    weighted: Floats
     settings: PlaceSettings
     topics: dict[str, int] = field(default_factory=dict)
     holders: list[tuple[str, str]] = field(default_factory=list)
@@ -43,7 +42,7 @@ class Cluster:
 
     def usage(self, name: str) -> float:
         """Weighted usage, 1.0 = 100 %."""
-        return float(self.inputs.usage[self.number[name]])
+        return float(self.weighted[self.number[name]])
 
     def add(self, row: int, broker: str) -> None:
         """Count a bundle on its broker."""
@@ -57,7 +56,12 @@ class Cluster:
 
     def is_unsteady(self, at: int) -> bool:
         """Whether a broker flaps or is suspected."""
-        return bool(self.inputs.is_flapping[at] or self.inputs.is_suspected[at])
+        flapping = self.snapshot.brokers.is_flapping
+        return bool((flapping is not None and flapping[at]) or self._is_suspected(at))
+
+    def _is_suspected(self, at: int) -> bool:
+        suspected = self.snapshot.brokers.is_suspected
+        return bool(suspected is not None and suspected[at])
 
     def open_brokers(self) -> list[str]:
         """Those that neither drain nor are unsteady; if there are none, those that only flap."""
@@ -70,11 +74,11 @@ class Cluster:
     def is_shut(self, name: str) -> bool:
         """Whether a broker drains or is suspected: it gets nothing, whoever else is there."""
         at = self.number[name]
-        return bool(self.snapshot.brokers.is_draining[at] or self.inputs.is_suspected[at])
+        return bool(self.snapshot.brokers.is_draining[at] or self._is_suspected(at))
 
     def policy(self, space: str) -> IsolationPolicy | None:
         """The first isolation policy that matches."""
-        for policy in self.inputs.policies.isolation:
+        for policy in self.snapshot.policies.isolation:
             if any(re.fullmatch(pattern, space) for pattern in policy.namespaces):
                 return policy
         return None
@@ -89,14 +93,11 @@ class Cluster:
             name for name in available if name not in primaries and _matches(policy.secondary, name)
         ]
         counted = [name for name in primaries if name in self.open_brokers()]
-        if self.settings.filters.primary_usage_limits and policy.usage_threshold_percent != 100:
-            limit = policy.usage_threshold_percent
-            counted = [name for name in counted if self.usage(name) * 100.0 < limit]
         both = primaries + (secondaries if len(counted) < policy.min_limit else [])
         return [name for name in available if name in both]
 
     def _is_shared(self, name: str) -> bool:
-        policies = self.inputs.policies.isolation
+        policies = self.snapshot.policies.isolation
         return not any(_matches(one.primary, name) for one in policies)
 
     def admitted(self, row: int) -> list[str]:
@@ -138,7 +139,7 @@ class Cluster:
         return self.snapshot.brokers.failure_domains[self.number[name]] or "default"
 
     def _group(self, space: str) -> str:
-        return self.inputs.policies.anti_affinity.get(space, "").strip().lower()
+        return self.snapshot.policies.anti_affinity.get(space, "").strip().lower()
 
     def fewest_of_namespace(self, row: int, candidates: list[str]) -> list[str]:
         """As removeMostServicingBrokersForNamespace."""

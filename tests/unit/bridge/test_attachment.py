@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.assess.watch import cannot_ask
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.attachment import give_back, known_attachment, look_at, settle, take_over
+from jobs.bridge.bridge import cannot_ask
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError

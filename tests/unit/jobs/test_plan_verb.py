@@ -185,7 +185,7 @@ def test_fault_of_an_own_strategy_is_shown_and_fails(reason: str) -> None:
     found = mock.Mock(skips=[{**idle, "cycle": 1}, *({**fault, "cycle": at} for at in (2, 3))])
     outlook = Outlook(found=found, tables_age_ms=0)
     assert outlook.has_faults
-    why = "brokers are beyond their thresholds, but no bundle of theirs may or can move"
+    why = "brokers are beyond their thresholds, but no bundle may move or no move helps"
     assert list(_skip_lines(found)) == [
         f"cycle 1 would decide nothing: {why}",
         f"cycles 2 to 3 would decide nothing: {reason}: m:f: raised KeyError, line 7",
