@@ -56,7 +56,7 @@ class ImportedTrace:
 
 
 def import_trace(args: argparse.Namespace, how: TraceReading) -> ImportedTrace:
-    """The file's load, folded; raises MisuseError, which names every flaw with its line."""
+    """Return the file's load, folded; raises MisuseError, with the line of every flaw."""
     path = args.file
     found = read_trace(path, how)
     series = found.series
