@@ -9,8 +9,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 VENV ?= .venv
 ARGS ?=
 PYTEST_ARGS ?=
+BUILD_ARGS ?=
 
 bin := $(VENV)/bin
+version := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' jobs/__init__.py)
 quick_tests := tests/tidy tests/unit tests/property
 pure_tests := $(quick_tests) tests/golden tests/conformance tests/sim
 real_tests := tests/integration tests/soak
@@ -87,8 +89,14 @@ bench: setup-dev ## Measure batches, lookups and the planner on this machine; wr
 chaos: setup-dev ## Run 1,000 rounds of random clusters and faults in virtual time
 	@$(bin)/python -m tests.support.chaos $(ARGS)
 
-package: setup ## Make the wheel, and what a Spark cluster needs of Ballast with the script that submits it
+package: setup ## Make the wheel, the chart, the image (where docker or podman is), and what a Spark cluster needs, under dist/
 	@$(bin)/python -m jobs.package $(ARGS)
+	@tar --create --gzip --dereference --file dist/ballast-$(version).tgz --directory conf/helm ballast
+	@echo "chart: dist/ballast-$(version).tgz; next: helm install ballast dist/ballast-$(version).tgz --set bootstrap=HOST:PORT"
+	@if tool=$$(command -v docker || command -v podman); then \
+		$$tool build --file conf/container/Dockerfile --tag ballast:$(version) $(BUILD_ARGS) . \
+		&& echo "image: ballast:$(version); next: push it where your nodes find it"; \
+	else echo "image: not built, because neither docker nor podman is on the PATH" >&2; fi
 
 lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files
 	@$(bin)/python -m pip install --quiet uv

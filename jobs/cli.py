@@ -37,7 +37,9 @@ COMMAND_VERBS = "jobs.operating.command_options"
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
     sys.excepthook = _write_traceback
-    words = _verb_first(list(sys.argv[1:] if argv is None else argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    before = next((at for at, word in enumerate(words) if word != _JSON), 0)
+    words = [*words[before:], *words[:before]]  # --json, which every verb has, behind the verb
     if words[:1] in ([_HELP], ["-h"]) and len(words) > 1:
         words = [*words[1:], "--help"]
     verb = VERBS.get(words[0]) if words else None
@@ -55,12 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _carry_out(verb, args)
 
 
-def _verb_first(words: list[str]) -> list[str]:
-    """Return the words with --json, which every verb has, behind the verb."""
-    before = next((at for at, word in enumerate(words) if word != _JSON), 0)
-    return [*words[before:], *words[:before]]
-
-
 def _without_verb(words: Sequence[str]) -> int:
     if words in ([], [_HELP]):
         words = ["--help"]
@@ -68,7 +64,8 @@ def _without_verb(words: Sequence[str]) -> int:
         shown = {"ballast": VERSION}
         say(json_line(shown) if _JSON in words else f"ballast {VERSION}")
         return Exit.DONE
-    if phrases := _phrases_with(words[0]):
+    # no verb that is known waits for the declarations of all commands
+    if phrases := importlib.import_module(COMMAND_VERBS).phrases_with(words[0]):
         error = MisuseError(
             f"there is no verb {words[0]!r}",
             why="it stands behind what it is done to",
@@ -89,15 +86,6 @@ def _without_verb(words: Sequence[str]) -> int:
     except SystemExit as end:  # --help ends with 0 and everything else with 2
         return int(end.code or Exit.DONE)
     return Exit.MISUSE
-
-
-def _phrases_with(word: str) -> Sequence[str]:
-    """Return the commands with this second word.
-
-    No verb that is known waits for their declarations.
-    """
-    phrases: Sequence[str] = importlib.import_module(COMMAND_VERBS).phrases_with(word)
-    return phrases
 
 
 def _write_traceback(*error: Any) -> None:
@@ -132,18 +120,14 @@ def _carry_out(verb: Verb, args: argparse.Namespace) -> int:
     except BaseException as error:
         if not type(error).__module__.startswith(_OF_TABLES):
             raise
-        complain(_unreadable(error), as_json=args.json)
+        unreadable = CommandError(  # errors and panics of delta-rs that no file was found for
+            "the tables can't be read",
+            why=f"{type(error).__name__}: {first_line(error)}",
+            next_step="`ballast doctor` looks at each table; put them back from a backup if one is "
+            "damaged (docs/operate.md, Restore)",
+        )
+        complain(unreadable, as_json=args.json)
         return Exit.FAILED
-
-
-def _unreadable(error: BaseException) -> CommandError:
-    """Errors and panics of delta-rs that no file was found for."""
-    return CommandError(
-        "the tables can't be read",
-        why=f"{type(error).__name__}: {first_line(error)}",
-        next_step="`ballast doctor` looks at each table; put them back from a backup if one is "
-        "damaged (docs/operate.md, Restore)",
-    )
 
 
 if __name__ == "__main__":

@@ -117,9 +117,6 @@ def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("brokers")
     group.add_argument("--brokers", type=int, default=10, metavar="N", help="how many (10)")
     group.add_argument(
-        "--failure-domains", type=int, default=0, metavar="N", help="dealt out to so many (0: none)"
-    )
-    group.add_argument(
         "--capacity", action="append", default=[], metavar="BROKER=X", help="e.g. broker-3=2.0"
     )
     group.add_argument(
@@ -267,7 +264,6 @@ def settings_of(args: argparse.Namespace) -> FleetSettings:
         callback_ms=_callback_ms(args.callback_ms),
         topics_per_read=args.topics_per_read,
         capacities=_capacities(args.capacity),
-        failure_domains=args.failure_domains,
         fencing=args.fencing,
     )
 

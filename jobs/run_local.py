@@ -12,7 +12,9 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.atomic_file import atomic_write
 from jobs.console import Exit, MisuseError, note
 from jobs.extras import require
-from jobs.local.layout import Layout, Size
+from jobs.local.layout import CLUSTER, Layout, Size
 from jobs.local.run import LocalRun
-from jobs.local.stack import Kill, RunOptions
+from jobs.local.stack import Kill, RunOptions, Wiring
+from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.status_text import StatusView
 from lbcore.sim.load.load import LoadShape
 
 _SHAPES = tuple(shape.value for shape in LoadShape)
@@ -66,10 +70,22 @@ def run(args: argparse.Namespace) -> int:
         )
         check_kills(options.kills, size)
         local = LocalRun(layout, size, options)
-        summary = local.run(_stop_on_signals(local))
+        display = partial(_display, is_headless=options.is_headless)
+        summary = local.run(_stop_on_signals(local), display)
     write_summary(args.summary, summary)
     wrong = summary["lookups"]["wrong"] if summary["lookups"] else 0
     return Exit.FAILED if wrong else Exit.DONE
+
+
+@contextmanager
+def _display(wiring: Wiring, *, is_headless: bool) -> Iterator[Show]:
+    """Show a run: a live view, or one JSON line a status."""
+    if is_headless:
+        yield JsonLines().show
+        return
+    view = StatusView(wiring.layout.tables, CLUSTER, wiring.config.for_cluster(CLUSTER))
+    with live_lines() as draw:
+        yield lambda run: draw([*run_lines(run), "", *view.lines(), "", *hints(wiring)])
 
 
 def _stop_on_signals(local: LocalRun) -> threading.Event:

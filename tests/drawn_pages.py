@@ -73,7 +73,7 @@ for an hour. Any other file in a table's folder is removed after as long.
 
 **Size.** 1,000 brokers with 100,000 bundles write 49 MB of decision log a day at rest, and 106 MB
 when every cycle waits for hits. A cycle with 1,000 moves, the most that
-`shedding.max_moves_per_cycle` allows, adds 0.12 MB (`python -m tests.bench decision_log`).
+`shedding.max_moves_per_cycle` allows, adds 0.12 MB.
 
 **Settings in force.** The job decides by `settings_in_force`; verbs and the lookup service answer
 by it. What holds now:

@@ -8,14 +8,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from jobs.adapters.delta.recordings import read_history
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import note
 from jobs.operating.backtesting import (
     Past,
+    Recorded,
     make_past,
-    read_recorded_file,
     recorded_row,
     trying,
 )
@@ -42,7 +43,7 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     found = write_trace(args, edges_of=edges_of)
     for line in trace_lines(found):
         note(line)
-    recorded = read_recorded_file(found.path)
+    recorded = Recorded(place=found.path, rows=read_history(found.path))
     past = make_past(recorded, 0, 1)
     runs = trying(past, past.settings(args.set), Config(), args.workers)
     rows = [recorded_row(past), *runs.results(args.strategy.split(","))]

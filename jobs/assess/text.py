@@ -56,7 +56,8 @@ def lines(report: Report) -> Iterator[str]:
     yield from _part("Settings that hurt", _harms(report))
     yield from _part("Risks", _risks(report))
     yield from _part("What Ballast would do", _foresight(report))
-    yield from _part("What each strategy would have made of this time", _tried(report))
+    tried = [*text_table(tried_rows(report)), OF_USAGE] if report.strategies else []
+    yield from _part("What each strategy would have made of this time", tried)
     yield from _part("Not known", [f"- {one}" for one in report.notes])
 
 
@@ -134,14 +135,13 @@ def _heat(report: Report) -> Iterator[str]:
     wide = max((len(name) for name in loads.brokers), default=0)
     for name in loads.brokers:
         series = loads.percent[name][-_WIDTH:]
-        shades = "".join("?" if one is None else _shade(one) for one in series)
+        shades = "".join(
+            "?" if one is None else SHADES[min(len(SHADES) - 1, int(one / _FULL * len(SHADES)))]
+            for one in series
+        )
         usage, rate = last_known(series) or 0.0, last_known(loads.msg_rates[name]) or 0.0
         rest = f"{usage:5.1f} %  {number(rate)} msg/s  {loads.bundles[name]} bundles"
         yield f"{name:{wide}} |{shades}| {rest}"
-
-
-def _shade(percent: float) -> str:
-    return SHADES[min(len(SHADES) - 1, int(percent / _FULL * len(SHADES)))]
 
 
 def _harms(report: Report) -> Iterator[str]:
@@ -168,7 +168,3 @@ def _foresight(report: Report) -> Iterator[str]:
     if report.foresight is None:
         return
     yield from Outlook(found=report.foresight, tables_age_ms=-1).lines()
-
-
-def _tried(report: Report) -> Sequence[str]:
-    return [*text_table(tried_rows(report)), OF_USAGE] if report.strategies else []

@@ -11,7 +11,7 @@ from dataclasses import replace
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import LOAD_OF, Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.assess.observer import Observer
@@ -27,6 +27,7 @@ from lbcore.wire.messages import BrokerLoad, Message
 
 CLUSTER = "pulsar"
 """The cluster's name among the Machines."""
+_COLLECTOR_LOG = logging.getLogger("jobs.bridge")
 _HISTORY_MIN_MS, _LARGE_HISTORY_MS = 1_000, 60_000
 _LARGE = 5_000
 """From so many bundles on loads are kept once a minute: ten minutes must fit into the memory."""
@@ -45,7 +46,6 @@ class ClusterWatch:
         self._messages: list[Message] = []
         self._told: list[ObservePolicies] = []
         self._versions: dict[str, str] = {}
-        self._unread: dict[str, str] = {}
         self._unread_topics: dict[str, str] = {}
         names = (CLUSTER, cluster)
         self._collector = Collector(admin, names, config, rhythm, self._send)
@@ -54,7 +54,7 @@ class ClusterWatch:
         self._sightings = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
-        self._trouble = _Trouble(self._unread)
+        _COLLECTOR_LOG.setLevel(logging.CRITICAL)  # what it warns of stands in the report
         self._began_ms = wall_ms()
         self._unloads = self._read_unloads(brokers)
 
@@ -62,7 +62,7 @@ class ClusterWatch:
         """Ask nobody any more."""
         self._collector.close()
         self._policies.close()
-        self._trouble.close()
+        _COLLECTOR_LOG.setLevel(logging.NOTSET)
 
     @property
     def has_picture(self) -> bool:
@@ -121,7 +121,12 @@ class ClusterWatch:
 
     def _silent(self) -> dict[str, str]:
         topics = {name: f"its topics: {why}" for name, why in self._unread_topics.items()}
-        return {**topics, **self._unread, **self._collector.failures}
+        loads = {
+            what.removeprefix(LOAD_OF): str(error)
+            for what, error in self._collector.unread().items()
+            if what.startswith(LOAD_OF)
+        }
+        return {**topics, **loads, **self._collector.failures}
 
     def _of_size(self) -> Observer:
         """The Machines; how often loads are kept depends on how many bundles there are."""
@@ -144,7 +149,6 @@ class ClusterWatch:
         with self._lock:
             self._messages.append(message)
             broker = message.envelope.broker if hasattr(message, "envelope") else ""
-            self._unread.pop(broker, None)
             if isinstance(message, BrokerLoad):
                 self._versions[broker] = message.broker_version
 
@@ -185,27 +189,3 @@ class ClusterWatch:
                     )
             hot = sorted(hot, key=lambda one: (-one.msg_rate, one.topic))[: 4 * HOTTEST_TOPICS]
         return owners, hot
-
-
-class _Trouble(logging.Handler):
-    """Warnings of the collector, kept for the report instead of the log."""
-
-    def __init__(self, unread: dict[str, str]) -> None:
-        super().__init__(logging.WARNING)
-        self._unread = unread
-        self._logger = logging.getLogger("jobs.bridge")
-        self._did_propagate = self._logger.propagate
-        self._logger.propagate = False
-        self._logger.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a broker's trouble."""
-        fields = getattr(record, "fields", {})
-        if fields.get("broker"):
-            self._unread[fields["broker"]] = str(fields.get("why", ""))
-
-    def close(self) -> None:
-        """Let others take it again."""
-        self._logger.removeHandler(self)
-        self._logger.propagate = self._did_propagate
-        super().close()

@@ -33,7 +33,6 @@ from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 from lbcore.wire.kinds.command_about import CommandArguments
-from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import Message, Topic
 
 logger = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class Bridge:
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         interval_ms = options.rhythm.namespaces_ms
-        self._policies = PolicyFollower(admin, names[1], interval_ms, self._send_policies)
+        self._policies = PolicyFollower(admin, names[1], interval_ms, self._command)
         self._watchman = GuardianProbe(self._collector)
         self._look_in_s = 0.0
         self._found: dict[tuple[str, str], str] = {}
@@ -150,7 +149,10 @@ class Bridge:
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)
-        difference = replace(self._compare(look, busy), findings=self._watch(look))
+        # work that began or ended meanwhile makes the look older than what is recorded
+        busy |= self._actuator.busy()
+        found = compare(dict(self._feed.records), self._before, look, self._brokers, busy)
+        difference = replace(found, findings=self._watch(look))
         self._send_difference(difference)
         self._before = look
         self._log(look, difference)
@@ -181,14 +183,6 @@ class Bridge:
             self._found = found
         return judged.findings
 
-    def _compare(self, look: Look, busy_before: frozenset[str]) -> Difference:
-        """Compare a look with the records.
-
-        Work that began or ended meanwhile makes the look older than what is recorded.
-        """
-        records, busy = dict(self._feed.records), busy_before | self._actuator.busy()
-        return compare(records, self._before, look, self._brokers, busy)
-
     def _send_difference(self, difference: Difference) -> None:
         """Send what differs, repeated at intervals, and a sign of life every minute."""
         now_s = time.monotonic()
@@ -203,7 +197,7 @@ class Bridge:
         if is_alive_due and not difference.brokers:
             difference = replace(difference, brokers=self._brokers)
         for command in commands_of(difference):
-            self._command(command, _COMMAND_MS)
+            self._command(command)
         self._told, self._alive_s = (difference, now_s), now_s
         self._brokers = difference.brokers or self._brokers
 
@@ -230,10 +224,7 @@ class Bridge:
             self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
             self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
 
-    def _send_policies(self, command: ObservePolicies) -> None:
-        self._command(command, _COMMAND_MS)
-
-    def _command(self, arguments: CommandArguments, timeout_ms: int) -> None:
+    def _command(self, arguments: CommandArguments, timeout_ms: int = _COMMAND_MS) -> None:
         command = new_command(
             self._cluster, arguments, principal="pulsar-bridge", timeout_ms=timeout_ms
         )

@@ -48,6 +48,8 @@ from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message
 
 logger = logging.getLogger(__name__)
 
+LOAD_OF = "load of "
+"""What stands before a broker whose load can't be read."""
 _JITTER = 0.2
 _REFUSALS = 3
 _SERVER_ERROR = 500
@@ -172,7 +174,7 @@ class Collector:
         Covers namespaces, tenants, and brokers' loads.
         """
         loads = {
-            f"load of {name}": one.load_error
+            f"{LOAD_OF}{name}": one.load_error
             for name, one in list(self._brokers.items())
             if one.load_error is not None
         }

@@ -83,8 +83,8 @@ class FleetSettings:
 
     speed: virtual milliseconds of load per real one. callback_ms: shortest and longest duration of
     opening, closing or splitting. topics_per_read: bundles whose topics are read with each load, 0
-    = none. capacities: broker → capacity label, 1.0 where absent. failure_domains: number of
-    domains that brokers are dealt out to, 0 = no label. fencing: as the setting ownership.fencing.
+    = none. capacities: broker → capacity label, 1.0 where absent. fencing: as the setting
+    ownership.fencing.
     """
 
     cluster: str
@@ -95,7 +95,6 @@ class FleetSettings:
     callback_ms: tuple[int, int] = (50, 300)
     topics_per_read: int = 10
     capacities: Mapping[str, float]
-    failure_domains: int = 0
     fencing: str = FENCING_TOKEN
 
 
@@ -133,15 +132,14 @@ class FleetSurroundings:
 class SimulatedBroker:
     """A broker that may be started, killed, paused, hung, drained. One thread uses it."""
 
-    def __init__(self, name: str, number: int, surroundings: FleetSurroundings) -> None:
-        """name: a host's name, for it stands in the URLs; number: from 1."""
+    def __init__(self, name: str, surroundings: FleetSurroundings) -> None:
+        """name: a host's name, for it stands in the URLs."""
         self.name = name
         self.life = ProcessLife.KILLED
         self.start_number = 0
         self.incarnation = ""
         self.last_delivered_ms = 0
         self.service = ServedBundles()
-        self._number = number
         self._around = surroundings
         self._host: Host | None = None
         self._reads = 0
@@ -329,7 +327,6 @@ class SimulatedBroker:
         return replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
 
     def _identity(self) -> Identity:
-        domains = self._around.settings.failure_domains
         return Identity(
             cluster=self._around.settings.cluster,
             broker=self.name,
@@ -338,7 +335,6 @@ class SimulatedBroker:
             pulsar_service_url=f"pulsar://{self.name}:6650",
             broker_version=VERSION,
             load_manager_class="ballast",
-            failure_domain=f"domain-{self._number % domains}" if domains else "",
             capacity=self.capacity,
         )
 

@@ -32,8 +32,7 @@ class Fleet:
     def start(self, name: str, now_ms: int) -> None:
         """Start a broker, or start it again; a name that is new joins the fleet."""
         if name not in self._brokers:
-            number = len(self._brokers) + 1
-            self._brokers[name] = SimulatedBroker(name, number, self._around)
+            self._brokers[name] = SimulatedBroker(name, self._around)
         self._brokers[name].start(self.feed.current(name), now_ms)
 
     def kill(self, name: str, now_ms: int) -> dict[str, Any]:

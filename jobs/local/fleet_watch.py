@@ -6,9 +6,8 @@ from the fleet has no sample of it.
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient, crash_of, sample_of
@@ -52,7 +51,7 @@ class FleetWatch:
     def is_ready(self) -> bool:
         """Return True if the control server answers."""
         try:
-            return bool(self._client().health())
+            return bool(fleet_client(self.layout).health())
         except CommandError:
             return False
 
@@ -62,19 +61,25 @@ class FleetWatch:
         The log is read after it, so that whatever the sample counts as open has been told.
         """
         try:
-            body = self._client().brokers()
+            body = fleet_client(self.layout).brokers()
         except CommandError:
             return None
         finally:
-            self.opened += [opened_of(line) for line in self._events.read() if is_opened(line)]
+            self.opened += [
+                BundleOpened(bundle=line["bundle"], broker=line["broker"], at_ms=line["at_ms"])
+                for line in self._events.read()
+                if line.get("event") == "opened"
+            ]
             self.crashes += [crash_of(line) for line in self._crashes.read()]
-        self.brokers = tuple(broker_of(row) for row in body["brokers"])
+        self.brokers = tuple(
+            FleetBroker(
+                name=row["broker"], life=row["life"], load=row["load"], bundles=row["bundle_count"]
+            )
+            for row in body["brokers"]
+        )
         sample = sample_of(body)
         self.samples.append(sample)
         return sample
-
-    def _client(self) -> FleetClient:
-        return fleet_client(self.layout)
 
 
 def crash_broker(layout: Layout, broker: str) -> Crash:
@@ -130,20 +135,3 @@ def fleet_client(layout: Layout) -> FleetClient:
             why=f"{layout.fleet_port} is not there",
             next_step="start one with `ballast run-local`, or name its folder with --state-dir",
         ) from None
-
-
-def broker_of(row: Mapping[str, Any]) -> FleetBroker:
-    """A row of the control server's answer."""
-    return FleetBroker(
-        name=row["broker"], life=row["life"], load=row["load"], bundles=row["bundle_count"]
-    )
-
-
-def is_opened(line: Mapping[str, Any]) -> bool:
-    """True if the line of the fleet's event log is the opening of a bundle."""
-    return line.get("event") == "opened"
-
-
-def opened_of(line: Mapping[str, Any]) -> BundleOpened:
-    """The opening that such a line tells of."""
-    return BundleOpened(bundle=line["bundle"], broker=line["broker"], at_ms=line["at_ms"])

@@ -4,7 +4,7 @@ The job's sink writes the lines, one per batch and cluster.
 """
 
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,20 +48,8 @@ class LineTail:
         return None
 
 
-_MOVES_SHOWN = 50
 _REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")
 _DECISION = "decision:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMove:
-    """A bundle on its way to another broker, and why."""
-
-    at_ms: int
-    bundle: str
-    source: str
-    destination: str
-    cause: str
 
 
 @dataclass(slots=True)
@@ -89,7 +77,7 @@ class JobLog:
     now_ms: int = 0
     cycled_ms: int = 0
     moves: int = 0
-    recent_moves: deque[ShownMove] = field(default_factory=lambda: deque(maxlen=_MOVES_SHOWN))
+    last_move: Mapping[str, Any] | None = None
     _cycle: int = -1
     _batch_id: int = -1
 
@@ -161,12 +149,12 @@ class JobLog:
 
     def _add_moves(self, line: Mapping[str, Any]) -> None:
         self.moves += len(line["moves"])
-        for move in line["moves"][-_MOVES_SHOWN:]:
-            shown = ShownMove(
-                at_ms=line["now_ms"],
-                bundle=move["bundle"],
-                source=move["from"],
-                destination=move["to"],
-                cause=move["cause"],
-            )
-            self.recent_moves.append(shown)
+        if line["moves"]:
+            move = line["moves"][-1]
+            self.last_move = {
+                "at_ms": line["now_ms"],
+                "bundle": move["bundle"],
+                "source": move["from"],
+                "destination": move["to"],
+                "cause": move["cause"],
+            }

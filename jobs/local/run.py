@@ -5,7 +5,8 @@ Decides what is done each second, and the end: the prober first, then the proces
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,14 @@ from jobs.local.fleet_watch import FleetWatch, crash_broker
 from jobs.local.job_log import JobLog, LineTail
 from jobs.local.layout import Layout, Size
 from jobs.local.prober import Prober, ProbeReport, ProberSettings
-from jobs.local.stack import OwnProcesses, RunOptions, create_commands, namespaces_of, send_commands
+from jobs.local.stack import (
+    OwnProcesses,
+    RunOptions,
+    Wiring,
+    create_commands,
+    namespaces_of,
+    send_commands,
+)
 from jobs.local.status import (
     RunFacts,
     RunStatus,
@@ -34,7 +42,7 @@ from jobs.local.status import (
     recent_percentile,
     summarise,
 )
-from jobs.local.terminal import Show, run_display
+from jobs.local.terminal import Show
 from lbcore.explain.job_state import (
     NEVER_MS,
     JobState,
@@ -52,6 +60,9 @@ _SECOND_MS = 1_000
 _LOOKUP_TIMEOUT_MS = 3_000
 _EVENTS_KEPT = 200
 _FLEET_OLD_MS = 5_000
+
+
+Display = Callable[[Wiring], AbstractContextManager[Show]]
 
 
 class LocalRun:
@@ -77,14 +88,17 @@ class LocalRun:
         self._started_ms = 0
         self._zero_ms: int | None = None
 
-    def run(self, stop: threading.Event) -> dict[str, Any]:
-        """Start, watch, stop; return the summary. Raises CommandError if the start fails."""
+    def run(self, stop: threading.Event, display: Display) -> dict[str, Any]:
+        """Start, watch, stop; return the summary. Raises CommandError if the start fails.
+
+        display: shows the run once all is started.
+        """
         self._started_ms = wall_ms()
         with self._processes:
             self._processes.start("simulated brokers", self._fleet_spec)
             self.is_started = True
             self._watch_kafka.start()
-            with run_display(self._wiring, is_headless=self._options.is_headless) as show:
+            with display(self._wiring) as show:
                 self._watch(stop, show)
             ended_ms = wall_ms()
             self._watch_kafka.close()
@@ -169,7 +183,7 @@ class LocalRun:
             cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
             cycle_p95_ms=recent_percentile(job.cycle_durations_ms, 95),
             moves=job.moves,
-            recent_moves=tuple(job.recent_moves),
+            last_move=job.last_move,
             lookups=self._prober.counts() if self._prober else None,
             restarts=self._processes.supervisor.restarts(),
             events=tuple(self._events),

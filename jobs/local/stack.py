@@ -151,14 +151,6 @@ class Wiring:
         return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
 
-def kafka_spec(kafka: EmbeddedKafka) -> ProcessSpec:
-    """Return the embedded Kafka, ended last and within 3 s.
-
-    What it had not written it recovers.
-    """
-    return dataclasses.replace(kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
-
-
 def job_spec(wiring: Wiring) -> ProcessSpec:
     """The streaming job."""
     layout = wiring.layout
@@ -216,13 +208,9 @@ def fleet_spec(
         *("--bundle-report-interval-ms", str(config.signals.bundle_report_interval_ms)),
     ]
     for namespace in namespaces_of(size):
-        words += ["--namespace", namespace_word(namespace)]
+        hashed = f"{namespace.hash_function.value}:{namespace.bundles}"
+        words += ["--namespace", f"{namespace.name}:{hashed}"]
     return _python(FLEET, layout, words, is_ready)
-
-
-def namespace_word(namespace: NamespaceLoad) -> str:
-    """A namespace as the fleet's command line takes it."""
-    return f"{namespace.name}:{namespace.hash_function.value}:{namespace.bundles}"
 
 
 def ensure_topics(wiring: Wiring) -> None:
@@ -329,7 +317,9 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
     def _start_kafka(self) -> None:
         if self._kafka is not None:  # else the configuration names another Kafka
             self._kafka.prepare()
-            self.supervisor.start(kafka_spec(self._kafka))
+            # ended last and within 3 s: what it had not written it recovers
+            spec = dataclasses.replace(self._kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
+            self.supervisor.start(spec)
 
     def news(self) -> list[str]:
         """Return the deaths and restarts since the last call, in words."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs import VERSION
 from jobs.local.fleet_watch import FleetBroker
-from jobs.local.job_log import JobLog, ShownMove
+from jobs.local.job_log import JobLog
 from jobs.local.prober import ProbeCounts, ProbeReport
 from lbcore.plan.groups import worst_imbalance
 from lbcore.sim.summary import (
@@ -68,17 +68,15 @@ class RunStatus:
     cycle_p50_ms: float | None
     cycle_p95_ms: float | None
     moves: int
-    recent_moves: tuple[ShownMove, ...]
+    last_move: Mapping[str, Any] | None
     lookups: ProbeCounts | None
     restarts: Mapping[str, int]
     troubles: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the headless line: the last move in place of the recent ones."""
-        fields = asdict(self)
-        shown = fields.pop("recent_moves")
-        return {**fields, "last_move": shown[-1] if shown else None}
+        """Return the headless line."""
+        return asdict(self)
 
 
 def broker_rows(fleet: Sequence[FleetBroker], job: JobLog) -> tuple[BrokerRow, ...]:

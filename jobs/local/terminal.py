@@ -1,10 +1,10 @@
-"""Live views in the terminal, and the lines and JSON lines that a local run shows.
+"""Live views in the terminal, and a local run's own lines and JSON lines.
 
-`ballast status --watch` and `run-local` draw over the whole screen by the same function.
+`ballast status --watch` and `run-local` draw the same lines of a status by the same function.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,6 @@ from jobs.console import json_line, printable, say
 from jobs.local.stack import Wiring
 from jobs.local.status import RunStatus
 
-_BAR_CELLS = 30
-_MOVES_SHOWN = 8
 _EVENTS_SHOWN = 4
 
 Show = Callable[[RunStatus], None]
@@ -43,18 +41,7 @@ def escaped_text(lines: Iterable[str]) -> Text:
     return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="ellipsis")
 
 
-@contextmanager
-def run_display(wiring: Wiring, *, is_headless: bool) -> Iterator[Show]:
-    """Show a run: a live view, or one JSON line a status."""
-    if is_headless:
-        yield _JsonLines().show
-        return
-    hints = _hints(wiring)
-    with live_lines() as draw:
-        yield lambda status: draw([*run_lines(status), "", *hints])
-
-
-class _JsonLines:
+class JsonLines:
     """One line of JSON a status, on standard output; each event only once."""
 
     def __init__(self) -> None:
@@ -69,25 +56,11 @@ class _JsonLines:
 
 
 def run_lines(status: RunStatus) -> Iterator[str]:
-    """A run's status for people: troubles, brokers, the newest moves, how the job is."""
+    """Facts of a run beside the cluster's status: troubles, lookups, restarts, events."""
     minutes, seconds = divmod(status.elapsed_ms // 1_000, 60)
-    uneven = "" if status.imbalance is None else f"   imbalance {status.imbalance:.2f}"
     opened = f"bundles open {status.bundles_open}/{status.bundles}"
-    yield f"ballast  {minutes:02d}:{seconds:02d}  {status.phase}   {opened}{uneven}"
+    yield f"ballast  {minutes:02d}:{seconds:02d}  {status.phase}   {opened}"
     yield from status.troubles
-    yield ""
-    yield from _broker_lines(status)
-    yield ""
-    yield "moves, the newest first" if status.recent_moves else "no moves yet"
-    for move in reversed(status.recent_moves[-_MOVES_SHOWN:]):
-        way = f"{move.source or '(nobody)'} → {move.destination or '(nobody)'}"
-        yield f"  {move.bundle}  {way}  {move.cause}"
-    yield ""
-    yield f"job {status.job or 'not heard yet'}"
-    yield (
-        f"batches {status.batches}, cycle p50 {_ms(status.cycle_p50_ms)}, "
-        f"p95 {_ms(status.cycle_p95_ms)}, moves {status.moves}, in flight {status.in_flight}"
-    )
     if status.lookups is not None:
         counts = status.lookups
         yield (
@@ -100,20 +73,7 @@ def run_lines(status: RunStatus) -> Iterator[str]:
     yield from status.events[-_EVENTS_SHOWN:]
 
 
-def _broker_lines(status: RunStatus) -> Iterator[str]:
-    width = max((len(row.name) for row in status.brokers), default=0)
-    top = max((row.msg_rate for row in status.brokers), default=0.0)
-    yield f"{'broker':<{width}}  {'state':<9}  {'msg/s':>9}  {'':<{_BAR_CELLS}}  bundles  score"
-    for row in status.brokers:
-        bar = "█" * (round(row.msg_rate / top * _BAR_CELLS) if top > 0 else 0)
-        score = "" if row.score is None else f"{row.score:.0%}"
-        yield (
-            f"{row.name:<{width}}  {row.state:<9}  {row.msg_rate:>9,.0f}  {bar:<{_BAR_CELLS}}"
-            f"  {row.bundles:>7}  {score:>5}"
-        )
-
-
-def _hints(wiring: Wiring) -> Sequence[str]:
+def hints(wiring: Wiring) -> list[str]:
     """Commands that a user may try beside the run."""
     topic = "persistent/demo/crc32-1/my-topic"
     state = wiring.layout.root
@@ -124,7 +84,3 @@ def _hints(wiring: Wiring) -> Sequence[str]:
         f"logs and tables:     {wiring.layout.logs}  {wiring.layout.tables}",
         "end it all:          Ctrl-C",
     ]
-
-
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f} ms"

@@ -20,11 +20,7 @@ from jobs.adapters.delta.recordings import Row, read_history
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer
-from jobs.operating.connection_options import (
-    ConnectionOptions,
-    add_stack_arguments,
-    connection_options,
-)
+from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.prometheus import add_prometheus_arguments, trace_lines, write_trace
 from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
@@ -125,22 +121,6 @@ def add_past_arguments(parser: argparse.ArgumentParser) -> None:
     add_stack_arguments(parser, with_kafka=False)
 
 
-def recorded_of(args: argparse.Namespace, where: ConnectionOptions) -> Recorded:
-    """Read the recording that the options name: a file, or the tables.
-
-    Raises CommandError.
-    """
-    return read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
-
-
-def settings_of(args: argparse.Namespace, where: ConnectionOptions) -> Config:
-    """Return the settings of a replay.
-
-    The job's settings, or the files' with a recording. Raises CommandError.
-    """
-    return where.config.for_cluster(where.cluster) if args.recording else where.started()
-
-
 def read_recorded(reader: TableReader) -> Recorded:
     """Read the load that the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
@@ -148,30 +128,18 @@ def read_recorded(reader: TableReader) -> Recorded:
     return Recorded(place=reader.root, rows=rows, brokers=known)
 
 
-def read_recorded_file(path: Path) -> Recorded:
-    """Read a recording as `read_recorded`, from a file. Raises CommandError.
-
-    All brokers are alike.
-    """
-    return Recorded(place=path, rows=read_history(path))
-
-
-def the_end(recorded: Recorded, last_ms: int) -> Sequence[Row]:
-    """The rows of the last so much; 0 = all."""
-    newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
-    return [row for row in recorded.rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
-
-
 def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
     """Return a run to balance again. Raises CommandError.
 
     last_ms: only the end, so long; 0 = all.
     """
-    place, rows, known = recorded.place, the_end(recorded, last_ms), recorded.brokers
+    place, known = recorded.place, recorded.brokers
     oldest_ms = min((int(row["minute_ms"]) for row in recorded.rows), default=0)
     newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
-    rows, pace = _at_pace(rows)
+    rows, pace = _at_pace(
+        [row for row in recorded.rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
+    )
     if any(not row["broker"] for row in rows):
         raise CommandError(
             f"{place} can't be backtested",
@@ -344,8 +312,12 @@ def run(args: argparse.Namespace) -> int:
         found = write_trace(args)
         read, args.recording = list(trace_lines(found)), found.path
     where = connection_options(args)
-    past = make_past(recorded_of(args, where), args.last, args.seed)
-    base = settings_of(args, where)
+    if args.recording:
+        recorded = Recorded(place=args.recording, rows=read_history(args.recording))
+        base = where.config.for_cluster(where.cluster)
+    else:
+        recorded, base = read_recorded(where.reader()), where.started()
+    past = make_past(recorded, args.last, args.seed)
     settings = past.settings(args.set)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:

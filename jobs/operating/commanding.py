@@ -134,7 +134,10 @@ def _say_outcome(
     args: argparse.Namespace, command: Command, outcome: CommandOutcome, waited_ms: int
 ) -> int:
     is_done = outcome.status == DONE
-    next_step = _afterwards(command, outcome) if is_done else _next_step(command, outcome.status)
+    known = {**command.arguments, **outcome.result}
+    next_step = _next_step(command, outcome.status)
+    if is_done:
+        next_step = KINDS[command.kind].about.afterwards.format_map(known)
     value = {
         "command_id": command.command_id,
         "kind": command.kind,
@@ -155,12 +158,6 @@ def _say_outcome(
     if is_done:
         return Exit.DONE
     return Exit.UNKNOWN if outcome.status == "timed_out" else Exit.FAILED
-
-
-def _afterwards(command: Command, outcome: CommandOutcome) -> str:
-    """Return the next step that the command's kind suggests."""
-    known = {**command.arguments, **outcome.result}
-    return KINDS[command.kind].about.afterwards.format_map(known)
 
 
 def _next_step(command: Command, status: str) -> str:

@@ -47,11 +47,10 @@ from jobs.operating.connection_options import (
 )
 from jobs.operating.service_answers import answers_of
 from jobs.operating.status_rows import read_status_rows
-from lbcore.explain.job_state import NEVER_MS, JobSurroundings, judge_job
+from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.mirrored import certificates_ending
 from lbcore.explain.recent_findings import (
     ADVICE,
-    broker_versions,
     counted_versions,
     several_versions,
 )
@@ -59,6 +58,7 @@ from lbcore.explain.status import ClusterPhase, ClusterStatus, make_status
 from lbcore.model.certificates import CertificateEnd
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 from lbcore.model.times import duration
+from lbcore.signals.shown_load import SHOWN_MS
 
 
 class FindingVerdict(str, Enum):
@@ -124,6 +124,7 @@ _SKEW_WARN_MS, _SKEW_FAIL_MS = 2_000, 10_000
 _TICKS_OLD_MS = 30_000
 _LOG_LENGTH_WARN = 2_000
 _KAFKA_TIMEOUT_MS = 10_000
+_NAMED = 10
 PACKAGES: Mapping[str, tuple[str, str]] = {
     "deltalake": ("1.6.6", "2"),
     "kafka-python": ("3.0.12", "4"),
@@ -160,8 +161,6 @@ def examine(examined: Examined) -> list[DoctorFinding]:
         ("tables", lambda: _tables(where)),
         ("clock", lambda: _job_clock(where)),
         ("job", lambda: _job(where, now_ms, around)),
-        ("load", lambda: _load(where, now_ms, around)),
-        ("versions", lambda: _versions(where)),
     ]
     if around.kafka:  # first: most of what else is wrong follows from it
         looks.insert(0, ("kafka", lambda: _kafka(around)))
@@ -353,7 +352,6 @@ def _service(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     yield ok("service", f"it answers for cluster {answers.cluster}")
     status = answers.status()
     yield from _judged(status, status.job.around)
-    yield from _of_versions(status.versions)
 
 
 def _judged(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFinding]:
@@ -371,50 +369,33 @@ def _judged(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFi
     for alarm in told:
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
-
-
-def _load(
-    where: ConnectionOptions, now_ms: int, around: JobSurroundings
-) -> Iterator[DoctorFinding]:
-    """Yield findings on brokers without recent load, while the job reports it."""
-    reader = where.reader()
-    writer = reader.writer()
-    silent_ms = max(0, now_ms - writer.now_ms) if writer else NEVER_MS
-    job = judge_job(silent_ms, silent_ms, where.started(tell=lambda _: None).pipeline)
-    if not job.is_present or around.kafka:
-        age = f"the job's last commit is {duration(silent_ms)} old" if writer else ""
-        step = "mend what is said above first"
-        yield warn("load", f"not known now: {age or 'the job has never written'}", step)
-        return
-    rhythm = where.started(tell=lambda _: None).pipeline.load_history_interval_ms
-    recent = f"minute_ms >= {now_ms - 3 * rhythm}"
-    known = {row["broker"] for row in reader.rows("load_history", ("broker",), recent)}
-    there = [row["broker"] for row in reader.rows("brokers") if row["state"] == "active"]
-    stale = sorted(set(there) - known)
-    if not there:
-        yield warn("load", "no broker is active", "start agents: docs/agent.md")
-    elif stale:
-        yield warn(
-            "load",
-            f"no load for {duration(3 * rhythm)} of {', '.join(stale[:10])}"
-            + (f" and {len(stale) - 10} more" if len(stale) > 10 else ""),  # noqa: PLR2004 (ten names are enough)
-            "read these agents' logs; `ballast status` says whether they are heard",
-        )
-    else:
-        yield ok("load", f"of all {len(there)} active brokers")
-
-
-def _versions(where: ConnectionOptions) -> Iterator[DoctorFinding]:
-    """Brokers of several versions at once, as in the middle of an upgrade."""
-    yield from _of_versions(broker_versions(where.reader().rows("brokers", ("state", "version"))))
-
-
-def _of_versions(versions: Mapping[str, int]) -> Iterator[DoctorFinding]:
-    several = several_versions(versions)
+    yield _load(status, around)
+    several = several_versions(status.versions)
     if several:
         yield warn("versions", several, ADVICE)
-    elif versions:
-        yield ok("versions", f"all active brokers run {counted_versions(versions)}")
+    elif status.versions:
+        yield ok("versions", f"all active brokers run {counted_versions(status.versions)}")
+
+
+def _load(status: ClusterStatus, around: JobSurroundings) -> DoctorFinding:
+    """Return the finding on brokers without recent load, while the job reports it."""
+    if not status.job.is_present or around.kafka:
+        age = "the job has never written"
+        if status.writer_silent_ms >= 0:
+            age = f"the job's last commit is {duration(status.writer_silent_ms)} old"
+        return warn("load", f"not known now: {age}", "mend what is said above first")
+    active = [row for row in status.broker_rows if row.state == "active"]
+    stale = [row.broker for row in active if row.load_age_ms < 0]
+    if not active:
+        return warn("load", "no broker is active", "start agents: docs/agent.md")
+    if stale:
+        more = f" and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
+        return warn(
+            "load",
+            f"no load for {duration(SHOWN_MS)} of {', '.join(stale[:_NAMED])}{more}",
+            "read these agents' logs; `ballast status` says whether they are heard",
+        )
+    return ok("load", f"of all {len(active)} active brokers")
 
 
 # -- Kafka

@@ -79,7 +79,8 @@ class ManyRuns(Generic[Result]):
         self, items: Sequence[Any], weights: Sequence[float], workers: int
     ) -> Iterator[Result]:
         before = set(multiprocessing.active_children())
-        with ProcessPoolExecutor(workers, initializer=_ignore_interrupt) as pool:
+        ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+        with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore) as pool:
             futures = [pool.submit(self._work, item) for item in items]
             try:
                 yield from self._awaited(futures, weights)
@@ -127,11 +128,6 @@ def _until_interrupted(cut: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _ignore_interrupt() -> None:
-    """Ctrl-C is for the process that waits."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def progress_message(

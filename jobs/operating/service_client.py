@@ -85,11 +85,12 @@ class ServiceAddress:
         timeout_s: float = TIMEOUT_S,
         taken: Sequence[int] = (),
     ) -> Any:
+        proof = {"Authorization": f"Bearer {self._token()}"} if self.token_file else {}
         asked = HttpQuestion(
             target=urlsplit(self.url).path.rstrip("/") + path,
             method=method,
             body=body,
-            headers={**self._proof(), "Accept": _JSON, "Content-Type": _JSON},
+            headers={**proof, "Accept": _JSON, "Content-Type": _JSON},
         )
         path = path.partition("?")[0]
         for tried in range(1, _AGAIN + 1):
@@ -102,9 +103,6 @@ class ServiceAddress:
         if answered.status == _OK or answered.status in taken:
             return value
         raise self._refused(answered, value if isinstance(value, Mapping) else {}, path)
-
-    def _proof(self) -> dict[str, str]:
-        return {} if self.token_file is None else {"Authorization": f"Bearer {self._token()}"}
 
     def _token(self) -> str:
         assert self.token_file is not None  # noqa: S101 (asked only where there is one)

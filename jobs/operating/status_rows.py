@@ -79,7 +79,7 @@ def read_status_rows(
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
         certificates=_certificates(own),
-        rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
+        rejected=reader.rejected(now_ms - RECENT_MS),
     )
 
 

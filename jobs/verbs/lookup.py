@@ -6,7 +6,6 @@ It needs no Kafka and no Spark. Fails when a topic has no owner or its namespace
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from jobs.console import Exit, answer
 from jobs.lookup_client import LookupResult
@@ -30,13 +29,11 @@ def run(args: argparse.Namespace) -> int:
     results = answers_of(connection_options(args)).lookup(
         args.topics, args.listener, args.timeout_ms
     )
-    answer(args, [_fields(*pair) for pair in results.items()], _lines(results))
+    answer(
+        args, [{"topic": topic, **asdict(one)} for topic, one in results.items()], _lines(results)
+    )
     is_served = all(result.outcome is LookupOutcome.FOUND for result in results.values())
     return Exit.DONE if is_served else Exit.FAILED
-
-
-def _fields(topic: str, result: LookupResult) -> dict[str, Any]:
-    return {"topic": topic, **asdict(result)}
 
 
 def _lines(results: Mapping[str, LookupResult]) -> list[str]:

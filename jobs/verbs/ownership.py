@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [row for row in records if _is_asked_for(row, args.broker)]
     if not rows:
         require_known(answers, namespace=args.namespace, broker=args.broker)
-    value = {**_about(found), "bundles": [_shown(row) for row in rows]}
+    value = {**asdict(found), "bundles": [_shown(row) for row in rows]}
     answer(args, value, [_head(found, len(rows)), *_table(rows)])
     return Exit.DONE
 
@@ -134,9 +134,16 @@ def _say_differences(args: argparse.Namespace, answers: Answers) -> int:
     if not changes:
         require_known(answers, namespace=args.namespace, broker=args.broker)
     value = {
-        "from": _about(before),
-        "to": _about(after),
-        "changes": [_change_value(change) for change in changes],
+        "from": asdict(before),
+        "to": asdict(after),
+        "changes": [
+            {
+                "bundle": change.bundle,
+                "before": change.before and _shown(change.before),
+                "after": change.after and _shown(change.after),
+            }
+            for change in changes
+        ],
     }
     unknown = [_unknown(one) for one in (before, after) if not one.is_known]
     head = f"{len(changes)} bundles changed from {_short(before)} to {_short(after)}"
@@ -145,21 +152,9 @@ def _say_differences(args: argparse.Namespace, answers: Answers) -> int:
     return Exit.DONE
 
 
-def _about(found: OwnershipMoment) -> dict[str, int]:
-    return asdict(found)
-
-
 def _short(found: OwnershipMoment) -> str:
     at = format_instant(found.at_ms)
     return f"version {found.version} ({at})" if found.version >= 0 else at
-
-
-def _change_value(change: OwnershipChange) -> dict[str, Any]:
-    sides = {"before": change.before, "after": change.after}
-    return {
-        "bundle": change.bundle,
-        **{side: None if row is None else _shown(row) for side, row in sides.items()},
-    }
 
 
 def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]:

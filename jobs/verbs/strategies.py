@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
         for one in strategies
         if args.kind in (None, kind) and _is_named(one, args)
     ]
-    rules = _split_rules() if _has_splits(args) else []
+    has_splits = args.name is None and args.kind in (None, SPLIT)
+    rules = _split_rules() if has_splits else []
     if not (found or rules):
         known = sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES})
         raise MisuseError(
@@ -52,10 +53,6 @@ def run(args: argparse.Namespace) -> int:
 def _is_named(one: Strategy, args: argparse.Namespace) -> bool:
     name = (args.name or "").rpartition(".")[2]
     return not name or name in (one.name, one.pulsar_class)
-
-
-def _has_splits(args: argparse.Namespace) -> bool:
-    return args.name is None and args.kind in (None, SPLIT)
 
 
 def _split_rules() -> list[dict[str, Any]]:

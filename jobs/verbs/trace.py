@@ -43,23 +43,6 @@ _NAME_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceRequest:
-    """Request for the import of a trace.
-
-    from_ms, for_ms: the part of it, 0 = its start, to its end. mean_percent: mean of the load, as a
-    percentage of the brokers' capacity.
-    """
-
-    namespace: str
-    bundles: int
-    brokers: int
-    mean_percent: float = 45.0
-    gaps: Gaps = Gaps.REFUSE
-    from_ms: int = 0
-    for_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTrace:
     """A trace as load of bundles. said: sentences on what it came to."""
 
@@ -72,8 +55,9 @@ class ImportedTrace:
         return len(self.folded.rates) * self.folded.step_ms
 
 
-def import_trace(path: Path, how: TraceReading, wanted: TraceRequest) -> ImportedTrace:
-    """A file's load, folded; raises MisuseError, which names every flaw with its line."""
+def import_trace(args: argparse.Namespace, how: TraceReading) -> ImportedTrace:
+    """Return the file's load, folded; raises MisuseError, with the line of every flaw."""
+    path = args.file
     found = read_trace(path, how)
     series = found.series
     step_ms = how.step_ms or step_of(series)
@@ -83,10 +67,10 @@ def import_trace(path: Path, how: TraceReading, wanted: TraceRequest) -> Importe
             why="nothing says how long an interval is",
             next_step="say --step TIME, e.g. --step 5m",
         )
-    refuse_flaws(path, [*found.flaws, *flaws_of(series, max(1, step_ms), wanted.gaps)], _ADVICE)
+    refuse_flaws(path, [*found.flaws, *flaws_of(series, max(1, step_ms), args.gaps)], _ADVICE)
     try:
-        grid = _part(path, on_grid(series, step_ms, wanted.gaps), wanted)
-        folded = fold(grid, series.entities, found.resources, (wanted.namespace, wanted.bundles))
+        grid = _part(on_grid(series, step_ms, args.gaps), args)
+        folded = fold(grid, series.entities, found.resources, (args.namespace, args.bundles))
     except SpanError as error:
         raise MisuseError(
             f"{path} is too long for its step",
@@ -100,7 +84,7 @@ def import_trace(path: Path, how: TraceReading, wanted: TraceRequest) -> Importe
     empty = int((folded.topics == 0).sum())
     said = [
         f"{len(series.entities)} entities, {len(grid.values)} intervals of "
-        f"{duration(step_ms)}, folded into {wanted.bundles} bundles"
+        f"{duration(step_ms)}, folded into {args.bundles} bundles"
         + (f", {empty} of them without an entity" if empty else ""),
         *folded.said,
         *(f"{name} is left out: nobody said what it is" for name in found.left),
@@ -124,24 +108,19 @@ def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         ) from None
 
 
-def recording_rows(imported: ImportedTrace, wanted: TraceRequest) -> Iterable[Mapping[str, Any]]:
-    """The recording's rows: bundles dealt in turn to the brokers."""
-    return dealt(imported.folded, wanted.brokers, wanted.mean_percent)
-
-
 def write_scenario(
-    path: Path, recording: Path, imported: ImportedTrace, wanted: TraceRequest
+    path: Path, recording: Path, imported: ImportedTrace, args: argparse.Namespace
 ) -> None:
     """A scenario that replays the recording."""
     where = os.path.relpath(recording.absolute(), path.absolute().parent)
     long = imported.length_ms >= _LONG_RUN_MS
     lines = [
-        f"title {recording.stem}: recorded load on {wanted.brokers} brokers",
+        f"title {recording.stem}: recorded load on {args.brokers} brokers",
         f"# {imported.said[0]}.",
-        f"brokers {wanted.brokers}",
-        f"namespace {wanted.namespace} bundles={wanted.bundles} topics=1",
-        f"own {wanted.namespace} all all",
-        f"load {wanted.namespace} replay {wanted.mean_percent:g}% file={where}",
+        f"brokers {args.brokers}",
+        f"namespace {args.namespace} bundles={args.bundles} topics=1",
+        f"own {args.namespace} all all",
+        f"load {args.namespace} replay {args.load:g}% file={where}",
         *([f"set pipeline.trigger_ms={_TRIGGER_MS}"] if long else []),
         f"run {format_ms(imported.length_ms)} sample={'1m' if long else '10s'}",
         "expect doubles == 0",
@@ -179,14 +158,14 @@ def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str,
     ]
 
 
-def _part(path: Path, grid: Grid, wanted: TraceRequest) -> Grid:
+def _part(grid: Grid, args: argparse.Namespace) -> Grid:
     """The part of the trace that is asked for."""
-    first = wanted.from_ms // grid.step_ms
-    count = max(1, wanted.for_ms // grid.step_ms) if wanted.for_ms else len(grid.values)
+    first = args.from_ms // grid.step_ms
+    count = max(1, args.for_ms // grid.step_ms) if args.for_ms else len(grid.values)
     values = grid.values[first : first + count]
     if not len(values):
         raise MisuseError(
-            f"{path} has nothing there",
+            f"{args.file} has nothing there",
             why=f"it is {duration(len(grid.values) * grid.step_ms)} long",
             next_step="choose an earlier --from",
         )
@@ -281,19 +260,10 @@ def _import(args: argparse.Namespace) -> int:
         resources=tuple(args.resource),
         step_ms=args.step,
     )
-    wanted = TraceRequest(
-        namespace=args.namespace,
-        bundles=args.bundles,
-        brokers=args.brokers,
-        mean_percent=args.load,
-        gaps=args.gaps,
-        from_ms=args.from_ms,
-        for_ms=args.for_ms,
-    )
-    imported = import_trace(args.file, how, wanted)
-    write_recording(args.out, recording_rows(imported, wanted))
+    imported = import_trace(args, how)
+    write_recording(args.out, dealt(imported.folded, args.brokers, args.load))
     if args.scenario:
-        write_scenario(args.scenario, args.out, imported, wanted)
+        write_scenario(args.scenario, args.out, imported, args)
     written = [str(args.out), *([str(args.scenario)] if args.scenario else [])]
     value = {"written": written, "said": imported.said, "length_ms": imported.length_ms}
     answer(args, value, [*imported.said, f"written: {', '.join(written)}"])

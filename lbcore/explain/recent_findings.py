@@ -16,7 +16,7 @@ from lbcore.balancer.decisions.placement import ISOLATION_POLICIES
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.balancer.phases import KIND as FAULT
 from lbcore.balancer.state.rules import ISOLATION, PROPOSAL, PlanProposal, PlanStatus
-from lbcore.explain.explanation import Row
+from lbcore.explain.explanation import Row, count_of
 from lbcore.model.times import duration, instant
 from lbcore.plain import from_plain
 from lbcore.plan.filter.policies import IsolationPolicy
@@ -158,13 +158,13 @@ def capacity_message(row: Row) -> str:
     """A row of the kind `full`: how full the cluster is, and what would help."""
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
-    brokers = f"{missing} broker{'' if missing == 1 else 's'}"
+    needed, full = count_of(missing, "broker"), count_of(inputs["brokers"], "broker")
     whole = f"the broker group of {inputs['group']}" if "group" in inputs else "the cluster"
     of = ", ".join(inputs["of"])
     of += ", ..." if inputs["brokers"] > len(inputs["of"]) else ""
     return (
-        f"{whole} is full: the mean usage of {inputs['brokers']} brokers ({of}) is"
-        f" {inputs['mean']:.0f} %, and moves can't help; start at least {brokers} of the mean"
+        f"{whole} is full: the mean usage of {full} ({of}) is"
+        f" {inputs['mean']:.0f} %, and moves can't help; start at least {needed} of the mean"
         f" capacity, which brings it to {target:.0f} %; section BallastClusterFull of"
         " docs/runbook.md"
     )
@@ -212,7 +212,8 @@ def rejected_alarms(rejected: Iterable[Row]) -> Iterable[str]:
     """
     reasons = Counter(row["reason"] for row in rejected)
     for reason, count in sorted(reasons.items()):
-        yield f"{count} messages rejected ({reason}) within 10 minutes: `ballast sql rejected`"
+        messages = count_of(count, "message")
+        yield f"{messages} rejected ({reason}) within 10 minutes: `ballast sql rejected`"
 
 
 ADVICE = "end the upgrade; filters.prefer_later_versions keeps bundles off the older ones"

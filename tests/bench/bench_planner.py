@@ -26,7 +26,6 @@ from lbcore.model.resources import COUNT
 from lbcore.plan.blocked import blocked_brokers, stuck
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.filter.index import candidate_index
-from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
@@ -43,7 +42,6 @@ from tests.support.values.clusters import Sections, broker_table, bundle_table, 
 REPETITIONS = 20
 WARM_UPS = 2
 BROKERS, BUNDLES = 1_000, 100_000
-POLICIES = 20
 BUNDLES_PER_NAMESPACE = 200
 UNOWNED = 10_000
 CYCLE_MS = 10_000
@@ -53,7 +51,6 @@ STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "ballast")
 GROWTH = ((10, 1_000), (100, 10_000), (1_000, 100_000), (2_000, 500_000))
 JAVA_MS = {"threshold": 3_429, "avg": 279, "overload": 69, "uniform": 67, "transfer": 0.9}
 TARGET_MS = {**dict.fromkeys(STRATEGIES, 60), "ballast": 250}
-PLOT_WIDTH = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,35 +109,6 @@ def cluster(brokers: int, bundles: int) -> Snapshot:
             topics=rng.integers(1, 20, bundles),
         ),
     )
-
-
-def divided(view: Snapshot, groups: int = POLICIES) -> Snapshot:
-    """The cluster with so many isolation policies: each broker's bundles are of its own group."""
-    size = len(view.brokers.names) // groups
-    names = [
-        name.replace("/n", f"/g{min(owner // size, groups - 1):02}n", 1)
-        for name, owner in zip(view.bundles.names, view.bundles.owner.tolist(), strict=True)
-    ]
-    last = len(view.brokers.names)
-    policies = tuple(
-        IsolationPolicy(
-            name=f"p{group:02}",
-            namespaces=(f"t/g{group:02}.*",),
-            primary=view.brokers.names[
-                group * size : last if group == groups - 1 else (group + 1) * size
-            ],
-        )
-        for group in range(groups)
-    )
-    bundles = view.bundles
-    table = bundle_table(
-        names,
-        owner=bundles.owner,
-        short=bundles.short,
-        long=bundles.long,
-        topics=bundles.topics,
-    )
-    return replace(snapshot(view.brokers, table), policies=Policies(isolation=policies))
 
 
 def sections(strategy: str) -> Sections:
@@ -346,16 +314,6 @@ def table(lines: list[Measured]) -> str:
     return "\n".join(shown)
 
 
-def plot(lines: list[Measured]) -> str:
-    """The growth curve: a bar a size, by microseconds of CPU a bundle."""
-    costs = [one.cpu_ms * 1e3 / one.bundles for one in lines]
-    shown = ["growth: microseconds of CPU a bundle (level = linear)"]
-    for one, cost in zip(lines, costs, strict=True):
-        bar = "#" * max(1, round(cost / max(costs) * PLOT_WIDTH))
-        shown.append(f"{one.brokers:>6} x {one.bundles:>7}  {cost:8.3f}  {bar}")
-    return "\n".join(shown)
-
-
 def main() -> None:
     """Measure, print tables, then one line of JSON; --output writes that to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -369,7 +327,7 @@ def main() -> None:
         "rows": [asdict(one) for one in (*lines, *growth)],
     }
     write = sys.stdout.write
-    write(f"{table([*lines, *growth])}\n\n{plot(growth)}\n\n{json.dumps(figures)}\n")
+    write(f"{table([*lines, *growth])}\n\n{json.dumps(figures)}\n")
     if args.output is not None:
         args.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 

@@ -10,13 +10,19 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.integration.stack import ROOT
 
-IMAGE = "localhost/ballast:0.1.0"
+SERVICES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    (ROOT / "docker-compose.yml").read_text()
+)["services"]
+IMAGE = "localhost/ballast:1.0.0"
 KAFKA_IMAGE = "docker.io/apache/kafka:4.3.0"
 PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.5.0"
 BASE = "localhost/ballast-base:1.0.0"

@@ -19,8 +19,7 @@ from typing import Any
 import yaml
 
 from jobs.adapters.processes.preflight import free_ports
-from tests.containers.engine import IMAGE, KAFKA_IMAGE, Engine
-from tests.integration.compose_deployment import SERVICES
+from tests.containers.engine import IMAGE, KAFKA_IMAGE, SERVICES, Engine
 from tests.integration.stack import wait_for
 from tests.support.processes.helm_tool import rendered
 

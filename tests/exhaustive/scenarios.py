@@ -39,6 +39,9 @@ BACK = ("unload_bundle", {"bundle": LEFT, "destination": "a:1"})
 SPLIT = ("split_bundle", {"bundle": RIGHT, "unload": False})
 MERGE = ("merge_bundle", {"bundle": "t/n/0x80000000_0xc0000000"})
 MERGE_APART = ("merge_bundle", {"bundle": LEFT})
+OVERRIDE = ("override_bundle", {"bundle": LEFT, "destination": "b:1"})
+DELETE = ("delete_namespace", {"namespace": "t/n"})
+CREATE = ("create_namespace", {"namespace": "t/n", "bundles": 1})
 _FAULTS = {"lost": 1, "doubled": 1, "crashes": 1}
 _ALLOWED = {
     "frozen": {"commands": (), "instants": 8, "freezes": 1},
@@ -51,6 +54,10 @@ _ALLOWED = {
     "merge-crash": {"commands": (SPLIT, MERGE), "instants": 12, "delays": 1, "crashes": 1},
     "merge-apart": {"commands": (SPLIT, MERGE_APART), "instants": 12, "delays": 1, "crashes": 1},
     "merge-freeze": {"commands": (SPLIT, MERGE), "instants": 12, "delays": 1, "freezes": 1},
+    "merge-override": {"commands": (SPLIT, MERGE, OVERRIDE), "instants": 10, "delays": 1},
+    "override": {"commands": (MOVE, OVERRIDE), "instants": 8, "delays": 1, "crashes": 1},
+    "namespace": {"commands": (DELETE, CREATE), "instants": 12, "delays": 2, "crashes": 1},
+    "split-namespace": {"commands": (SPLIT, DELETE, CREATE), "instants": 12, "crashes": 1},
     "crash": {"commands": (MOVE,), "instants": 10, "delays": 1, "crashes": 1},
     "freeze": {"commands": (MOVE,), "instants": 10, "delays": 1, "freezes": 1},
     "everything": {"commands": (MOVE, SPLIT), "instants": 12, "delays": 1, **_FAULTS},

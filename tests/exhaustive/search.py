@@ -23,6 +23,7 @@ class Search:
     """What a search has seen. worlds: different ones; settled: those played to a fair end."""
 
     scenario: Scenario
+    settled_one_in: int = SETTLED_ONE_IN
     worlds: int = 0
     events: int = 0
     settled: int = 0
@@ -63,7 +64,7 @@ class Search:
     def _look(self, number: int, world: World) -> None:
         try:
             self.all.check(world)
-            if number % SETTLED_ONE_IN == 0:
+            if number % self.settled_one_in == 0:
                 self._settle(world)
         except (BrokenWorldError, AssertionError) as error:
             way = "\n".join(self._way(number))

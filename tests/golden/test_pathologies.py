@@ -14,11 +14,8 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.tree import Config
-from lbcore.plan.decision import PlanState
-from lbcore.plan.planner import place
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import ShedState
-from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.ema import ema_step
 from tests.conftest import Golden
 from tests.support.values.clusters import Sections, cluster_of, shed_view
@@ -213,61 +210,3 @@ def test_load_of_another_process_does_not_keep_it_from_relieving(
     loop = run_minutes(loop_of(ours(strategy), G7, FOREIGN), 8)
     golden.check(f"G7_{strategy}", loop.text())
     assert loop.true_points()["b50"] < 40
-
-
-def with_unowned(cluster: Snapshot, name: str) -> Snapshot:
-    """The cluster with one more bundle, of a namespace of its own, that nobody owns."""
-    bundles = cluster.bundles
-    columns = ("short", "long", "topics", "sessions", "can_move", "versions")
-    added = replace(
-        bundles,
-        names=(*bundles.names, name),
-        namespaces=(*bundles.namespaces, "t/new"),
-        namespace=np.append(bundles.namespace, len(bundles.namespaces)),
-        owner=np.append(bundles.owner, -1),
-        **{
-            column: np.concatenate([getattr(bundles, column), getattr(bundles, column)[:1]])
-            for column in columns
-        },
-    )
-    return replace(cluster, bundles=added)
-
-
-def placed_at(config: Config, points: list[int]) -> set[str]:
-    """Where a hundred single unowned bundles would go, each by itself."""
-    base = cluster_of({f"b{at}": [1_000.0] * point for at, point in enumerate(points)})
-    found = set()
-    for number in range(100):
-        cluster = with_unowned(base, f"t/new/{number:08x}")
-        places, _ = place(cluster, PlanState(), config, 60_000)
-        found |= set(places.found.values())
-    return found
-
-
-LEAST_USAGE = "LeastResourceUsageWithWeight"
-G5 = [40, 40, 40, 40, 69, 70]
-G6 = [10, 60, 70, 80, 80]
-
-
-def test_g5_no_broker_is_far_enough_below_the_average_so_any_is_taken() -> None:
-    config = pulsar("ThresholdShedder", loadBalancerLoadPlacementStrategy=LEAST_USAGE)
-    assert {"b4", "b5"} <= placed_at(config, G5)
-
-
-def test_g5_counting_what_is_planned_takes_the_least_used() -> None:
-    placement = PlacementConfig(strategy=LEAST_USAGE)
-    assert placed_at(Sections(placement=placement), G5) <= {"b0", "b1", "b2", "b3"}
-    assert placed_at(Sections(), G5) <= {"b0", "b1", "b2", "b3"}
-
-
-def test_g6_small_difference_admits_an_average_broker() -> None:
-    config = pulsar(
-        "ThresholdShedder",
-        loadBalancerLoadPlacementStrategy=LEAST_USAGE,
-        loadBalancerAverageResourceUsageDifferenceThresholdPercentage=0,
-    )
-    assert "b1" in placed_at(config, G6)
-
-
-def test_g6_least_message_rate_takes_the_idle_broker_only() -> None:
-    assert placed_at(Sections(), G6) == {"b0"}

@@ -2,10 +2,8 @@
 
 A hotspot that balancing relieves, a split, a callback that hangs, one that fails, a message that
 is none, an override, a crash, a drain. Each step waits until the tables show that it happened.
-Also a script, for the pictures: `python -m tests.integration.eventful_run FOLDER`.
 """
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,6 @@ from lbcore.wire.messages import Topic
 from tests.integration.prometheus_server import PrometheusServer, running_prometheus
 from tests.integration.slow_service import FAILING, SLOW
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.values.pictures import draw_pages
 
 AGENT = "slow-1"
 CRASHED, DRAINED = "broker-4", "broker-2"
@@ -127,15 +124,3 @@ def _send_nonsense(stack: Stack) -> None:
     sender.send(Topic.BROKER_LOAD, "local/nobody", b"no JSON at all")
     sender.close(timeout_ms=10_000)
     stack.wait("the refusal of a message", lambda: stack.rows("rejected_reports"))
-
-
-def main() -> None:
-    """Play the run in a folder and draw its dashboards there."""
-    folder = Path(sys.argv[1])
-    with eventful_run(folder) as run:
-        draw_pages(run.prometheus.between, (run.started_s, run.ended_s), folder / "pictures")
-        sys.stdout.write(f"fired: {sorted(run.prometheus.fired(run.started_s, run.ended_s))}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.tables import arrow_schema
 from jobs.cli import main
 from jobs.console import CommandError
+from lbcore.model.tables import REJECTED_REPORTS
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter
 
 A, B, C = (f"acme/a/0x{n}0000000_0x{n + 4}0000000" for n in (0, 4, 8))
@@ -59,6 +63,21 @@ def test_reader_refuses_what_is_not_there(tables: Path, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no tables"):
         TableReader(tmp_path / "nowhere", CLUSTER)
     assert TableReader(tables, "other").newest().rows == []
+
+
+def test_reader_gives_rejected_messages_that_name_no_cluster_to_every_cluster(
+    tables: Path,
+) -> None:
+    reasons = {CLUSTER: "not_json", "": "unknown_cluster", "other": "too_big"}
+    zeros = {key: [0, 0, 0] for key in ("partition", "offset", "timestamp_ms", "batch_id")}
+    texts = {"topic": ["acks"] * 3, "detail": [""] * 3, "raw": [b""] * 3}
+    names = {"cluster": list(reasons), "reason": list(reasons.values()), "at_ms": [1_000] * 3}
+    rows = pa.table({**zeros, **texts, **names}, schema=arrow_schema(REJECTED_REPORTS))
+    write_deltalake(str(tables / REJECTED_REPORTS.name), rows, mode="append")
+    reader = TableReader(tables, CLUSTER)
+    found = sorted(row["reason"] for row in reader.rejected(since_ms=1_000))
+    assert found == ["not_json", "unknown_cluster"]
+    assert reader.rejected(since_ms=1_001) == []
 
 
 def test_ownership_verb_says_who_owns_what(

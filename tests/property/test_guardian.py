@@ -1,4 +1,4 @@
-"""Random histories: the guardian, liveness, rolling restarts, ownership walks."""
+"""Random histories: the guardian, liveness, rolling restarts."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,6 @@ from lbcore.bridge.anomalies import ProbeRound, Trouble
 from lbcore.bridge.guardian import GuardianTimeouts, GuardState, Judged, judge
 from lbcore.ownership.liveness import TICK, Liveness, Rows
 from tests.support.worlds.rolling_cluster import BROKERS, HOMES, KilledError, RestartRun
-from tests.support.worlds.small_scenarios import SCENARIOS
-from tests.support.worlds.small_world import replay, settle
-from tests.support.worlds.small_world_state import World
 
 BROKERS_OF_GUARDIAN = ("a:8080", "b:8080", "c:8080")
 BUNDLES = tuple(f"acme/ns{number}/0x00000000_0xffffffff" for number in range(4))
@@ -321,34 +318,3 @@ def test_cuts_and_faults_at_any_time_end_in_all_restarted_and_all_at_home(
     assert set(cluster.restarts) == set(BROKERS)
     assert cluster.owners == HOMES
     assert cluster.drains == {}
-
-
-WALKS_A_CASE = 50
-STEPS_MAX = 60
-NUMBERS = 1_000
-
-
-def walk(seed: int) -> World:
-    """The world at the end of a seed's walk; every step is checked on the way."""
-    numbers = random.Random(seed)
-    path = [numbers.randrange(NUMBERS) for _ in range(numbers.randint(5, STEPS_MAX))]
-    *_, (_, world) = replay(SCENARIOS["storm"], path)
-    return world
-
-
-@pytest.mark.parametrize("first_seed", range(0, 1_000, WALKS_A_CASE))
-def test_random_walk_keeps_the_invariants_and_settles(first_seed: int) -> None:
-    for seed in range(first_seed, first_seed + WALKS_A_CASE):
-        settle(walk(seed))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first_seed", range(1_000, 11_000, WALKS_A_CASE))
-def test_many_random_walks_keep_the_invariants_and_settle(first_seed: int) -> None:
-    for seed in range(first_seed, first_seed + WALKS_A_CASE):
-        settle(walk(seed))
-
-
-def test_walk_of_a_seed_replays_to_the_same_world() -> None:
-    assert walk(7).key() == walk(7).key()
-    assert walk(7).key() != walk(8).key()

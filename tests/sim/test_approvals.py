@@ -12,8 +12,6 @@ from lbcore.explain.recent_findings import plan_alarms
 from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome
 from tests.support.worlds.world import World, gapless, is_settled, states
 
-WAIT_MS = 3_600_000
-
 
 def hot(*more: str, **constants: int) -> World:
     """Under a policy that asks."""

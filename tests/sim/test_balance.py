@@ -16,13 +16,12 @@ from lbcore.signals.imbalance import imbalance
 from lbcore.sim.summary import ObservedMove, Owned, moves, thrash
 from lbcore.validation.dynamic import with_dynamic
 from tests.support.worlds.checked_world import MINUTE_MS, decided, long_hot, owners
-from tests.support.worlds.simulated_brokers import Broker, Faults
+from tests.support.worlds.simulated_brokers import Faults
 from tests.support.worlds.world import World, is_settled
 
 MINUTE_MS_OF_BALANCE, HOUR_MS = 60_000, 3_600_000
 DAY_MS = 24 * HOUR_MS
 STEP_MS = 5_000
-NEWCOMER = "broker-9:8080"
 
 
 def cluster(brokers: int, bundles: int) -> World:
@@ -88,30 +87,6 @@ def check_calm(world: World, duration_ms: int, measured: list[float]) -> None:
     assert thrash(made) == 0
     assert most <= 1 + 8 * duration_ms // DAY_MS
     assert settled[len(settled) // 2] <= 1.35
-
-
-def test_hot_broker_is_relieved() -> None:
-    world = cluster(4, 24)
-    hot = min(owners(world).values())
-    world.rates = {name: 900.0 if b == hot else 100.0 for name, b in owners(world).items()}
-    assert imbalance(loads(world).values()) > 2
-    world.run(15 * MINUTE_MS_OF_BALANCE, step_ms=STEP_MS)
-    assert imbalance(loads(world).values()) <= 1.5
-    assert thrash(moved(world)) == 0
-    assert is_settled(world)
-
-
-def test_new_broker_gets_its_part_and_then_there_is_peace() -> None:
-    world = cluster(3, 24)
-    world.brokers[NEWCOMER] = Broker(NEWCOMER)
-    world.start(NEWCOMER)
-    world.run(15 * MINUTE_MS_OF_BALANCE, step_ms=STEP_MS)
-    taken = moved(world)
-    assert Counter(owners(world).values())[NEWCOMER] in range(4, 8)
-    assert {move.destination for move in taken} == {NEWCOMER}
-    world.run(15 * MINUTE_MS_OF_BALANCE, step_ms=STEP_MS)
-    assert moved(world) == taken
-    assert is_settled(world)
 
 
 def test_load_that_wanders_is_followed_without_bundles_going_to_and_fro() -> None:

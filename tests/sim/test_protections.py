@@ -223,10 +223,6 @@ def hearing(brokers: int = 6, bundles: int = 60, seed: int = 5) -> HearingWorld:
     return world
 
 
-def failed_over(world: World) -> set[str]:
-    return {str(row["bundle"]) for row in world.events if row["cause"] == "failover"}
-
-
 def test_frozen_fleet_is_an_alarm_within_two_heartbeats_and_nothing_moves() -> None:
     world = hearing()
     before = owners(world)

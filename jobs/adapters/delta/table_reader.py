@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.adapters.delta.commits import WriterCommit
-from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import newest_ms, oldest_ms, open_delta, rows_in, scan
@@ -29,7 +29,7 @@ from jobs.adapters.delta.table_tail import (
 from jobs.adapters.delta.tables import arrow_schema, lacking_columns, open_table, table_path
 from jobs.console import CommandError
 from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import OWNERSHIP_EVENTS, Table, declared
+from lbcore.model.tables import OWNERSHIP_EVENTS, REJECTED_REPORTS, Table, declared
 from lbcore.ownership.records import State
 
 
@@ -187,11 +187,7 @@ class AsOf:
 
     def walk(self) -> Iterator[Row]:
         """The same, one after the other."""
-        before = None
-        for row in rows_in(self.table):
-            if row["bundle"] != before:
-                yield row
-            before = row["bundle"]
+        return rows_in(self.table)
 
     @property
     def is_known(self) -> bool:
@@ -236,6 +232,17 @@ class TableReader:
             if not is_delta(table_path(self.root, name)):
                 return arrow_schema(declared(name)).empty_table()
             return self._scan(open_combined(self.root, name), columns, condition)
+        raise AssertionError
+
+    def rejected(self, since_ms: int) -> list[Row]:
+        """Messages rejected since then: the cluster's, and those that name no cluster at all."""
+        name = REJECTED_REPORTS.name
+        with self._readable(name):
+            if not is_delta(table_path(self.root, name)):
+                return []
+            where = f"{is_one_of('cluster', (self.cluster, ''))} AND at_ms >= {since_ms}"
+            rows = open_combined(self.root, name).read(("reason",), where).to_pylist()
+            return list(rows)
         raise AssertionError
 
     def rows_at(self, table: Table, at_ms: int) -> PastRows:

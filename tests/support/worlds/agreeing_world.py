@@ -17,7 +17,7 @@ import numpy as np
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.explaining import ExplainQuestion, explain
 from jobs.operating.status_rows import read_overview, read_status_rows
-from jobs.verbs.status import status_lines
+from jobs.operating.status_text import status_lines
 from lbcore.agent.reporting import LoadRead
 from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle

@@ -25,9 +25,10 @@ from jobs.console import CommandError, MisuseError
 from jobs.operating.prometheus import add_prometheus_arguments, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
 from lbcore.assess.observer import Observer
+from lbcore.assess.owner_changes import Unloads, unloads_of
 from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
 from lbcore.assess.report import Report
-from lbcore.assess.risks import few_bundles, unrelievable
+from lbcore.assess.risks import broker_risks, few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
 from lbcore.model.bundles import even_boundaries
 from lbcore.wire.messages import Message
@@ -617,3 +618,25 @@ def test_imbalance_of_strategies_is_told_from_that_of_message_rates() -> None:
         assert "imbalance here is of usage, with what brokers use without load" in text
     for text in ("\n".join(lines(report())), page(report())):
         assert "of usage" not in text
+
+
+def test_unloads_by_admins_are_no_sheds() -> None:
+    page = """
+pulsar_lb_unload_bundle_total{metric="bundleUnloading"} 5
+pulsar_lb_unload_broker_breakdown_total{reason="Admin"} 2
+pulsar_lb_unload_broker_breakdown_total{reason="Overloaded"} 3
+pulsar_lb_unload_bundle_total{metric="bundleUnloading"} -7
+"""
+    assert unloads_of(page) + unloads_of("") == Unloads(shed=3.0, by_admin=2.0)
+
+
+def test_brokers_of_several_versions_and_a_lone_broker_are_risks() -> None:
+    kinds = [
+        {one.kind for one in broker_risks(brokers, {}, versions)}
+        for brokers, versions in (
+            (["a", "b"], {"a": "4.0.8", "b": "4.0.8"}),
+            (["a", "b"], {"a": "4.0.8", "b": "4.2.4"}),
+            (["a"], {"a": "4.0.8"}),
+        )
+    ]
+    assert kinds == [set(), {"mixed_versions"}, {"one_broker"}]

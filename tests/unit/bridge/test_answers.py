@@ -442,6 +442,8 @@ def raw_policies(value: object) -> bytes:
 def test_isolation_policy_is_told_as_the_balancer_reads_it() -> None:
     found = parse_isolation(raw_policies({"mine": POLICY}))
     assert found == ({"mine": TOLD}, {})
+    longest = failover(min_limit="0000000002", usage_threshold="80")
+    assert parse_isolation(raw_policies({"mine": longest})) == found
     kind, arguments = format_arguments(ObservePolicies(isolation=found[0], anti_affinity={}))
     assert isinstance(parse_arguments(kind, arguments), ObservePolicies)
 
@@ -464,6 +466,7 @@ ODD_POLICIES = (
     failover(min_limit="٣", usage_threshold="80"),
     failover(min_limit="9" * 5_000, usage_threshold="80"),
     failover(min_limit="99999999", usage_threshold="80"),
+    failover(min_limit="00000000002", usage_threshold="80"),
     failover(min_limit="2", usage_threshold="101"),
 )
 

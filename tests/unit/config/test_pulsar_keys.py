@@ -16,7 +16,6 @@ from lbcore.config.java_values import (
     parse_integer,
     parse_properties,
 )
-from lbcore.config.load import differences
 from lbcore.config.pulsar_keys import (
     WITHOUT_EFFECT,
     from_pulsar_keys,
@@ -190,77 +189,12 @@ def test_change_of_a_key_that_nobody_knows_is_refused() -> None:
         with_dynamic(Config(), resolve_changes({"loadBalancerMagic": "1"}))
 
 
-def test_properties_are_read_as_java_reads_them() -> None:
-    text = (
-        "# comment\n"
-        "! comment\r\n"
-        "\n"
-        "a=1\n"
-        "  b : two words \n"
-        "c three\n"
-        "d=x,\\\n"
-        "    y\n"
-        "e\n"
-        "f\\:g=h=i\n"
-        "u=\\u00fc\\t\\q\n"
-        "w=C:\\\\dir\n"
-        "a=2\n"
-        "last=z\\"
-    )
-    assert parse_properties(text) == {
-        "a": "2",
-        "b": "two words ",
-        "c": "three",
-        "d": "x,y",
-        "e": "",
-        "f:g": "h=i",
-        "u": "ü\tq",
-        "w": "C:\\dir",
-        "last": "z",
-    }
-
-
-def test_properties_with_a_comment_after_a_continued_line_keep_it_in_the_value() -> None:
-    assert parse_properties("a=1\\\n#2\nb=3") == {"a": "1#2", "b": "3"}
-
-
-def test_broker_conf_of_the_defaults_differs_only_where_pulsar_does() -> None:
-    text = "loadBalancerEnabled=true\nminUnloadMessage=1000\n"
-    config, _ = from_pulsar_keys(parse_properties(text))
-    assert differences(config) == differences(from_pulsar_keys({})[0])
-
-
-PULSAR_ONLY = (
-    "loadManagerServiceUnitStateTableViewClassName",
-    "loadBalancerServiceUnitTableViewSyncer",
-    "loadBalancerServiceUnitStateMonitorIntervalInSeconds",
-    "loadBalancerServiceUnitStateMaxConcurrentOverrides",
-    "loadBalancerMultiPhaseBundleUnload",
-    "loadBalancerOverrideBrokerNics",
-    "loadBalancerHostUsageCheckIntervalMinutes",
-    "loadBalancerResourceQuotaUpdateIntervalMinutes",
-    "loadManagerMigrationEnabled",
-    "loadBalancerBrokerComfortLoadLevelPercentage",
-    "loadBalancerBrokerUnderloadedThresholdPercentage",
-    "loadBalancerPlacementStrategy",
-    "loadBalancerOverrideBrokerNicSpeedGbps",
-    "topicBundleAssignmentStrategy",
-    "defaultNumberOfSystemNamespaceBundles",
-    "metadataStoreOperationTimeoutSeconds",
-)
-"""Keys of Pulsar 4.0.8, 4.2.4 and 5.0.0-M1 about balancing that mean nothing here."""
-
-
-@pytest.mark.parametrize("key", PULSAR_ONLY)
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
 def test_a_key_of_pulsars_that_means_nothing_here_is_known_with_its_reason(key: str) -> None:
     assert WITHOUT_EFFECT[key].why
     assert from_pulsar_keys({key: "1"})[1] == (key,)
     assert not is_about_balancing(key)
     assert settings_of(key, "1") == {}
-
-
-def test_every_key_without_effect_is_held_by_a_test() -> None:
-    assert set(WITHOUT_EFFECT) == set(PULSAR_ONLY)
 
 
 @pytest.mark.parametrize(

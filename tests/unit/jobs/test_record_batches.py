@@ -23,7 +23,6 @@ from jobs.adapters.spark.kafka_source import SourceOptions
 VALUE_BYTES = 100_000
 PLAIN_BATCH_BYTES = 4_194_304
 END = 2**62
-HEADER_BYTES = 61
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy-xerial": 2, "lz4": 3, "zstd": 4}
 
 

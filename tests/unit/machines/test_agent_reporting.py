@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore.agent.agent import AgentMachine
-from lbcore.agent.load_validation import check_load
+from lbcore.agent.load_validation import check_load, identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import ReadLoad, Send, Stop
 from lbcore.balancer.state.book import BrokerEntry
@@ -285,3 +285,12 @@ def test_offered_load_below_what_is_served_counts_as_not_reported(
 ) -> None:
     entry = BrokerEntry(incarnation="a1", traffic=(served, 0.0, 0.0, 0.0), offered_msg_rate=offered)
     assert entry.demand == demand or (demand is None and np.isnan(entry.demand))
+
+
+@pytest.mark.parametrize(("broker", "is_fit"), [("broker-1:8080", True), ("a\ud800", False)])
+def test_identity_is_refused_where_no_report_could_carry_it(
+    broker: str,
+    is_fit: bool,  # noqa: FBT001 a case of the table
+) -> None:
+    identity = Identity(cluster="local", broker=broker, incarnation=f"{broker}/1")
+    assert (identity_fault(identity) == "") == is_fit

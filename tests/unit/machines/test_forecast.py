@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from jobs.adapters.delta.table_writer import KEYS
-from lbcore.balancer.rebuild import TableRows, newest_rows
+from lbcore.balancer.rebuild import newest_rows
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
@@ -116,25 +115,6 @@ def test_foresight_of_a_rule_with_hits_says_how_many_are_missing(
     (near,) = [one for one in found.waiting if one["subject"] == ONE]
     assert near["more_hits"] == 3
     assert {level["needed"] for level in near["levels"]} == {4, 9}
-
-
-def test_foresight_is_what_the_balancer_then_does() -> None:
-    config = parse_assignments(Config(), ["splitting.enabled=false", *AVG])
-    made = World(STILL, brokers=3)
-    made.command("create_namespace", namespace="acme/a", bundles=24)
-    made.run(60_000)
-    heat(made)
-    found = foresee(config, CLUSTER, rows_of(made), made.now_ms, WhatIf())
-    assert isinstance(found, Foresight)
-    first = [one for one in found.decisions if one["cycle"] == found.decisions[0]["cycle"]]
-    decided = len(made.decisions)
-    made.command("set_config", values={"shedding.is_shedding": True})
-    made.run(first[0]["latest_ms"] + 120_000)  # a report may have been judged already
-    done = [row for row in made.decisions[decided:] if row["kind"] == "transfer"]
-    begun = [row for row in done if row["at_ms"] == done[0]["at_ms"]]
-    assert sorted((one["bundle"], one["source"], one["destination"]) for one in first) == sorted(
-        (row["bundle"], row["source"], row["destination"]) for row in begun
-    )
 
 
 def test_foresight_of_balancing_that_is_off_says_so(world: World, rows: RehearsalRows) -> None:
@@ -263,15 +243,6 @@ def owned_by(world_rehearse: World, broker: str) -> str:
     )
 
 
-def test_rehearsal_reads_every_table_that_a_state_is_rebuilt_from(
-    rows_rehearse: RehearsalRows,
-) -> None:
-    assert len(list(rows_rehearse.tables.bundle_ownership)) == 6
-    assert len(list(rows_rehearse.tables.brokers)) == 3
-    assert rows_rehearse.load
-    assert {one.name for one in fields(TableRows)} >= {"brokers", "namespaces", "commands"}
-
-
 def test_rehearsal_of_a_transfer_shows_its_transition(
     world_rehearse: World, rows_rehearse: RehearsalRows
 ) -> None:
@@ -285,20 +256,6 @@ def test_rehearsal_of_a_transfer_shows_its_transition(
     assert one["to"] == f"Releasing {ONE_OF_REHEARSE} → {TWO_OF_REHEARSE}"
 
 
-def test_rehearsal_knows_which_broker_is_dead(
-    world_rehearse: World, rows_rehearse: RehearsalRows
-) -> None:
-    found = ask_rehearse(
-        rows_rehearse,
-        "unload_bundle",
-        bundle=owned_by(world_rehearse, ONE_OF_REHEARSE),
-        destination=GONE,
-    )
-    assert not found.is_possible
-    assert "not active" in found.reason
-    assert found.transitions == ()
-
-
 def test_rehearsal_of_a_new_namespace_shows_its_bundles_and_its_row(
     rows_rehearse: RehearsalRows,
 ) -> None:
@@ -309,12 +266,6 @@ def test_rehearsal_of_a_new_namespace_shows_its_bundles_and_its_row(
     assert "commands" not in found.rows
 
 
-def test_rehearsal_of_a_namespace_that_exists_is_refused(rows_rehearse: RehearsalRows) -> None:
-    found = ask_rehearse(rows_rehearse, "create_namespace", namespace="acme/a", bundles=4)
-    assert (found.status, found.is_possible) == ("refused", False)
-    assert "exists already" in found.reason
-
-
 def test_rehearsal_of_an_id_that_was_carried_out_shows_its_outcome(
     rows_rehearse: RehearsalRows,
 ) -> None:
@@ -323,13 +274,3 @@ def test_rehearsal_of_an_id_that_was_carried_out_shows_its_outcome(
     )
     assert found.reason == "its id was carried out before"
     assert found.transitions == ()
-
-
-def test_rehearsals_change_nothing(world_rehearse: World, rows_rehearse: RehearsalRows) -> None:
-    arguments = {
-        "bundle": owned_by(world_rehearse, TWO_OF_REHEARSE),
-        "destination": ONE_OF_REHEARSE,
-    }
-    assert ask_rehearse(rows_rehearse, "unload_bundle", **arguments) == ask_rehearse(
-        rows_rehearse, "unload_bundle", **arguments
-    )

@@ -12,7 +12,7 @@ from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import CycleGap, JobSurroundings, JobWord, gaps, judge_job
 from lbcore.explain.mirrored import NEVER_MS, MirrorStatus, mirror_alarms, mirror_status
-from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status
+from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status, moments
 
 NOW_MS = 1_000_000_000
 CONFIG = Config()
@@ -508,3 +508,34 @@ def test_whether_decisions_are_carried_out_is_as_the_job_has_it_now() -> None:
     assert mirror(told(1_000, observe_only=1)).observe_only
     assert not mirror(told(1_000, observe_only=0)).observe_only
     assert not mirror(told(1_000)).observe_only
+
+
+def test_drain_is_late_only_once_its_deadline_is_over_and_while_it_goes_on() -> None:
+    value = {"since_ms": NOW_MS - 60_000, "total": 10, "left": 4, "estimated_end_ms": NOW_MS + 5}
+    for deadline_ms, is_done in ((NOW_MS - 1, True), (NOW_MS, False), (0, False)):
+        drain = policy("drain", "b1", **value, deadline_ms=deadline_ms, is_done=is_done)
+        assert not any("deadline" in alarm for alarm in status(policies=[drain]).alarms)
+
+
+def test_moment_of_several_groups_is_that_of_the_worst_of_them() -> None:
+    rows = [
+        (1, "", 9, 1.0, 9.0),
+        (1, "a", 2, 10.0, 11.0),
+        (1, "b", 2, 1.0, 2.0),
+        (2, "", 1, 1.0, 1.5),
+    ]
+    assert [(one.at_ms, one.imbalance) for one in moments(rows)] == [(1, 2.0), (2, 1.5)]
+
+
+def test_findings_beyond_those_shown_are_counted() -> None:
+    finding = {
+        "trouble": "unserved",
+        "subject": "t/n/0",
+        "since_ms": 0,
+        "evidence": "",
+        "stage": "",
+    }
+    for count, told_of in ((10, 10), (12, 11)):
+        found = replace(mirror(told(1_000)), findings=(finding,) * count)
+        assert len(list(mirror_alarms(found))) == told_of
+    assert list(mirror_alarms(found))[-1] == "and 2 more of the guardian's (--json has all)"

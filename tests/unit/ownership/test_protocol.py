@@ -1,6 +1,5 @@
 """Transitions of an ownership record: requests, failures, broker answers, repair, busy ranges."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,6 @@ from lbcore.ownership.busy_ranges import BusyRanges, OpenRanges
 from lbcore.ownership.changes import (
     NOBODY,
     Action,
-    Answer,
     Instance,
     Intent,
     IntentReason,
@@ -86,23 +84,6 @@ def test_create_again_goes_on_above_every_version_there_was(
 def test_create_of_a_live_bundle_is_refused(state: State) -> None:
     made = protocol.create(CLUSTER, BUNDLE, ORIGIN, previous=MAKERS[state]())
     assert made == Refused(reason=RefusalReason.EXISTS)
-
-
-def test_assign_names_the_destination_in_its_incarnation() -> None:
-    record = assigning()
-    assert (record.state, record.version_id) == (State.ASSIGNING, 2)
-    assert brokers(record) == ("", "", "broker-a", "a1")
-
-
-def test_unload_without_destination_names_the_owner_as_source() -> None:
-    record = releasing()
-    assert (record.state, record.version_id) == (State.RELEASING, 4)
-    assert brokers(record) == ("broker-a", "a1", "", "")
-
-
-def test_transfer_names_both_brokers() -> None:
-    record = record_of(protocol.transfer(owned(), B, ORIGIN))
-    assert brokers(record) == ("broker-a", "a1", "broker-b", "b1")
 
 
 def test_transfer_to_the_owner_is_refused_in_any_incarnation() -> None:
@@ -198,14 +179,6 @@ def test_cancel_gives_the_bundle_back_to_its_source(record: OwnershipRecord) -> 
     assert made.children == {}
 
 
-@pytest.mark.parametrize("request_", [protocol.assign, protocol.transfer, protocol.reassign])
-def test_request_that_needs_a_destination_without_one_is_refused(
-    request_: Callable[..., Answer],
-) -> None:
-    record = free() if request_ is protocol.assign else owned()
-    assert request_(record, NOBODY, ORIGIN) == Refused(reason=RefusalReason.NO_DESTINATION)
-
-
 @pytest.mark.parametrize(
     ("action", "record", "state"),
     [
@@ -221,11 +194,6 @@ def test_intent_carried_out_makes_the_record_that_it_names(
     assert record_of(protocol.carry_out(record, intent, C, ORIGIN)).state is state
 
 
-def test_intent_to_wait_carried_out_is_refused() -> None:
-    intent = Intent(action=Action.WAIT, reason=IntentReason.STILL_CLOSING)
-    assert isinstance(protocol.carry_out(releasing(), intent, C, ORIGIN), Refused)
-
-
 def test_record_that_the_resolver_refuses_is_a_bug() -> None:
     with pytest.raises(ProtocolError, match="illegal_transition"):
         transition((free(), replace(owned(), version_id=2)))
@@ -235,27 +203,6 @@ def test_record_that_the_resolver_refuses_is_a_bug() -> None:
         transition(
             (None, OwnershipRecord(cluster="x", bundle=BUNDLE, state=State.OWNED, version_id=1))
         )
-
-
-def test_whole_life_of_a_bundle_counts_its_versions_without_gap() -> None:
-    record = record_of(say(releasing(A, B), AckOutcome.CLOSED, A))
-    record = record_of(say(record, AckOutcome.OPENED, B))
-    record = record_of(protocol.unload(record, ORIGIN))
-    record = record_of(say(record, AckOutcome.CLOSED, B))
-    assert (record.state, record.version_id) == (State.FREE, 8)
-    assert brokers(record) == ("broker-b", "b1", "", "")
-    assert brokers(record_of(protocol.assign(record, C, ORIGIN))) == ("", "", "broker-c", "c1")
-
-
-def test_opened_makes_the_destination_the_owner() -> None:
-    record = owned()
-    assert (record.state, record.version_id) == (State.OWNED, 3)
-    assert (record.destination, record.destination_incarnation) == ("broker-a", "a1")
-
-
-def test_closed_without_destination_frees_the_bundle() -> None:
-    record = record_of(say(releasing(), AckOutcome.CLOSED, A))
-    assert (record.state, record.source, record.destination) == (State.FREE, "broker-a", "")
 
 
 def test_closed_with_destination_assigns_it_in_its_present_incarnation() -> None:

@@ -10,20 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.ownership import protocol
 from lbcore.ownership.changes import Change, ProtocolError, next_record
 from lbcore.ownership.differences import find_differences, parties
 from lbcore.ownership.invariants import Invariant, Violation, of_bundles, violations_of_changes
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.resolve import (
-    VERSION_MAX,
-    VERSION_MIN,
     MissingOwnerError,
     ResolverVerdict,
     StateData,
-    is_newer,
-    next_version,
     resolve,
 )
 from lbcore.ownership.specification import mermaid_text
@@ -41,11 +36,6 @@ from lbcore.ownership.states import (
 )
 from lbcore.ownership.wire_record import format_record, parse_record, record_key
 from lbcore.wire.messages import AckOutcome, Rejected, RejectReason
-from tests.conformance.reference.conflict_resolver import (
-    StateDataFault,
-    should_keep_left,
-    state_data_fault,
-)
 from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
 from tests.support.values.ownership_records import (
     BUNDLE,
@@ -91,16 +81,6 @@ def test_split_namespace_beside_its_deleted_parent_violates_nothing() -> None:
     assert violations(after, records(splitting())) == []
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 128])
-def test_even_bundles_of_two_namespaces_violate_nothing(count: int) -> None:
-    names = [
-        name
-        for namespace in ("t/a", "t/b")
-        for name in NamespaceBundles(namespace, even_boundaries(count)).names()
-    ]
-    assert violations(records(*(named(free(), name) for name in names))) == []
-
-
 @pytest.mark.parametrize(
     ("ranges", "expected"),
     [
@@ -128,10 +108,6 @@ def test_bundles_that_do_not_tile_the_hash_space_are_found(
     names = [f"{NAMESPACE}/{text}" for text in ranges]
     assert kinds(of_bundles(NAMESPACE, names)) == expected
     assert kinds(violations(records(*(named(free(), name) for name in names)))) == expected
-
-
-def test_namespace_with_only_deleted_bundles_needs_no_cover() -> None:
-    assert violations(records(named(deleted(), LEFT))) == []
 
 
 @pytest.mark.parametrize(
@@ -232,104 +208,11 @@ def test_create_of_half_a_namespace_is_found() -> None:
 OWNED = StateData(State.OWNED, 5, "a", "")
 
 
-@pytest.mark.parametrize(
-    ("after", "rules", "verdict"),
-    [
-        (None, BALLAST, ResolverVerdict.ACCEPTED),
-        (StateData(State.RELEASING, 6, "b", "a"), BALLAST, ResolverVerdict.ACCEPTED),
-        (StateData(State.RELEASING, 5, "b", "a"), BALLAST, ResolverVerdict.OLD_VERSION),
-        (
-            StateData(State.RELEASING, 4, "b", "a", is_forced=True),
-            BALLAST,
-            ResolverVerdict.OLD_VERSION,
-        ),
-        (StateData(State.RELEASING, 7, "b", "a"), SYSTEM_TOPIC, ResolverVerdict.ACCEPTED),
-        (StateData(State.RELEASING, 7, "b", "a"), METADATA_STORE, ResolverVerdict.VERSION_GAP),
-        (
-            StateData(State.RELEASING, 7, "b", "a", is_forced=True),
-            BALLAST,
-            ResolverVerdict.VERSION_GAP,
-        ),
-        (StateData(State.FREE, 6, "", "a"), BALLAST, ResolverVerdict.ILLEGAL_TRANSITION),
-        (StateData(State.FREE, 6, "", "a", is_forced=True), BALLAST, ResolverVerdict.ACCEPTED),
-        (StateData(State.RELEASING, 6, "b", "c"), BALLAST, ResolverVerdict.WRONG_BROKERS),
-        (StateData(State.RELEASING, 6, "a", "a"), BALLAST, ResolverVerdict.WRONG_BROKERS),
-        (StateData(State.RELEASING, 6, "b", " "), BALLAST, ResolverVerdict.WRONG_BROKERS),
-        (StateData(State.SPLITTING, 6, "", "a"), BALLAST, ResolverVerdict.ACCEPTED),
-        (StateData(State.SPLITTING, 6, "b", "a"), BALLAST, ResolverVerdict.WRONG_BROKERS),
-    ],
-)
-def test_record_after_owned_is_judged_by_version_force_table_brokers(
-    after: StateData | None, rules: ReplacementRules, verdict: ResolverVerdict
-) -> None:
-    assert resolve(OWNED, after, rules) is verdict
-    assert should_keep_left(OWNED, after, rules) == (verdict is not ResolverVerdict.ACCEPTED)
-
-
-def test_first_record_may_have_any_version_but_not_in_a_metadata_store() -> None:
-    first = StateData(State.OWNED, 40, "a", "")
-    assert resolve(None, first, BALLAST) is ResolverVerdict.ACCEPTED
-    assert resolve(None, first, METADATA_STORE) is ResolverVerdict.NOT_FIRST_VERSION
-
-
-def test_brokers_unchecked_lets_other_brokers_pass() -> None:
-    after = StateData(State.RELEASING, 6, "b", "c")
-    assert resolve(OWNED, after, checks_brokers=False) is ResolverVerdict.ACCEPTED
-
-
-def test_no_broker_and_an_empty_one_differ() -> None:
-    before = StateData(State.ASSIGNING, 1, "a", None)
-    assert resolve(before, StateData(State.OWNED, 2, "a", "")) is ResolverVerdict.WRONG_BROKERS
-    assert resolve(before, StateData(State.OWNED, 2, "a", None)) is ResolverVerdict.ACCEPTED
-
-
 def test_owned_without_owner_raises_where_the_owner_matters() -> None:
     before = StateData(State.OWNED, 1, None, "a")
     with pytest.raises(MissingOwnerError, match="must be its owner, got None"):
         resolve(before, StateData(State.RELEASING, 2, "b", "a"))
     assert resolve(before, StateData(State.SPLITTING, 2, "b", "a")) is ResolverVerdict.WRONG_BROKERS
-
-
-@pytest.mark.parametrize(
-    ("version", "following"),
-    [(None, 1), (1, 2), (VERSION_MAX - 1, VERSION_MAX), (VERSION_MAX, VERSION_MIN)],
-)
-def test_next_version_counts_on_and_wraps(version: int | None, following: int) -> None:
-    assert next_version(version) == following
-
-
-@pytest.mark.parametrize(
-    ("version", "than", "newer"),
-    [
-        (2, 1, True),
-        (1, 1, False),
-        (1, 2, False),
-        (VERSION_MIN, VERSION_MAX, True),
-        (VERSION_MIN + 1, VERSION_MAX, False),
-        (VERSION_MAX, VERSION_MIN, True),
-    ],
-)
-def test_newer_version_is_the_greater_or_the_one_after_the_wrap(
-    version: int,
-    than: int,
-    newer: bool,  # noqa: FBT001 a column of the case table
-) -> None:
-    assert is_newer(version, than) is newer
-
-
-@pytest.mark.parametrize(
-    ("state", "destination", "source", "fault"),
-    [
-        (None, "a", "", StateDataFault.NO_STATE),
-        (State.FREE, None, "", None),
-        (State.OWNED, " ", None, StateDataFault.NO_BROKER),
-        (State.DELETED, "", "a", None),
-    ],
-)
-def test_state_data_needs_a_state_and_a_broker_but_in_free(
-    state: State | None, destination: str | None, source: str | None, fault: StateDataFault | None
-) -> None:
-    assert state_data_fault(state, destination, source) is fault
 
 
 def row(bundle: str, state: str = "Owned", destination: str = "b1", version_id: int = 1) -> Any:
@@ -453,12 +336,6 @@ RECORD = OwnershipRecord(
 def spoilt(**changes: Any) -> OwnershipRecord | Rejected | None:
     key, value = format_record(RECORD)
     return parse_record(key, json.dumps({**json.loads(value), **changes}).encode())
-
-
-@pytest.mark.parametrize("loads", [json.loads, orjson.loads])
-def test_record_written_and_read_is_the_same(loads: Any) -> None:
-    key, value = format_record(RECORD)
-    assert parse_record(key, value, loads) == RECORD
 
 
 def test_record_is_written_under_pulsars_names() -> None:

@@ -11,7 +11,6 @@ from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.strategies import AVG
 from lbcore.model.resources import COUNT, complete
 from lbcore.model.times import HOUR_MS
 from lbcore.plain import from_plain, to_plain
@@ -32,7 +31,7 @@ from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
 from lbcore.plan.planner import place, plan
-from lbcore.plan.snapshot import Names, Snapshot, names_at
+from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.clusters import Sections, broker_table, cluster_of
 from tests.support.values.trace_rows import rows_of_trace
@@ -69,14 +68,6 @@ def test_drain_moves_at_most_its_bound_and_nothing_to_the_draining_broker() -> N
     assert len(state.moves) == 7
 
 
-def test_drain_is_off_when_the_scope_says_so() -> None:
-    cluster = with_brokers(
-        cluster_of({"a": [1.0] * 5, "b": []}), is_draining=np.array([True, False])
-    )
-    answer, _ = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(drains=False))
-    assert isinstance(answer, Skip)
-
-
 def test_draining_broker_takes_no_part_in_balancing() -> None:
     cluster = cluster_of({**HOT_AND_COLD, "leaving": []})
     cluster = with_brokers(cluster, is_draining=np.array([False, False, True]))
@@ -94,14 +85,6 @@ def test_bundle_away_from_its_pin_is_moved_there() -> None:
         "b",
         "Pinned",
     )
-
-
-def test_pinned_bundle_is_not_shed() -> None:
-    cluster = cluster_of(HOT_AND_COLD)
-    pin = np.where(np.arange(100) >= 10, 1, -1)
-    answer, _ = plan(with_bundles(cluster, pin=pin), PlanState(), AT_ONCE, NOW_MS)
-    assert isinstance(answer, Skip)
-    assert answer.reason == "NoBundles"
 
 
 def test_excluded_namespace_is_not_shed() -> None:
@@ -335,17 +318,6 @@ def test_pulsar_preset_judges_every_cycle_and_counts_nothing_under_way() -> None
     assert len(decisions(answer)) == 40
 
 
-def test_plan_of_equal_arguments_is_equal() -> None:
-    cluster = cluster_of({**HOT_AND_COLD, "empty": []})
-    first = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(is_traced=True))
-    second = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(is_traced=True))
-    assert decisions(first[0]) == decisions(second[0])
-    assert first[1] == second[1]
-    assert [*map(repr, rows_of_trace(first[0].trace))] == [
-        *map(repr, rows_of_trace(second[0].trace))
-    ]
-
-
 def test_plan_of_an_empty_cluster_skips() -> None:
     for config in (Sections(), Sections(shedding=SheddingConfig(strategy="threshold"))):
         answer, state = plan(cluster_of({}), PlanState(), config, NOW_MS)
@@ -413,27 +385,9 @@ def run(cluster: Snapshot, cycles: int, config: Sections = AVG_OF_PLANNER) -> li
     return answers
 
 
-def test_plan_second_high_hit_moves_half_the_difference() -> None:
-    first, second = run(hot_and_cold(), 2)
-    assert isinstance(first, Skip)
-    assert first.reason == "HitCount"
-    assert isinstance(second, Plan)
-    assert len(second.decisions) == 40
-    assert {decision.kind for decision in second.decisions} == {Kind.TRANSFER}
-    assert {(one.source, one.destination) for one in second.decisions} == {("hot", "cold")}
-
-
 def test_plan_before_the_moves_are_reported_moves_nothing_more() -> None:
     answers = run(hot_and_cold(), 12)
     assert sum(len(one.decisions) for one in answers if isinstance(one, Plan)) == 40
-
-
-def test_plan_without_fresh_reports_counts_no_hit() -> None:
-    cluster, state = hot_and_cold(), PlanState()
-    for cycle in range(1, 6):
-        answer, state = plan(cluster, state, AVG_OF_PLANNER, cycle * CYCLE_MS)
-        assert isinstance(answer, Skip)
-    assert state.shed.hits_high == {"hot": 1, "cold": 1}
 
 
 def test_plan_hits_count_once_a_hit_period() -> None:
@@ -458,25 +412,6 @@ def test_plan_hit_period_that_is_no_number_of_cycles_is_not_shortened() -> None:
     assert state.shed.hits_low == {"hot": 2, "cold": 2}
 
 
-def test_bundle_without_an_owner_is_placed_by_message_rate_and_not_planned() -> None:
-    cluster = cluster_of({"a": [5_000.0], "b": [1_000.0], "c": []})
-    unowned = replace(cluster.bundles, owner=np.array([-1, 1]))
-    seen = replace(cluster, bundles=unowned)
-    places, _ = place(seen, PlanState(), AVG_OF_PLANNER, CYCLE_MS)
-    assert list(places.found.values()) in (["a"], ["c"])
-    answer, _ = plan(seen, PlanState(), AVG_OF_PLANNER, CYCLE_MS)
-    assert isinstance(answer, Skip)
-
-
-def test_plan_scope_without_shedding_sheds_nothing() -> None:
-    state = PlanState()
-    for cycle in range(1, 5):
-        seen = reported_at(hot_and_cold(), cycle * CYCLE_MS - 5)
-        answer, state = plan(seen, state, AVG_OF_PLANNER, cycle * CYCLE_MS, Scope(sheds=False))
-        assert isinstance(answer, Skip)
-    assert not state.shed.hits_high
-
-
 def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
     state = PlanState()
     for cycle in range(1, 3):
@@ -490,7 +425,6 @@ def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
     assert answer.trace.counts()["eligible.ok"] == 100
 
 
-NOBODY_BUSY = np.zeros(1, dtype=np.bool_)
 KEEP = 0.5
 
 
@@ -570,15 +504,6 @@ def test_assignment_counts_until_the_broker_reports_it() -> None:
     assert state.unseen.get(broker, None) is None or state.unseen[broker].load[0] == 0
 
 
-def test_moves_are_remembered_in_name_order() -> None:
-    cluster = cluster_of({"cold": [1_000.0] * 10, "hot": [1_000.0 + at for at in range(90)]})
-    config = Sections(shedding=SheddingConfig(strategy=AVG, avg_high_hits=1))
-    _, state = plan(cluster, PlanState(), config, 10_000)
-    assert len(state.moves) > 1
-    assert list(state.moves) == sorted(state.moves)
-    assert list(from_plain(PlanState, to_plain(state)).moves) == list(state.moves)
-
-
 def test_a_move_counts_for_exactly_an_hour() -> None:
     hourly = with_moves({}, ["acme", "acme", "beta"], 1_000)
     assert moves_within_hour(hourly, 1_000 + HOUR_MS - 1) == {"acme": 2, "beta": 1}
@@ -591,22 +516,3 @@ def test_what_is_older_goes_with_the_next_move_and_not_before() -> None:
     hourly = with_moves(hourly, ["beta"], 10)
     assert hourly == {"acme": ((0, 1),), "beta": ((0, 1), (10, 1))}
     assert with_moves(hourly, ["beta"], HOUR_MS) == {"beta": ((10, 1), (HOUR_MS, 1))}
-
-
-def test_state_brings_them_back_from_its_row() -> None:
-    hourly = with_moves(with_moves({}, ["acme", "beta"], 0), ["acme"], 10)
-    state = PlanState(hourly=hourly)
-    assert from_plain(PlanState, to_plain(state)) == state
-
-
-ALL = [f"t/n/{at:02}" for at in range(10)]
-INDEX = {name: at for at, name in enumerate(ALL)}
-
-
-def test_names_of_some_rows_are_found_as_if_there_were_no_others() -> None:
-    for rows in ([], [0], [9], [1, 4, 9], list(range(10))):
-        some = names_at(ALL, INDEX, np.array(rows, dtype=np.int64))
-        alone = Names(some)
-        assert list(some) == [ALL[row] for row in rows]
-        for name in (*ALL, "", "t/n/10"):
-            assert some.find(name) == alone.find(name), (rows, name)

@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import (
     AVG,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-    ROUND_ROBIN,
 )
-from lbcore.plain import from_plain, to_plain
-from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.least_load import placed_crowding
@@ -32,13 +28,10 @@ from lbcore.plan.place.request import (
     PlaceSettings,
     place_request,
 )
-from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState
-from lbcore.plan.place.rules import below_average, choose, of_least_usage
-from lbcore.plan.planner import place
+from lbcore.plan.place.rules import usage_per_throughput
 from lbcore.plan.snapshot import MARK_BITS, Ints, Partitions, Snapshot
-from tests.conformance.reference.one_turn import next_in_turn
 from tests.conformance.reference.pulsar_section import section_from_pulsar
-from tests.support.values.clusters import Sections, broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 ANYWHERE = FilterConfig(distribute_evenly=False)
 PULSAR = section_from_pulsar(PlacementConfig, {})
@@ -80,11 +73,6 @@ def shed_of_the_small_pool(settings: PlaceSettings, **changes: Any) -> Placement
     return place_bundles(request, PlacementState(), settings, 1)
 
 
-def test_small_pool_by_pulsars_least_rate_gives_every_bundle_to_one_broker() -> None:
-    settings = PlaceSettings(placement=PULSAR, filters=ANYWHERE)
-    assert shed_of_the_small_pool(settings).brokers.tolist() == [2] * 10
-
-
 @pytest.mark.parametrize(
     ("strategy", "cool"),
     [
@@ -98,38 +86,6 @@ def test_small_pool_counting_what_is_planned_is_spread_over_the_cool_brokers(
 ) -> None:
     found = shed_of_the_small_pool(settings_of(strategy=strategy))
     assert Counter(found.brokers.tolist()) == cool
-
-
-def test_bundles_without_an_owner_are_counted_even_in_pulsars_way() -> None:
-    snap = small_pool()
-    owner = np.where(np.arange(14) < 4, snap.bundles.owner, -1)
-    snap = replace(snap, bundles=replace(snap.bundles, owner=owner))
-    settings = PlaceSettings(placement=PULSAR, filters=ANYWHERE)
-    found = place_bundles(asked(snap, range(4, 14), HOT), PlacementState(), settings, 1)
-    assert Counter(found.brokers.tolist()) == {2: 6, 3: 4}
-
-
-def test_bundle_in_flight_that_needs_an_owner_is_no_unload() -> None:
-    snap = small_pool()
-    needs = np.arange(14) >= 4
-    snap = replace(snap, bundles=replace(snap.bundles, needs_owner=needs))
-    assert not asked(snap, range(4, 14), HOT).is_unload.any()
-    assert asked(snap, [0], HOT).is_unload.all()
-
-
-def test_planned_destination_of_avg_is_taken_if_it_is_a_candidate() -> None:
-    planned = [3, 2] * 5
-    excluded = [3, *[-1] * 9]
-    found = shed_of_the_small_pool(settings_of(strategy=AVG), planned=planned, excluded=excluded)
-    assert found.brokers.tolist() == [2, *planned[1:]]
-
-
-def test_avg_without_a_plan_goes_anywhere_in_pulsars_way() -> None:
-    settings = settings_of(strategy="AvgShedder", count_planned=False, heaviest_first=False)
-    found = shed_of_the_small_pool(settings).brokers.tolist()
-    names = [f"t/n/{at:02d}" for at in range(4, 14)]
-    assert found == [choose(4, name, 1, 1) for name in names]
-    assert len(set(found)) > 2
 
 
 def test_overloaded_brokers_are_the_last_resort_and_then_still_spread() -> None:
@@ -159,37 +115,6 @@ def test_winner_above_the_threshold_gives_way_to_any_cooler_broker_of_its_polici
     assert cooler.brokers.tolist() == [0]
 
 
-def test_difference_is_met_at_equality() -> None:
-    everybody = np.arange(3)
-    usage = np.array([0.25, 0.5, 0.75])
-    assert below_average(everybody, usage, 0.0).tolist() == [0, 1]
-    assert below_average(everybody, usage, 25.0).tolist() == [0]
-    assert below_average(everybody, usage, 26.0).tolist() == [0, 1, 2]
-
-
-def test_brokers_without_data_are_never_best_but_part_of_all() -> None:
-    everybody = np.arange(3)
-    assert below_average(everybody, np.array([np.nan, 0.2, 0.6]), 10.0).tolist() == [1]
-    assert below_average(everybody, np.array([np.nan, 0.4, 0.4]), 10.0).tolist() == [0, 1, 2]
-    assert below_average(everybody, np.full(3, np.nan), 10.0).tolist() == [0, 1, 2]
-    assert of_least_usage(everybody, np.array([np.nan, 0.4, 0.4])).tolist() == [1, 2]
-    assert of_least_usage(everybody, np.full(3, np.nan)).tolist() == [0, 1, 2]
-
-
-def test_usage_is_smoothed_a_step_a_bundle_in_pulsars_way_and_a_step_a_plan_in_ours() -> None:
-    state = PlacementState(smoothed_usage={"b1": 0.0, "b2": 0.0, "b3": 0.0, "gone": 0.7})
-    strategy = {"strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT}
-    steps = []
-    for chosen in (
-        replace(settings_of(**strategy), history_weight=0.5),
-        replace(settings_of(**strategy, smooth_once_per_plan=False), history_weight=0.5),
-    ):
-        request = asked(small_pool(), range(4, 7), np.full(4, 0.75))
-        steps.append(place_bundles(request, state, chosen, 1).state.smoothed_usage)
-    assert steps[0] == {"b1": 0.375, "b2": 0.375, "b3": 0.375, "b4": 0.75, "gone": 0.7}
-    assert steps[1] == {**dict.fromkeys(("b1", "b2", "b3"), 0.65625), "b4": 0.75, "gone": 0.7}
-
-
 def test_usage_of_ours_advances_only_with_a_new_report() -> None:
     snap = small_pool()
     stale = replace(snap.brokers, is_fresh=np.array([True, False, True, True]))
@@ -200,50 +125,12 @@ def test_usage_of_ours_advances_only_with_a_new_report() -> None:
     assert (smoothed["b1"], smoothed["b2"]) == (0.4, 0.0)
 
 
-def test_round_robin_takes_turns_and_remembers_whose_it_is() -> None:
-    settings = settings_of(strategy=ROUND_ROBIN)
-    first = place_bundles(
-        asked(small_pool(), range(4, 10), np.zeros(4)),
-        PlacementState(),
-        settings,
-        1,
-    )
-    assert first.brokers.tolist() == [0, 1, 2, 3, 0, 1]
-    assert first.state.round_robin == RoundRobinState(count=6, order=("b1", "b2", "b3", "b4"))
-
-
-def test_round_robin_winner_that_is_overloaded_takes_a_second_turn() -> None:
-    settings = settings_of(strategy=ROUND_ROBIN)
-    settings = replace(
-        settings, placement=replace(settings.placement, overloaded_threshold_percent=50)
-    )
-    found = place_bundles(asked(small_pool(), [4, 5], HOT), PlacementState(), settings, 1)
-    assert found.state.round_robin.count == 3
-    assert found.brokers.tolist() == [1, 2]
-
-
 def test_excluded_namespace_goes_round_robin_under_any_strategy() -> None:
     settings = replace(settings_of(), excluded_namespaces=frozenset({"t/n"}))
     request = asked(small_pool(), range(4, 8), np.zeros(4))
     found = place_bundles(request, PlacementState(), settings, 1)
     assert found.brokers.tolist() == [0, 1, 2, 3]
     assert (found.state.excluded_round_robin.count, found.state.round_robin.count) == (4, 0)
-
-
-def test_round_robin_count_wraps_to_zero() -> None:
-    chosen, state = next_in_turn(["a", "b", "c"], RoundRobinState(count=COUNT_MAX, order=()))
-    assert (chosen, state.count) == ("b", 0)
-    assert next_in_turn([], state) == (None, state)
-
-
-def test_remembered_state_reads_back_and_forgets_departed_brokers() -> None:
-    state = PlacementState(
-        smoothed_usage={"b": 0.5, "a": 0.25},
-        round_robin=RoundRobinState(count=3, order=("a", "b")),
-    )
-    assert from_plain(PlacementState, to_plain(state)) == state
-    assert state.without_brokers(frozenset({"a"})).smoothed_usage == {"a": 0.25}
-    assert state.without_brokers(frozenset({"a"})).round_robin == state.round_robin
 
 
 def test_bundle_that_nobody_may_take_gets_no_broker() -> None:
@@ -254,22 +141,6 @@ def test_bundle_that_nobody_may_take_gets_no_broker() -> None:
         request = asked(drained, [4, 5], HOT)
         found = place_bundles(request, PlacementState(), settings, 1)
         assert found.brokers.tolist() == [-1, -1]
-
-
-def test_extensible_usage_reads_the_reports_scores_and_remembers_nothing() -> None:
-    snap = small_pool()
-    scores = replace(
-        snap.brokers,
-        weighted_max_ema=np.array([0.9, 0.1, 0.9, 0.0]),
-        updated_at_ms=np.array([5, 5, 5, 0]),
-    )
-    settings = settings_of(
-        FilterConfig(pipeline="extensible"), strategy=LEAST_RESOURCE_USAGE_WITH_WEIGHT
-    )
-    request = asked(replace(snap, brokers=scores), [4], HOT)
-    found = place_bundles(request, PlacementState(), settings, 1)
-    assert found.brokers.tolist() == [1]
-    assert found.state == PlacementState()
 
 
 def test_trace_tells_what_decided_and_who_came_next() -> None:
@@ -297,32 +168,11 @@ def test_trace_tells_what_decided_and_who_came_next() -> None:
     assert not trace.is_restored.any()
 
 
-def test_choice_by_hash_is_the_same_again_and_differs_with_version_and_seed() -> None:
-    drawn = [choose(1_000, "t/n/0", version, seed) for version in (1, 2) for seed in (1, 2)]
-    assert drawn == [choose(1_000, "t/n/0", version, seed) for version in (1, 2) for seed in (1, 2)]
-    assert len(set(drawn)) == 4
-    counts = Counter(choose(4, f"t/n/{at}", 1, 0) for at in range(4_000))
-    assert min(counts.values()) > 900
-
-
 def test_unknown_strategy_is_refused_by_name() -> None:
     settings = settings_of(strategy="nearest")
     request = asked(small_pool(), [4], HOT)
     with pytest.raises(ValueError, match=r"must be one of .*round_robin.*, got 'nearest'"):
         place_bundles(request, PlacementState(), settings, 1)
-
-
-def test_placing_forgets_the_averages_of_departed_brokers() -> None:
-    snap = small_pool()
-    unowned = np.where(np.arange(14) < 4, snap.bundles.owner, -1)
-    sections = Sections(
-        placement=PlacementConfig(strategy=LEAST_RESOURCE_USAGE_WITH_WEIGHT),
-        shedding=SheddingConfig(strategy="threshold"),
-    )
-    state = PlanState(placement=PlacementState(smoothed_usage={"b1": 0.5, "gone": 0.5}))
-    snap = replace(snap, bundles=replace(snap.bundles, owner=unowned))
-    _, state = place(snap, state, sections, 10_000)
-    assert sorted(state.placement.smoothed_usage) == ["b1", "b2", "b3", "b4"]
 
 
 BUNDLE = 1.0
@@ -548,3 +398,10 @@ def test_bundles_that_nobody_could_report_yet_count_as_those_that_are_made_now(
 ) -> None:
     least = [0] * 10 + [1] * 20 + [2] * 20 + [3] * 20
     assert made(strategy, least, awaited=[0] * 10) == [10, 10, 10, 10]
+
+
+def test_usage_of_a_byte_is_that_of_the_whole_cluster_and_none_without_traffic() -> None:
+    usage, capacity = np.array([0.5, 0.25]), np.array([1.0, 2.0])
+    assert usage_per_throughput(usage, np.array([0.5, 0.3]), capacity) == pytest.approx(1.25)
+    assert usage_per_throughput(usage, np.zeros(2), capacity) == 0.0
+    assert usage_per_throughput(np.empty(0), np.empty(0), np.empty(0)) == 0.0

@@ -8,21 +8,16 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.shedding import TransferConfig
-from lbcore.plain import from_plain, to_plain
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.shed.common import owner_index
 from lbcore.plan.shed.transfer import (
     TopLists,
     find_transfers,
-    java_divide,
-    java_max,
-    java_sqrt,
     transfer_pipeline,
     transfer_view,
 )
 from lbcore.plan.shed.transfer_types import (
-    Label,
     Reason,
     TopBundle,
     TransferRefusal,
@@ -87,17 +82,6 @@ def two_brokers(lists: Lists) -> TransferView:
 SWAP = Lists({"hot": [("h1", 40.0), ("h2", 50.0)], "cold": [("c1", 3.0), ("c2", 3.0), ("c3", 4.0)]})
 
 
-def test_swap_takes_back_what_levels_both_brokers() -> None:
-    swap = Lists({"hot": [("h1", 44.0), ("h2", 46.0)], "cold": SWAP.reports["cold"]})
-    outcome, _ = find_transfers(two_brokers(swap), TransferState(), AT_ONCE, NOW_MS)
-    assert [(one.source, one.bundle, one.destination) for one in outcome.decisions] == [
-        ("cold", "c1", "hot"),
-        ("cold", "c2", "hot"),
-        ("hot", "h1", "cold"),
-    ]
-    assert (outcome.pairs[0].marked, outcome.pairs[0].gained) == (44.0, 6.0)
-
-
 def test_pulsars_normal_mode_predicts_as_if_nothing_came_back() -> None:
     swap = Lists({"hot": [("h1", 44.0), ("h2", 46.0)], "cold": SWAP.reports["cold"]})
     ours, _ = find_transfers(two_brokers(swap), TransferState(), AT_ONCE, NOW_MS)
@@ -109,33 +93,6 @@ def test_pulsars_normal_mode_predicts_as_if_nothing_came_back() -> None:
     assert pulsars.pairs[0].gained == 0.0
     assert ours.final_std == pytest.approx(0.02)
     assert pulsars.final_std == pytest.approx(0.04)
-
-
-def test_hits_must_exceed_the_threshold_and_start_again_after_decisions() -> None:
-    state, acted = TransferState(), []
-    for _ in range(5):
-        outcome, state = find_transfers(two_brokers(SWAP), state, TransferConfig(), NOW_MS)
-        acted.append((len(outcome.decisions) > 0, state.hits))
-    assert acted == [(False, 1), (False, 2), (False, 3), (True, 0), (False, 1)]
-    assert state.counter == {"Skip/HitCount": 4}
-
-
-def test_state_reads_back_from_plain_data() -> None:
-    state = TransferState(
-        hits=2,
-        counter={"Skip/HitCount": 1},
-        load_avg=0.5,
-        load_std=0.25,
-        unloaded_brokers={"b": 7, "a": 6},
-    )
-    assert from_plain(TransferState, to_plain(state)) == state
-
-
-def test_brokers_that_cannot_be_looked_up_end_the_cycle_as_a_failure() -> None:
-    view = replace(two_brokers(SWAP), registered=None)
-    outcome, state = find_transfers(view, TransferState(hits=3), AT_ONCE, NOW_MS)
-    assert (outcome.label, outcome.reason) == (Label.FAILURE, Reason.UNKNOWN)
-    assert (state.hits, state.counter) == (3, {"Failure/Unknown": 1})
 
 
 @pytest.mark.parametrize("reason", [one for one in TransferRefusal if one.value.islower()][:4])
@@ -157,16 +114,6 @@ def test_last_idle_and_too_heavy_bundles_are_refused_with_their_reasons() -> Non
     lists = Lists({"hot": [("h1", 10.0), ("h2", 30.0)], "cold": []})
     outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
     assert outcome.pairs[0].refused == (("h2", TransferRefusal.LAST_BUNDLE),)
-
-
-def test_java_arithmetic_keeps_what_is_not_a_number() -> None:
-    assert java_sqrt(4.0) == 2.0
-    assert np.isnan([java_sqrt(-1e-18), java_sqrt(NAN), java_max(0.0, NAN)]).all()
-    assert java_max(0.0, -1.0) == 0.0
-    assert [java_divide(1.0, 0.0), java_divide(-1.0, 0.0)] == [INF, -INF]
-    assert java_divide(1.0, -0.0) == -INF
-    assert np.isnan([java_divide(0.0, 0.0), java_divide(NAN, 0.0)]).all()
-    assert java_divide(1.0, 4.0) == 0.25
 
 
 def busy_cluster() -> Snapshot:

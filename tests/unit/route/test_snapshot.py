@@ -1,14 +1,11 @@
 """Lookup snapshots: answers, batches, owner requests, addresses."""
 
 import json
-import random
-from itertools import pairwise
 
 import pytest
 
-from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HashFunction, hash_topic
-from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
+from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.ownership.records import State
 from lbcore.pulsar.errors import PulsarError
 from lbcore.pulsar.split import hottest_bundle, largest_bundle
@@ -21,7 +18,6 @@ from lbcore.route.snapshot import (
     DIGESTS,
     LookupOutcome,
     LookupSnapshot,
-    TablePosition,
     find_regressions,
 )
 
@@ -42,16 +38,6 @@ def snapshot(function: HashFunction = CRC) -> LookupSnapshot:
         .with_routes(halves)
         .with_brokers([B1])
     )
-
-
-@pytest.mark.parametrize("function", [CRC, MURMUR])
-def test_lookup_finds_the_half_that_the_namespaces_hash_says(function: HashFunction) -> None:
-    found = snapshot(function)
-    for topic in TOPICS:
-        expected = LOW if hash_topic(function, topic) < 0x80000000 else HIGH
-        route_found = found.lookup(topic)
-        assert route_found is not None
-        assert route_found.bundle == expected
 
 
 @pytest.mark.parametrize("function", [CRC, MURMUR])
@@ -134,38 +120,12 @@ def test_namespace_without_records_has_no_owner_yet() -> None:
     assert not found.unsound
 
 
-def test_records_of_an_unknown_namespace_are_kept_until_it_is_known() -> None:
-    records_first = LookupSnapshot(cluster="c").with_routes([route(LOW), route(HIGH)])
-    assert records_first.lookup(TOPICS[0]) is None
-    assert records_first.bundle_count == 0
-    known = records_first.with_namespaces({"t/n": CRC})
-    assert known.lookup(TOPICS[0]) is not None
-    assert known.bundle_count == 2
-
-
-def test_deleted_namespace_is_not_found_and_may_come_back_with_another_hash() -> None:
-    gone = snapshot(CRC).with_namespaces({})
-    assert gone.answer(TOPICS[0]).outcome is LookupOutcome.NAMESPACE_NOT_FOUND
-    assert gone.namespace_count == 0
-    back = gone.with_namespaces({"t/n": MURMUR})
-    assert [back.lookup(t) for t in TOPICS] == [snapshot(MURMUR).lookup(t) for t in TOPICS]
-
-
 def test_unsound_namespace_is_named_only_while_it_exists_and_is_unsound() -> None:
     gap = LookupSnapshot(cluster="c").with_routes([route(LOW)])
     assert not gap.unsound
     assert gap.with_namespaces({"t/n": CRC}).unsound == {"t/n": Unsound.GAP}
     healed = gap.with_namespaces({"t/n": CRC}).with_routes([route(HIGH)])
     assert not healed.unsound
-
-
-def test_change_leaves_the_snapshot_it_was_made_from_alone() -> None:
-    before = snapshot()
-    answers = [before.lookup(topic) for topic in TOPICS]
-    after = before.with_routes([route(LOW, 2, destination="b9")]).at(TablePosition(table_version=7))
-    assert [before.lookup(topic) for topic in TOPICS] == answers
-    assert before.position.table_version == -1
-    assert {found.broker for t in TOPICS if (found := after.lookup(t))} == {"b9", "b2"}
 
 
 def test_regressions_are_lower_versions_of_bundles_in_both() -> None:
@@ -220,48 +180,6 @@ def test_lookup_data_of_a_broker_without_addresses_is_only_the_legacy_key() -> N
     assert lookup_data(BrokerAddress(broker="b2")) == {"brokerUrlSsl": ""}
 
 
-CROWDED = tuple(range(0, 4096, 2))
-"""Many bundles within one cell of the search table: found by bisection."""
-
-
-def build(boundaries: tuple[int, ...], murmur_share: float) -> LookupSnapshot:
-    functions = [HashFunction.CRC32, HashFunction.MURMUR3_32]
-    hashes = {f"t/n{number}": functions[number < 10 * murmur_share] for number in range(10)}
-    routes = [
-        route(format_bundle(name, *ends), destination=f"b{ends[0] % 7}")
-        for name in hashes
-        for ends in pairwise(boundaries)
-    ]
-    return LookupSnapshot(cluster="c").with_namespaces(hashes).with_routes(routes)
-
-
-@pytest.mark.parametrize("murmur_share", [0.0, 0.3, 0.8, 1.0])
-@pytest.mark.parametrize(
-    "boundaries", [even_boundaries(1), even_boundaries(16), (*CROWDED, 0xFFFFFFFF)]
-)
-def test_batch_equals_single_lookups(boundaries: tuple[int, ...], murmur_share: float) -> None:
-    found = build(boundaries, murmur_share)
-    generator = random.Random(7)
-    topics = [
-        f"{generator.choice(['', 'non-'])}persistent://t/n{generator.randrange(12)}/x{number}"
-        for number in range(500)
-    ]
-    topics += ["t/n3/short", "no topic at all/", "persistent://t/n4/\udc00", ""]
-    index = BatchIndex(found)
-    singles = [found.lookup(topic) for topic in topics[:-3]] + [None]
-    singles += [found.lookup(topics[-2]), None]
-    positions = index.find(topics).tolist()
-    assert [index.routes[at] if at >= 0 else None for at in positions] == singles
-    brokers = index.find_brokers(topics).tolist()
-    assert brokers == [single.broker if single else "" for single in singles]
-
-
-def test_batch_over_an_empty_snapshot_finds_nothing() -> None:
-    index = BatchIndex(LookupSnapshot(cluster="c"))
-    assert index.find(["persistent://t/n/x", "y"]).tolist() == [-1, -1]
-    assert index.find([]).tolist() == []
-
-
 LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 LOWER_QUARTER, UPPER_QUARTER = "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
 
@@ -289,54 +207,6 @@ def route(
 def namespace(*routes: BundleRoute) -> NamespaceRoutes:
     empty = NamespaceRoutes(namespace="t/n", hash_function=HashFunction.CRC32)
     return empty.fold(routes)
-
-
-@pytest.mark.parametrize(
-    ("state", "source", "destination", "broker"),
-    [
-        (State.INIT, "", "", ""),
-        (State.FREE, "b1", "", ""),
-        (State.OWNED, "b1", "b2", "b2"),
-        (State.ASSIGNING, "", "b2", "b2"),
-        (State.ASSIGNING, "b1", "b2", "b2"),
-        (State.RELEASING, "b1", "b2", "b2"),
-        (State.RELEASING, "b1", "", ""),
-        (State.SPLITTING, "b1", "", "b1"),
-        (State.DELETED, "b1", "", ""),
-    ],
-)
-def test_route_in_each_state_names_the_broker_that_pulsar_would(
-    state: State, source: str, destination: str, broker: str
-) -> None:
-    assert route(LOW, state=state, source=source, destination=destination).broker == broker
-
-
-def test_fold_orders_live_bundles_by_range() -> None:
-    assert [found.bundle for found in namespace(route(HIGH), route(LOW)).live] == [LOW, HIGH]
-
-
-def test_fold_of_an_older_or_equal_version_changes_nothing() -> None:
-    before = namespace(route(LOW, 3), route(HIGH, 3))
-    assert before.fold([route(LOW, 2, destination="b9")]) is before
-    assert before.fold([route(LOW, 3, destination="b9")]) is before
-
-
-def test_fold_of_a_split_replaces_the_parent_by_its_children() -> None:
-    before = namespace(route(LOW), route(HIGH))
-    after = before.fold(
-        [
-            route(LOWER_QUARTER),
-            route(UPPER_QUARTER),
-            route(LOW, 2, State.DELETED, source="b1", destination=""),
-        ]
-    )
-    assert [found.bundle for found in after.live] == [LOWER_QUARTER, UPPER_QUARTER, HIGH]
-    assert after.unsound is None
-
-
-def test_fold_of_a_dead_bundles_older_version_does_not_bring_it_back() -> None:
-    dead = namespace(route(LOW, 5, State.INIT, destination=""))
-    assert dead.fold([route(LOW, 4)]).live == ()
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,8 @@ from lbcore.signals.averages import (
     inherited_averages,
     observe_bundles,
 )
-from lbcore.signals.broker_score import BrokerReports, cleared_scores, observe_reports
-from lbcore.signals.ema import ema_step
-from lbcore.signals.ordering import stats_order, top_bundles
 from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
 from lbcore.signals.shown_load import usage_of, usages_of
-from lbcore.signals.usage import (
-    max_usage_reported,
-    resource_percent,
-    weighted_usage,
-    weighted_usage_with_memory,
-)
-from tests.conformance.reference.load_models import (
-    average_order,
-    compare_rows,
-    max_usage_local,
-)
 
 
 def averages_of(
@@ -56,22 +42,6 @@ def ample(*values: float) -> BundleAverages:
 def stats(*rows: float) -> np.ndarray:  # type: ignore[type-arg]
     """Bundle stats whose every column is the given number."""
     return np.array([[value] * 8 for value in rows])
-
-
-def test_ema_step_weighs_history_and_sample() -> None:
-    assert ema_step(np.array([0.9]), np.array([0.5]), 0.9).tolist() == [0.9 * 0.9 + (1 - 0.9) * 0.5]
-
-
-def test_first_report_replaces_the_cleared_score() -> None:
-    reports = BrokerReports(
-        rows=np.array([1]),
-        percent=np.array([complete([40.0])]),
-        traffic=np.array([[1.0, 2.0, 30.0, 40.0]]),
-        at_ms=np.array([5]),
-    )
-    scores = observe_reports(cleared_scores(2), reports, SignalsConfig())
-    assert scores.weighted_max_ema.tolist() == [1.0, 0.4]
-    assert scores.throughput_ema.tolist() == [0.0, 70.0]
 
 
 def test_bundle_average_is_a_mean_and_then_exponential() -> None:
@@ -107,42 +77,6 @@ def test_children_inherit_their_share_and_their_parents_history() -> None:
     children = inherited_averages(parents, np.array([1, 1, 0]), np.array([0.25, 0.75, 1.0]))
     assert children.short[:, 0].tolist() == [10.0, 30.0, 10.0]
     assert children.long_count.tolist() == [1000, 1000, 1000]
-
-
-def stats_ordering(**columns: float) -> list[float]:
-    """A row of bundle stats."""
-    names = ("rate_in", "rate_out", "in_", "out", "topics", "consumers", "producers", "cache")
-    return [columns.get(name, 0.0) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "of_stats", "of_averages"),
-    [
-        ({"rate_in": 149}, {"rate_in": 151}, -1, 0),
-        ({"rate_in": 199}, {"rate_in": 201}, 0, -1),
-        ({"in_": 100_001}, {"in_": 199_999}, -1, 0),
-        ({"in_": 99_999}, {"in_": 100_001}, 0, -1),
-        ({"in_": 300_000}, {"out": 900_000}, 1, 1),
-        ({"topics": 200, "consumers": 50}, {"producers": 249}, 1, 0),
-        ({"cache": 50_000}, {"cache": 49_999}, 1, 0),
-        ({}, {}, 0, 0),
-    ],
-)
-def test_orderings_round_and_truncate(
-    left: dict[str, float], right: dict[str, float], of_stats: int, of_averages: int
-) -> None:
-    rows = np.array([stats_ordering(**left), stats_ordering(**right)])
-    assert compare_rows(*stats_order(rows)) == of_stats
-    assert compare_rows(*stats_order(rows[::-1])) == -of_stats
-    assert compare_rows(*average_order(rows)) == of_averages
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3, 10, 99])
-def test_top_list_is_the_heaviest_lightest_first(limit: int) -> None:
-    rows = np.array([stats_ordering(in_=float(value) * 1e6) for value in (3, 1, 4, 15, 9, 2, 6)])
-    top = rows[top_bundles(rows, limit)][:, 2]
-    expected = sorted(rows[:, 2].tolist(), reverse=True)[:limit][::-1]
-    assert top.tolist() == expected
 
 
 LAST = ReportedLoad(usage=0.5, rate=1_000.0, throughput=1e6, bundles=100)
@@ -199,42 +133,3 @@ def test_usage_of_many_brokers_is_that_of_each() -> None:
 
 def test_usage_of_no_broker_is_none_of_any() -> None:
     assert usages_of([], SignalsConfig()) == []
-
-
-@pytest.mark.parametrize(
-    ("usage", "limit", "percent"),
-    [
-        (30, 100, 30.000001907348633),
-        (60, 100, 60.000003814697266),
-        (999, 1000, 99.9000015258789),
-        (50, 100, 50.0),
-        (150, 100, 150.0),
-        (5, 0, 0.0),
-        (5, -1, 0.0),
-    ],
-)
-def test_percent_is_computed_in_single_precision(
-    usage: float, limit: float, percent: float
-) -> None:
-    found = resource_percent(np.array([usage], dtype=float), np.array([limit], dtype=float))
-    assert found.tolist() == [percent]
-
-
-def test_local_maximum_leaves_the_heap_out_and_divides_in_single_precision() -> None:
-    percent = np.array([complete([1.0, 400.0, 2.0, 3.0, 4.0])])
-    assert max_usage_local(percent).tolist() == [0.03999999910593033]
-    assert max_usage_reported(percent).tolist() == [0.04]
-
-
-def test_weighted_usage_has_four_weights_and_the_reported_one_five() -> None:
-    config = SignalsConfig(
-        cpu_weight=0.5, memory_weight=0.01, direct_memory_weight=1, bandwidth_in_weight=0.1
-    )
-    percent = np.array([complete([80.0, 9_000.0, 30.0, 100.0, 20.0])])
-    assert weighted_usage(percent, config).tolist() == [0.4]
-    assert weighted_usage_with_memory(percent, config).tolist() == [0.9]
-
-
-def test_nan_never_wins_a_maximum() -> None:
-    percent = np.array([complete([np.nan, 0.0, 10.0, np.nan, 5.0])])
-    assert weighted_usage(percent, SignalsConfig(direct_memory_weight=1)).tolist() == [0.1]

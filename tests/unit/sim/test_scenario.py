@@ -533,3 +533,9 @@ def test_children_carry_what_their_parent_did() -> None:
     parts = field.bundles("t/n", ends[:-1], ends[1:])
     whole = field.bundles("t/n", ends[:1], ends[-1:])
     assert np.array_equal(parts.sum(axis=0), whole[0])
+
+
+def test_preset_of_pulsar_is_off_until_it_is_asked_for() -> None:
+    text = "brokers 1\nnamespace t/n bundles=1 topics=1\nrun 1m\n"
+    assert not parse_scenario(text).is_pulsar
+    assert parse_scenario(f"preset pulsar\n{text}").is_pulsar
