@@ -144,10 +144,7 @@ class DeltaFollower(Follower):
         if self.view is not None:  # it has what comes before a commit that is torn
             for name in names:
                 check_newest(table_path(self._root, name))
-        ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
-        events = open_table(self._root, OWNERSHIP_EVENTS.name)
-        brokers = open_table(self._root, BROKERS.name)
-        namespaces = open_table(self._root, NAMESPACES.name)
+        ownership, events, brokers, namespaces = (open_table(self._root, one) for one in names)
         parts = read_records(ownership, events, self.cluster)
         newer = sum(len(read) for read in parts[1])
         table_id = str(events.metadata().id)
