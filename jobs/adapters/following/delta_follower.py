@@ -262,7 +262,7 @@ class DeltaFollower(Follower):
         tables.unread.known = shown
         self._note(tables.unread.text)  # before the view: who sees it finds what is said of it
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
-        self._tell_change()
+        self._notify()
         changes = Changes(
             version=tables.tails[OWNERSHIP_EVENTS.name].version,
             commits=() if is_whole else tuple(self._untold),
