@@ -24,7 +24,7 @@ import uvicorn
 
 from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.http.protocol import BoundedProtocol, Bounds, Sweep, Timed
+from jobs.adapters.http.protocol import BoundedProtocol, Bounds
 from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.paths import private_directory
@@ -45,6 +45,7 @@ _ROOT = Path(__file__).parents[1]
 _LOOK_S = 0.2
 _GRACE_MS = 10_000
 _BACKLOG = 2048
+_TICKS_PER_S = 10
 _KEEP_ALIVE_S = 60
 _STOP_TIMEOUT_S = 2
 _SWITCH_INTERVAL_S = 0.000_5
@@ -101,46 +102,6 @@ def run(args: argparse.Namespace) -> int:
     return _serve(args, config)
 
 
-def run_workers(words: Sequence[str], count: int, port: int) -> None:
-    """Keep `count` workers running until SIGTERM or SIGINT; words: their command line."""
-    stop = threading.Event()
-    on_signals(stop.set)
-    supervisor = Supervisor()
-    folder = str(private_directory("ballast-metrics"))
-    try:
-        for worker in range(count):
-            supervisor.start(_spec((*words, "--worker-folder", folder), worker, port))
-        while not stop.wait(_LOOK_S):
-            for event in supervisor.watch():
-                note(f"{event.name} {event.what} (exit code {event.exit_code})")
-    finally:
-        supervisor.stop_all()
-
-
-def reserve_port(host: str, port: int) -> socket.socket:
-    """Return a socket that holds the port and never listens; raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    holder = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind((host, port))
-    except OSError:
-        holder.close()
-        raise
-    return holder
-
-
-def _spec(words: Sequence[str], worker: int, port: int) -> ProcessSpec:
-    own = ("--worker", str(worker), "--port", str(port))
-    return ProcessSpec(
-        name=f"serve_lookup-{worker}",
-        command=(sys.executable, "-m", "jobs.cli", "serve", *words, *own),
-        log_path=Path("/dev/stderr"),
-        environment={"PYTHONPATH": str(_ROOT)},
-        grace_ms=_GRACE_MS,
-    )
-
-
 def _config(args: argparse.Namespace) -> Config:
     """The settings, as the options on the command line change them."""
     config = load_settings(args.config or None, args.set)
@@ -149,17 +110,30 @@ def _config(args: argparse.Namespace) -> Config:
 
 
 def _run_workers(args: argparse.Namespace, lookup: LookupConfig) -> int:
-    try:
-        holder = reserve_port(lookup.host, lookup.port)
-    except OSError as error:
-        raise _cannot_listen(lookup, error) from error
-    with holder:
+    """Keep workers running until SIGTERM or SIGINT, on a port that is held meanwhile."""
+    stop, supervisor = threading.Event(), Supervisor()
+    folder = str(private_directory("ballast-metrics"))
+    with _bound(lookup, is_shared=True) as holder:
         port = holder.getsockname()[1]
+        on_signals(stop.set)
         _write_port(args.port_file, port)
         _log("serving", host=lookup.host, port=port, workers=lookup.workers)
+        words = (*args.words, "--port", str(port), "--worker-folder", folder, "--worker")
         try:
-            run_workers(args.words, lookup.workers, port)
+            for worker in range(lookup.workers):
+                spec = ProcessSpec(
+                    name=f"serve_lookup-{worker}",
+                    command=(sys.executable, "-m", "jobs.cli", "serve", *words, str(worker)),
+                    log_path=Path("/dev/stderr"),
+                    environment={"PYTHONPATH": str(_ROOT)},
+                    grace_ms=_GRACE_MS,
+                )
+                supervisor.start(spec)
+            while not stop.wait(_LOOK_S):
+                for event in supervisor.watch():
+                    note(f"{event.name} {event.what} (exit code {event.exit_code})")
         finally:
+            supervisor.stop_all()
             if args.port_file:
                 args.port_file.unlink(missing_ok=True)
     _log("stopped", port=port)
@@ -170,8 +144,8 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     block_pandas()
     lookup = config.lookup
     tls = ServerTls(lookup) if lookup.certificate_file else None
-    listeners = [_listen(lookup, lookup.port, is_shared=args.worker is not None)]
-    port = listeners[0].getsockname()[1]
+    listener = _bound(lookup, is_shared=args.worker is not None, backlog=_BACKLOG)
+    port = listener.getsockname()[1]
     # The event loop must get the interpreter back quickly while a load or a commit is parsed.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
@@ -188,7 +162,7 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     if lookup.authentication != "none" and tls is None and not _is_loopback(lookup.host):
         _log("tokens_in_the_clear", advice="set lookup.certificate_file, or serve behind TLS")
     try:
-        server.run(sockets=listeners)
+        server.run(sockets=[listener])
     finally:
         service.stop()
         if port_file:
@@ -245,7 +219,7 @@ class Server(uvicorn.Server):
                 http=type("ServiceProtocol", (BoundedProtocol,), bounds),
                 ws="none",
                 loop="auto",  # uvloop where there is one
-                lifespan="on",
+                lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -260,12 +234,13 @@ class Server(uvicorn.Server):
         self._delay_s = lookup.stop_delay_ms / 1000
         self._heard: list[int] = []
         self._end_s = 0.0
-        self._sweep = Sweep(lambda: cast("set[Timed]", self.server_state.connections))
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: end what is over its time, the service itself at last."""
         now_s = asyncio.get_running_loop().time()
-        self._sweep.step(now_s)
+        if not counter % _TICKS_PER_S:
+            for connection in tuple(self.server_state.connections):
+                cast("BoundedProtocol", connection).look(now_s)
         if self._heard:
             self._stop(now_s)
         return await super().on_tick(counter)
@@ -297,28 +272,27 @@ def _open_files_max() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def _listen(lookup: LookupConfig, port: int, *, is_shared: bool = False) -> socket.socket:
+def _bound(lookup: LookupConfig, *, is_shared: bool, backlog: int = 0) -> socket.socket:
+    """Return a socket that has the port, with other workers if it is shared.
+
+    backlog: clients that may wait before the server is up, 0 = it does not listen.
+    """
     family = socket.AF_INET6 if ":" in lookup.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if is_shared:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
     try:
-        listener.bind((lookup.host, port))
-        listener.listen(_BACKLOG)  # who comes before the server is up waits, and is served
+        made.bind((lookup.host, lookup.port))
+        if backlog:
+            made.listen(backlog)
     except OSError as error:
-        listener.close()
-        raise _cannot_listen(lookup, error) from error
-    listener.set_inheritable(True)
-    return listener
-
-
-def _cannot_listen(lookup: LookupConfig, error: OSError) -> CommandError:
-    return CommandError(
-        f"the lookup service can't listen on {lookup.host} port {lookup.port}",
-        why=f"{error.strerror or error}",
-        next_step="choose another with --port (0 takes any free one), or end what uses it",
-    )
+        made.close()
+        raise CommandError(
+            f"the lookup service can't listen on {lookup.host} port {lookup.port}",
+            why=f"{error.strerror or error}",
+            next_step="choose another with --port (0 takes any free one), or end what uses it",
+        ) from error
+    return made
 
 
 def _write_port(path: Path | None, port: int) -> None:

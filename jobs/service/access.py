@@ -10,7 +10,7 @@ from typing import Any
 
 import jwt
 
-from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey
+from jobs.service.token_keys import TokenKeys, TrustedKey
 
 ANY = "*"
 
@@ -146,18 +146,8 @@ class TokenChecker:
     """
 
     def __init__(self, keys: TokenKeys, rules: TokenRules) -> None:
-        self._keys = keys
+        self.keys = keys
         self._rules = rules
-
-    @property
-    def address(self) -> KeyAddress | None:
-        """The address that is asked for keys."""
-        return self._keys.address
-
-    @property
-    def keys(self) -> tuple[TrustedKey, ...]:
-        """The keys trusted now; the same object while they have not changed."""
-        return self._keys.value
 
     def check(self, token: str) -> Bearer:
         """Return the claims of a valid token; raises TokenError for any other text."""
@@ -190,7 +180,7 @@ class TokenChecker:
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise TokenError(TokenFault.MALFORMED) from None
         algorithm, key_id = header.get("alg"), header.get("kid")
-        keys = [key for key in self.keys if key_id is None or key.key_id in ("", key_id)]
+        keys = [key for key in self.keys.value if key_id is None or key.key_id in ("", key_id)]
         fitting = [key for key in keys if key.algorithm == algorithm]
         if keys and not fitting:
             raise TokenError(TokenFault.WRONG_ALGORITHM)

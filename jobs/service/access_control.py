@@ -37,7 +37,7 @@ from jobs.service.access import (
     anonymous,
 )
 from jobs.service.exchange import RETRY, HttpError, Message
-from jobs.service.token_keys import KeyAddress, TrustedKey
+from jobs.service.token_keys import TrustedKey
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
@@ -134,13 +134,9 @@ class Gatekeeper:
         self.counts = ServiceCounts()
         self._rules = rules
         self._checker = checker
+        self.key_address = checker.keys.address if checker is not None else None
         self._limiter = limiter or RateLimiter(0)
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
-
-    @property
-    def key_address(self) -> KeyAddress | None:
-        """The address that is asked for keys of tokens."""
-        return None if self._checker is None else self._checker.address
 
     @property
     def is_idle(self) -> bool:
@@ -218,7 +214,7 @@ class Gatekeeper:
         checker = self._checker
         assert checker is not None  # noqa: S101 (asked by the only caller)
         known = self._bearers.get(token)
-        if known is not None and known[0] is checker.keys and _is_in_time(known[1]):
+        if known is not None and known[0] is checker.keys.value and _is_in_time(known[1]):
             return known[1]
         self._bearers.pop(token, None)
         try:
@@ -234,7 +230,7 @@ class Gatekeeper:
             raise HttpError(
                 401, f"Authentication required: {reason}", (_CHALLENGE[0], challenge)
             ) from None
-        self._bearers[token] = (checker.keys, bearer)
+        self._bearers[token] = (checker.keys.value, bearer)
         if len(self._bearers) > _CACHE_MAX:
             self._bearers.popitem(last=False)
         return bearer

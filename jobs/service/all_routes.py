@@ -41,8 +41,7 @@ def _serving(name: str) -> Handler:
     body = (FOLDER / name).read_bytes()
     headers = ((b"content-type", _TYPES[Path(name).suffix]), *_HEADERS)
 
-    async def serve(request: Request, context: AdminContext) -> Reply:
-        del request, context
+    async def serve(_request: Request, _context: AdminContext) -> Reply:
         return Reply(body=body, headers=headers)
 
     return serve

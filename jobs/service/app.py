@@ -307,7 +307,7 @@ class AdminApp:
 
 
 async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:
-    """Return False for a slow client, whose connection the server then closes."""
+    """Send the parts; return False for a slow client, whose connection is closed then."""
     try:
         async for part in parts:
             message = {"type": "http.response.body", "body": part, "more_body": True}

@@ -19,7 +19,6 @@ from jobs.adapters.following.view import Changes
 from jobs.adapters.http.protocol import Account
 from jobs.adapters.http.tls import WatchedFile
 from jobs.adapters.kafka.connection import kafka_address
-from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.service.access import (
@@ -132,7 +131,6 @@ def start_service(
     admin.counts = gate.counts
     app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
-    follower.on_change(OwnClock(follower).look)
     follower.on_commits(feed.add)
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
@@ -265,37 +263,3 @@ class Assignments:
         except HttpError as error:
             said = error.reason
         logger.info("assignment_asked", extra={"fields": {"bundle": route.bundle, "outcome": said}})
-
-
-_NEXT = (
-    "look at the time service of both machines (chronyc tracking): section"
-    " BallastServiceClockSkew of docs/runbook.md"
-)
-
-
-class OwnClock:
-    """Check of a follower's views, with a line when the clocks' state changes."""
-
-    def __init__(self, follower: DeltaFollower) -> None:
-        self._follower = follower
-        self._side = 0
-
-    def look(self) -> None:
-        """Now, when the view has just been found."""
-        view = self._follower.view
-        ahead_ms = 0 if view is None else view.clock_ahead_ms(wall_ms())
-        side = (ahead_ms > 0) - (ahead_ms < 0)
-        if side == self._side:
-            return
-        self._side = side
-        if not side:
-            logger.info("clock_agrees", extra={"fields": {"ahead_ms": 0}})
-            return
-        where = "ahead of" if side > 0 else "behind"
-        fields = {
-            "ahead_ms": ahead_ms,
-            "what": f"this machine's clock is {abs(ahead_ms) / 1_000:.0f} s {where} the job's",
-            "why": "the job's newest commit was made, by its clock, when it can't have been",
-            "next": _NEXT,
-        }
-        logger.warning("clock_apart", extra={"fields": fields})

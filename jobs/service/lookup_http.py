@@ -101,18 +101,14 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
             status=200, body=body, headers=headers, result=outcome.value, state=state
         )
     if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
-        body = reason("Namespace not found")
-        return LookupReply(status=404, body=body, headers=headers, result=outcome.value)
+        return _no_reply(404, "Namespace not found", outcome.value, headers)
     if outcome is LookupOutcome.LISTENER_UNKNOWN:
-        body = reason(_no_listener(listener))
-        return LookupReply(
-            status=500, body=body, headers=headers, result=outcome.value, state=state
-        )
-    return LookupReply(
-        status=503,
-        body=reason(_no_owner(answer)),
-        headers=(*headers, RETRY),
-        result=outcome.value,
+        return _no_reply(500, _no_listener(listener), outcome.value, headers, state=state)
+    return _no_reply(
+        503,
+        _no_owner(answer),
+        outcome.value,
+        (*headers, RETRY),
         is_final=outcome not in _WORTH_WAITING,
         unowned=answer.route if outcome is LookupOutcome.NO_OWNER else None,
         state=state,
@@ -123,15 +119,19 @@ def bundle_reply(view: View, answer: Answer) -> LookupReply:
     """Return the range of the topic's bundle, unquoted as Pulsar writes it."""
     headers = stamps(view, answer)
     if answer.route is None:
-        body = reason("Namespace not found")
-        return LookupReply(status=404, body=body, headers=headers, result=answer.outcome.value)
+        return _no_reply(404, "Namespace not found", answer.outcome.value, headers)
     if not answer.route.version_id:
-        body = reason(_no_owner(answer))
-        return LookupReply(
-            status=503, body=body, headers=(*headers, RETRY), result=answer.outcome.value
-        )
+        return _no_reply(503, _no_owner(answer), answer.outcome.value, (*headers, RETRY))
     body = answer.route.range_text.encode()
     return LookupReply(status=200, body=body, headers=headers, result="bundle")
+
+
+def _no_reply(
+    status: int, why: str, result: str, headers: tuple[Header, ...], **more: Any
+) -> LookupReply:
+    """Return the reason why there is no answer, in Pulsar's form."""
+    body = encode({"reason": why})
+    return LookupReply(status=status, body=body, result=result, headers=headers, **more)
 
 
 def _no_owner(answer: Answer) -> str:
@@ -161,13 +161,8 @@ def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
         *ages(view),
         (b"x-ballast-bundle", route.bundle.encode()),
         (b"x-ballast-version-id", b"%d" % route.version_id),
-        broker_stamp(route),
+        (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode()),
     )
-
-
-def broker_stamp(route: BundleRoute) -> Header:
-    """Return the header with the broker to which the bundle's clients are sent."""
-    return (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode())
 
 
 def ages(view: View) -> tuple[Header, ...]:
@@ -179,46 +174,20 @@ def ages(view: View) -> tuple[Header, ...]:
     )
 
 
-def stamped(reply: LookupReply, view: View | None) -> LookupReply:
-    """The reply with `ages`, unless it has them already or nothing is known yet."""
-    if view is None or any(name == AGE for name, _ in reply.headers):
-        return reply
-    return replace(reply, headers=(*reply.headers, *ages(view)))
+def _refusal(status: int, why: str, path: bytes, *more: Header, result: str = "") -> LookupReply:
+    """Return the reply to what is no lookup that may be answered."""
+    kind, body = error_body(path, status, why)
+    return LookupReply(status=status, body=body, headers=(kind, *more), result=result)
 
 
-def not_ready() -> LookupReply:
-    """Nothing is known yet."""
-    body = reason("The tables are not loaded yet: try again")
-    return LookupReply(status=503, body=body, headers=(JSON, RETRY), result=NOT_READY)
-
-
-def stale(view: View, age_max_ms: int) -> LookupReply:
-    """The answer is older than was asked for."""
-    body = reason(
-        f"The answer would be {view.age_ms(boot_ms())} ms old, more than max_age_ms={age_max_ms}: "
-        "the tables can't be followed at the moment"
-    )
-    return LookupReply(status=503, body=body, headers=(*stamps(view), RETRY), result=STALE)
-
-
-def bad_age() -> LookupReply:
-    """A bound on the age that is none."""
-    body = reason("max_age_ms must be a whole number of milliseconds")
-    return LookupReply(status=400, body=body, headers=(JSON,), result=INVALID_NAME)
-
-
-def refusal(error: HttpError, path: bytes) -> LookupReply:
+def _refused(error: HttpError, path: bytes) -> LookupReply:
     """Return the reply to a caller without permission or above the rate limit."""
-    kind, body = error_body(path, error.status, error.reason)
-    return LookupReply(
-        status=error.status, body=body, headers=(kind, *error.headers), result=REFUSED
-    )
+    return _refusal(error.status, error.reason, path, *error.headers, result=REFUSED)
 
 
 def not_found(path: bytes) -> LookupReply:
     """There is no such path."""
-    kind, body = error_body(path, 404, "HTTP 404 Not Found")
-    return LookupReply(status=404, body=body, headers=(kind,))
+    return _refusal(404, "HTTP 404 Not Found", path)
 
 
 def not_allowed(method: str, path: bytes) -> LookupReply:
@@ -226,19 +195,7 @@ def not_allowed(method: str, path: bytes) -> LookupReply:
     allow = (b"allow", b"GET, HEAD, OPTIONS")
     if method == "OPTIONS":
         return LookupReply(status=200, body=b"", headers=(allow,))
-    kind, body = error_body(path, 405, "HTTP 405 Method Not Allowed")
-    return LookupReply(status=405, body=body, headers=(kind, allow))
-
-
-def of_method(reply: LookupReply, method: str, path: bytes) -> LookupReply:
-    """Health and metrics are only read, too."""
-    is_told = method in ("GET", "HEAD") or reply.status in (404, 405)
-    return reply if is_told else not_allowed(method, path)
-
-
-def reason(text: str) -> bytes:
-    """An error's body, as Pulsar's."""
-    return encode({"reason": text})
+    return _refusal(405, "HTTP 405 Method Not Allowed", path, allow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,9 +244,8 @@ class LookupApp:
 
     def notice_change(self) -> None:
         """Let waiting lookups look again; called from any thread after a swap."""
-        loop = self._loop
-        if loop is not None and self.metrics.waiting:
-            loop.call_soon_threadsafe(self._changed.notify_all)
+        if self._loop is not None and self.metrics.waiting:
+            self._loop.call_soon_threadsafe(self._changed.notify_all)
 
     def end_waits(self) -> None:
         """End all waits: clients come again, elsewhere.
@@ -300,24 +256,19 @@ class LookupApp:
         self.notice_change()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one connection of the ASGI server: a request or the server's life span."""
-        if scope["type"] == "http":
-            if self.hooks.hosts is not None:
-                try:
-                    self.hooks.hosts.check_host(scope)
-                except HttpError as error:
-                    await _send(send, refusal(error, scope["raw_path"]))
-                    return
+        """Serve one request."""
+        if self.hooks.hosts is not None:
             try:
-                await self._serve(scope, receive, send)
-            except KeysOutdatedError:  # of the first step: nothing has been read or sent
-                assert self.hooks.guard is not None  # noqa: S101 (it has raised)
-                await self.hooks.guard.renew_keys()
-                await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._live(receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1000})
+                self.hooks.hosts.check_host(scope)
+            except HttpError as error:
+                await _send(send, _refused(error, scope["raw_path"]))
+                return
+        try:
+            await self._serve(scope, receive, send)
+        except KeysOutdatedError:  # of the first step: nothing has been read or sent
+            assert self.hooks.guard is not None  # noqa: S101 (it has raised)
+            await self.hooks.guard.renew_keys()
+            await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
         started_s = perf_counter()
@@ -339,9 +290,11 @@ class LookupApp:
             return
         else:
             reply = not_found(path)
-        reply = of_method(reply, scope["method"], path)
-        if reply.result != FOUND:  # which has its stamps, and is to be fast
-            reply = stamped(reply, self.follower.view)
+        if scope["method"] not in ("GET", "HEAD") and reply.status not in (404, 405):
+            reply = not_allowed(scope["method"], path)  # health and metrics are only read, too
+        view = self.follower.view
+        if view is not None and reply.result != FOUND and AGE not in dict(reply.headers):
+            reply = replace(reply, headers=(*reply.headers, *ages(view)))
         await _send(send, reply)
 
     # -- lookups
@@ -356,11 +309,12 @@ class LookupApp:
             try:
                 self.hooks.guard.check_lookup(scope, request.tenant)
             except HttpError as error:
-                return refusal(error, path)
+                return _refused(error, path)
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply
         gone = asyncio.ensure_future(until_gone(receive))
+        self._loop = asyncio.get_running_loop()
         self.metrics.waiting += 1
         try:
             return await self._wait(request, reply, gone)
@@ -395,19 +349,23 @@ class LookupApp:
         return reply
 
     def _reply(self, request: LookupRequest) -> LookupReply:
-        view = self.follower.view
+        view, age_max_ms = self.follower.view, request.age_max_ms
         if view is None:
-            return not_ready()
-        if request.age_max_ms == BAD_AGE:
-            return bad_age()
-        if request.age_max_ms != ANY_AGE and view.age_ms(boot_ms()) > request.age_max_ms:
-            return stale(view, request.age_max_ms)
+            why = "The tables are not loaded yet: try again"
+            return _no_reply(503, why, NOT_READY, (JSON, RETRY))
+        if age_max_ms == BAD_AGE:
+            why = "max_age_ms must be a whole number of milliseconds"
+            return _no_reply(400, why, INVALID_NAME, (JSON,))
+        if age_max_ms != ANY_AGE and (age_ms := view.age_ms(boot_ms())) > age_max_ms:
+            why = (
+                f"The answer would be {age_ms} ms old, more than max_age_ms={age_max_ms}: the "
+                "tables can't be followed at the moment"
+            )
+            return _no_reply(503, why, STALE, (*stamps(view), RETRY))
         try:
             answer = view.snapshot.answer(request.topic, request.listener)
         except InvalidNameError as error:
-            return LookupReply(
-                status=412, body=reason(str(error)), headers=stamps(view), result=INVALID_NAME
-            )
+            return _no_reply(412, str(error), INVALID_NAME, stamps(view))
         if request.is_bundle:
             return bundle_reply(view, answer)
         return owner_reply(view, answer, request)
@@ -416,8 +374,9 @@ class LookupApp:
 
     def _health(self) -> LookupReply:
         view, counts = self.follower.view, self.follower.counts
+        status = "ready" if view is not None else "waiting for the tables"
         report: dict[str, Any] = {
-            "status": self._status(),
+            "status": "stopping" if self.is_stopping else status,
             "refused": sum(counts.refused.values()),
             "reloads": sum(counts.reloads.values()),
             "errors": counts.errors,
@@ -440,33 +399,17 @@ class LookupApp:
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),
         }
-        status = 503 if self.is_stopping else 200
-        return LookupReply(status=status, body=encode(report), headers=stamps(view))
-
-    def _status(self) -> str:
-        if self.is_stopping:
-            return "stopping"
-        return "waiting for the tables" if self.follower.view is None else "ready"
+        code = 503 if self.is_stopping else 200
+        return LookupReply(status=code, body=encode(report), headers=stamps(view))
 
     def _metrics(self, scope: Message) -> LookupReply:
         if self.hooks.guard is not None:
             try:
                 self.hooks.guard.check_metrics(scope)
             except HttpError as error:
-                return refusal(error, b"/metrics")
+                return _refused(error, b"/metrics")
         body = self.metrics.text() if self.shared is None else self.shared.text()
         return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                self._loop = asyncio.get_running_loop()
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                self._loop = None
-                await send({"type": "lifespan.shutdown.complete"})
-                return
 
 
 def _parse(scope: Message, path: bytes) -> LookupRequest | None:

@@ -137,7 +137,8 @@ class LookupMetrics(Collector):
         self._store.observe("ballast_lookup_duration_seconds", duration_s)
         if state:
             self._count_owner("Total", state, 1)
-            self._count_owner("Failure", state, result != LookupOutcome.FOUND.value)
+            if result != LookupOutcome.FOUND.value:
+                self._count_owner("Failure", state, 1)
 
     def _count_owner(self, result: str, state: str, by: int) -> None:
         who = (self._follower.cluster, BALANCER, CHANNEL)

@@ -182,8 +182,7 @@ class Router:
 def _options_route(methods: Reply) -> Route:
     """Answers with the methods alone."""
 
-    async def answer_options(request: Request, context: AdminContext) -> Reply:
-        del request, context
+    async def answer_options(_request: Request, _context: AdminContext) -> Reply:
         return methods
 
     return Route(

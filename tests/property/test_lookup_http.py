@@ -122,19 +122,6 @@ def test_other_paths_go_to_the_other_application() -> None:
     assert asked == [b"/admin/v2/clusters"]
 
 
-def test_what_is_no_request_is_closed() -> None:
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def receive() -> Any:
-        return {}
-
-    asyncio.run(application()({"type": "websocket"}, receive, send))
-    assert sent == [{"type": "websocket.close", "code": 1000}]
-
-
 def test_health_says_whether_kafka_answers_and_where() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Protocol
@@ -147,15 +147,6 @@ _ANSWER_MAX_BYTES = 65_536
 _OK, _UNAVAILABLE = 200, 503
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
-    """Raw HTTP response; header names are case-insensitive."""
-
-    status: int
-    headers: Message
-    body: bytes
-
-
 def lookup_path(topic: str) -> str:
     """Return the path of a lookup of this topic; raises InvalidNameError."""
     name = parse_topic(topic)
@@ -175,81 +166,50 @@ class LookupConnection:
 
     def look_up(self, topic: str) -> ProbedAnswer:
         """Ask who owns the topic; never raises for what the network or the service does."""
-        path, asked_at_ms = lookup_path(topic), wall_ms()
+        path = lookup_path(topic)
+        asked = ProbedAnswer(topic=topic, asked_at_ms=wall_ms(), answered_at_ms=0)
         try:
-            reply = self._get(path)
+            status, headers, body = self._get(path)
         except (OSError, http.client.HTTPException) as error:
-            return _failed(topic, asked_at_ms, type(error).__name__)
-        return _answer(topic, asked_at_ms, reply)
+            return replace(asked, answered_at_ms=wall_ms(), error=type(error).__name__)
+        answered = replace(
+            asked,
+            answered_at_ms=wall_ms(),
+            age_ms=_number(headers, AGE_HEADER, 0),
+            table_version=_number(headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
+        )
+        if status == _UNAVAILABLE and headers.get("Retry-After"):
+            return replace(answered, asked_later=True)
+        broker = _broker(body) if status == _OK else ""
+        if not broker:
+            why = "no owner in the answer" if status == _OK else f"status {status}"
+            return replace(asked, answered_at_ms=wall_ms(), error=why)
+        return replace(answered, broker=broker, bundle=headers.get(BUNDLE_HEADER, ""))
 
     def table_version(self) -> int:
         """Return the version of the service's table, UNKNOWN_VERSION if it gives none."""
         try:
-            reply = self._get("/health")
+            _, headers, _ = self._get("/health")
         except (OSError, http.client.HTTPException):
             return UNKNOWN_VERSION
-        return _number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION)
+        return _number(headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION)
 
     def close(self) -> None:
         """Disconnect."""
         self._connection.close()
 
-    def _get(self, path: str) -> _Reply:
-        """Send one request, repeated once if a kept connection was closed."""
+    def _get(self, path: str) -> tuple[int, Message, bytes]:
+        """Status, headers and body; asked once more if a kept connection was closed."""
         is_kept = self._connection.sock is not None
         try:
-            return self._exchange(path)
-        except (ConnectionError, http.client.HTTPException):
+            self._connection.request("GET", path)
+            response = self._connection.getresponse()
+            return response.status, response.headers, read_at_most(response, _ANSWER_MAX_BYTES)
+        except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            if not is_kept:
-                raise
-        except OSError:
-            self._connection.close()
+            if is_kept and isinstance(error, ConnectionError | http.client.HTTPException):
+                return self._get(path)
             raise
-        try:
-            return self._exchange(path)
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            raise
-
-    def _exchange(self, path: str) -> _Reply:
-        self._connection.request("GET", path)
-        response = self._connection.getresponse()
-        return _Reply(
-            status=response.status,
-            headers=response.headers,
-            body=read_at_most(response, _ANSWER_MAX_BYTES),
-        )
-
-
-def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> ProbedAnswer:
-    if reply.status == _UNAVAILABLE and reply.headers.get("Retry-After"):
-        return ProbedAnswer(
-            topic=topic,
-            asked_at_ms=asked_at_ms,
-            answered_at_ms=wall_ms(),
-            age_ms=_number(reply.headers, AGE_HEADER, 0),
-            table_version=_number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
-            asked_later=True,
-        )
-    if reply.status != _OK:
-        return _failed(topic, asked_at_ms, f"status {reply.status}")
-    broker = _broker(reply.body)
-    if not broker:
-        return _failed(topic, asked_at_ms, "no owner in the answer")
-    return ProbedAnswer(
-        topic=topic,
-        asked_at_ms=asked_at_ms,
-        answered_at_ms=wall_ms(),
-        broker=broker,
-        bundle=reply.headers.get(BUNDLE_HEADER, ""),
-        age_ms=_number(reply.headers, AGE_HEADER, 0),
-        table_version=_number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
-    )
-
-
-def _failed(topic: str, asked_at_ms: int, error: str) -> ProbedAnswer:
-    return ProbedAnswer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=wall_ms(), error=error)
 
 
 def _number(headers: Message, name: str, default: int) -> int:

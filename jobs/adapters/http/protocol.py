@@ -13,14 +13,13 @@ which bounds nothing; RFC 9112 for what is malformed.
 
 import logging
 import ssl
-from asyncio import Event, Transport
+from asyncio import Transport
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from ipaddress import ip_network
-from typing import Any, Protocol
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -35,7 +34,6 @@ PIPELINED_MAX = 64
 MODEST_BYTES = 8_192
 """Bytes up to which a connection is served even if all together hold too much."""
 READ_MIN_BYTES_PER_S = 10_000
-_SWEEPS = 10
 PEER = "ballast.peer"
 """Scope key of the common name of the client's verified certificate."""
 
@@ -129,35 +127,6 @@ def network_of(address: str) -> str:
         return str(ip_network((address.partition("%")[0], 64), strict=False))
     except ValueError:
         return address
-
-
-class Timed(Hashable, Protocol):
-    """A connection that has deadlines."""
-
-    def look(self, now_s: float) -> None:
-        """End what is over its time."""
-
-
-class Sweep:
-    """Looks at every connection once in so many calls, a part of them in each.
-
-    One clock instead of timers for each connection: a request that is quick sets none.
-    """
-
-    def __init__(self, connections: Callable[[], "set[Timed]"]) -> None:
-        self._connections = connections
-        self._left: Iterator[Timed] = iter(())
-        self._share = 1
-
-    def step(self, now_s: float) -> None:
-        """Look at a tenth of the connections. O(connections / 10)."""
-        for _ in range(self._share):
-            connection = next(self._left, None)
-            if connection is None:
-                found = tuple(self._connections())
-                self._left, self._share = iter(found), 1 + len(found) // _SWEEPS
-                return
-            connection.look(now_s)
 
 
 logger = logging.getLogger(__name__)
@@ -435,7 +404,11 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if not is_begun and (self._request_bytes or why in _AT_THE_DOOR):
             self._say(*_REFUSALS[why])
-        self._give_up()
+        if not self._is_answered():  # the handler shall know that its client is gone
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._listen_no_more()
+        self.transport.close()
 
     def _count(self, why: Cut) -> None:
         self.account.cut[why.value] += 1
@@ -449,14 +422,6 @@ class BoundedProtocol(HttpToolsProtocol):
         body = told % (title, status, text, text)
         self.transport.write(STATUS_LINE[status] + _HEAD % len(body) + body)
 
-    def _give_up(self) -> None:
-        """Close, and let the handler of the present request know that its client is gone."""
-        if not self._is_answered():
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self._listen_no_more()
-        self.transport.close()
-
     def _abort(self, why: Cut) -> None:
         self._count(why)
         self._phase = _DEAF
@@ -467,7 +432,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._phase, self._since_s = _DEAF, None
         if self._is_answered():
             self.transport.close()
-            self.cycle = _Over()  # type: ignore[assignment]
+            self.cycle = None  # type: ignore[assignment]
         else:
             self.cycle.keep_alive = False
 
@@ -510,14 +475,6 @@ class Flow(FlowControl):
         """Read on, unless it is over."""
         if not self._is_shut:
             super().resume_reading()
-
-
-class _Over:
-    """Stand-in for the cycle of a request that is not served: the rest is dropped."""
-
-    def __init__(self) -> None:
-        self.response_complete = True
-        self.message_event = Event()
 
 
 def peer_name(tls: ssl.SSLObject | None) -> str:

@@ -64,8 +64,7 @@ _OK = Reply(body=b"ok", headers=(JSON,))
 def _constant(body: bytes, doc: str) -> Handler:
     """A handler of what never changes."""
 
-    async def answer(request: Request, context: AdminContext) -> Reply:
-        del request, context
+    async def answer(_request: Request, _context: AdminContext) -> Reply:
         return Reply(body=body, headers=(JSON,))
 
     answer.__doc__ = doc
@@ -96,12 +95,11 @@ def _no_cluster(cluster: str) -> PulsarError:
     return PulsarError(NOT_FOUND, f"Cluster does not exist: cluster={cluster}")
 
 
-async def get_leader(request: Request, context: AdminContext) -> Reply:
+async def get_leader(request: Request, _context: AdminContext) -> Reply:
     """Return this service as the leader.
 
     The balancer decides for all brokers.
     """
-    del context
     return json_reply(leader_data(request.reached_at))
 
 
@@ -156,24 +154,21 @@ async def get_health(request: Request, context: AdminContext) -> Reply:
     raise HttpError(503, "No broker has reported yet: try again")
 
 
-async def get_ready(request: Request, context: AdminContext) -> Reply:
+async def get_ready(_request: Request, context: AdminContext) -> Reply:
     """Check that the tables are loaded."""
-    del request
     return _OK if context.follower.view is not None else Reply(status=500)
 
 
 # -- dynamic configuration
 
 
-async def get_values(request: Request, context: AdminContext) -> Reply:
+async def get_values(_request: Request, context: AdminContext) -> Reply:
     """Return the settings that were changed at runtime."""
-    del request
     return json_reply(overrides(context.views.settings))
 
 
-async def get_runtime(request: Request, context: AdminContext) -> Reply:
+async def get_runtime(_request: Request, context: AdminContext) -> Reply:
     """All settings in force."""
-    del request
     config = context.started
     return json_reply(runtime(config, context.views.settings))
 
@@ -216,12 +211,11 @@ async def get_load_report(request: Request, context: AdminContext) -> Reply:
     return json_reply(load_report(brokers(context)[broker], context.views.newest_load.get(broker)))
 
 
-async def get_topics(request: Request, context: AdminContext) -> Reply:
+async def get_topics(_request: Request, context: AdminContext) -> Reply:
     """Return the known topics by namespace, bundle and domain.
 
     As far as a broker serves them.
     """
-    del request
     if context.views.topic_count > _TOPICS_MAX:
         reason = f"There are more than {_TOPICS_MAX} topics: list them by namespace"
         raise PulsarError(PRECONDITION_FAILED, reason)
@@ -249,27 +243,23 @@ def _places(found: Namespace, topics: KnownTopics) -> Iterator[Maybe[tuple[str, 
         yield (route.range_text, topic) if route.broker else LEFT_OUT
 
 
-async def get_metrics(request: Request, context: AdminContext) -> Reply:
+async def get_metrics(_request: Request, context: AdminContext) -> Reply:
     """The newest load of every broker as metrics."""
-    del request
     loads = context.views.newest_load
     return json_reply(metrics(loads[name] for name in sorted(loads)))
 
 
-async def get_allocator(request: Request, context: AdminContext) -> Reply:
+async def get_allocator(request: Request, _context: AdminContext) -> Reply:
     """The statistics of Netty's allocators, of which there are none here."""
-    del context
     return json_reply(allocator_stats(request.params["allocator"]))
 
 
-async def get_availability(request: Request, context: AdminContext) -> Reply:
+async def get_availability(_request: Request, _context: AdminContext) -> Reply:
     """Only Pulsar's oldest load manager has an answer."""
-    del request, context
     raise no_availability()
 
 
-async def set_quota(request: Request, context: AdminContext) -> Reply:
+async def set_quota(_request: Request, _context: AdminContext) -> Reply:
     """Quotas can't be set: nothing would obey them."""
-    del request, context
     reason = "Ballast has no resource quotas: it measures load, and obeys limits and policies"
     raise PulsarError(NOT_IMPLEMENTED, reason)

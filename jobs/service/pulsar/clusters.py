@@ -30,9 +30,8 @@ from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy
 # -- clusters
 
 
-async def list_clusters(request: Request, context: AdminContext) -> Reply:
+async def list_clusters(_request: Request, context: AdminContext) -> Reply:
     """The one cluster of this service."""
-    del request
     return json_reply([context.cluster])
 
 
@@ -117,8 +116,7 @@ async def set_policy(request: Request, context: AdminContext) -> Reply:
     """
     _check_cluster(request, context, PRECONDITION_FAILED)
     arguments = read_policy(request.params["policy"], request.json())
-    await carry_out(request, context, arguments)
-    return no_content()
+    return await carry_out(request, context, arguments)
 
 
 async def delete_policy(request: Request, context: AdminContext) -> Reply:

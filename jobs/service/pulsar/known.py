@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote_plus
 
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.context import AdminContext, CommandEnd
-from jobs.service.exchange import RETRY, HttpError, Reply, Request
+from jobs.service.context import AdminContext
+from jobs.service.exchange import RETRY, HttpError, Reply, Request, no_content
 from jobs.service.routes import Handler
 from lbcore.balancer.state.book import ACCEPTED, REFUSED
 from lbcore.model.hashing import HashFunction
@@ -238,8 +238,8 @@ async def carry_out(
     context: AdminContext,
     arguments: CommandArguments,
     refused: Refusal = conflict,
-) -> CommandEnd:
-    """Have a command done.
+) -> Reply:
+    """Have a command done; 204.
 
     refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
     PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
@@ -254,7 +254,7 @@ async def carry_out(
     wait_ms = context.started.ownership.unload_timeout_ms + _EXTRA_MS
     outcome = await context.command(arguments, request, timeout_ms=wait_ms)
     if outcome.is_done:
-        return outcome
+        return no_content()
     if outcome.status == REFUSED:
         raise refused(outcome.reason)
     if outcome.status == ACCEPTED:

@@ -90,8 +90,7 @@ async def create_namespace(request: Request, context: AdminContext) -> Reply:
     arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
         arguments = replace(arguments, bundles=context.started.splitting.default_bundles)
-    await carry_out(request, context, arguments, lambda _: already_exists())
-    return no_content()
+    return await carry_out(request, context, arguments, lambda _: already_exists())
 
 
 async def delete_namespace(request: Request, context: AdminContext) -> Reply:
@@ -104,8 +103,7 @@ async def delete_namespace(request: Request, context: AdminContext) -> Reply:
     if not all(is_system_topic(topic) for topic in topics_of(name, context).created):
         raise _not_empty()
     arguments = DeleteNamespace(namespace=name, only_empty=True)
-    await carry_out(request, context, arguments, _not_deleted)
-    return no_content()
+    return await carry_out(request, context, arguments, _not_deleted)
 
 
 def _not_deleted(reason: str) -> PulsarError:
@@ -165,8 +163,9 @@ async def set_group(request: Request, context: AdminContext) -> Reply:
     group = request.body.decode("utf-8", "replace").strip().strip('"').strip()
     if not group:
         raise PulsarError(PRECONDITION_FAILED, "antiAffinityGroup can't be empty")
-    await carry_out(request, context, SetAntiAffinityGroup(namespace=found.name, group=group))
-    return no_content()
+    return await carry_out(
+        request, context, SetAntiAffinityGroup(namespace=found.name, group=group)
+    )
 
 
 async def delete_group(request: Request, context: AdminContext) -> Reply:
@@ -211,8 +210,7 @@ async def unload_bundle(request: Request, context: AdminContext) -> Reply:
     if destination == route.broker:
         raise _same_broker(route)
     arguments = UnloadBundle(bundle=route.bundle, destination=destination)
-    await carry_out(request, context, arguments)
-    return no_content()
+    return await carry_out(request, context, arguments)
 
 
 async def _at_rest(text: str, request: Request, context: AdminContext) -> BundleRoute:
@@ -263,8 +261,7 @@ async def split_bundle(request: Request, context: AdminContext) -> Reply:
         unload=request.flag("unload"),
         force=True,
     )
-    await carry_out(request, context, arguments, lambda why: no_boundary(route.bundle, why))
-    return no_content()
+    return await carry_out(request, context, arguments, lambda why: no_boundary(route.bundle, why))
 
 
 async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> BundleRoute:

@@ -53,9 +53,8 @@ _PARTITIONS_FIELD = "partitions"
 # -- tenants
 
 
-async def list_tenants(request: Request, context: AdminContext) -> Reply:
+async def list_tenants(_request: Request, context: AdminContext) -> Reply:
     """All tenants."""
-    del request
     return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
 
 
@@ -75,8 +74,7 @@ async def create_tenant(request: Request, context: AdminContext) -> Reply:
         raise _tenant_exists()
     value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
     arguments = CreateRecord(record_type=TENANT, name=tenant, value=value)
-    await carry_out(request, context, arguments, lambda _: _tenant_exists())
-    return no_content()
+    return await carry_out(request, context, arguments, lambda _: _tenant_exists())
 
 
 async def update_tenant(request: Request, context: AdminContext) -> Reply:
@@ -87,8 +85,7 @@ async def update_tenant(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(NOT_FOUND, f"Tenant {tenant} not found")
     value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
     arguments = UpdateRecord(record_type=TENANT, name=tenant, value=value)
-    await carry_out(request, context, arguments)
-    return no_content()
+    return await carry_out(request, context, arguments)
 
 
 async def delete_tenant(request: Request, context: AdminContext) -> Reply:
@@ -101,8 +98,7 @@ async def delete_tenant(request: Request, context: AdminContext) -> Reply:
     if namespace_names(context, tenant):
         raise _tenant_in_use()
     arguments = DeleteRecord(record_type=TENANT, name=tenant)
-    await carry_out(request, context, arguments, lambda _: _tenant_in_use())
-    return no_content()
+    return await carry_out(request, context, arguments, lambda _: _tenant_in_use())
 
 
 def _tenant_exists() -> PulsarError:
@@ -164,10 +160,9 @@ async def create_topic(request: Request, context: AdminContext) -> Reply:
     _check_partition(topic, known)
     if known.exists(topic.full):
         raise _exists()
-    await carry_out(
+    return await carry_out(
         request, context, CreateRecord(record_type=TOPIC, name=topic.full), lambda _: _exists()
     )
-    return no_content()
 
 
 async def create_partitioned(request: Request, context: AdminContext) -> Reply:
@@ -183,8 +178,7 @@ async def create_partitioned(request: Request, context: AdminContext) -> Reply:
     if known.exists(topic.full):
         raise _exists()
     arguments = CreateRecord(record_type=TOPIC, name=topic.full, value=count)
-    await carry_out(request, context, arguments, lambda _: _exists())
-    return no_content()
+    return await carry_out(request, context, arguments, lambda _: _exists())
 
 
 async def update_partitions(request: Request, context: AdminContext) -> Reply:
@@ -219,8 +213,7 @@ async def delete_partitioned(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(CONFLICT, reason)
     if not known.partitions_of(topic.full):
         raise PulsarError(NOT_FOUND, f"Topic {topic.full} not found.")
-    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
-    return no_content()
+    return await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
 
 
 async def delete_topic(request: Request, context: AdminContext) -> Reply:
@@ -234,8 +227,7 @@ async def delete_topic(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(CONFLICT, reason)
     if not known.exists(topic.full):
         raise _not_found(topic)
-    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
-    return no_content()
+    return await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
 
 
 async def get_stats(request: Request, context: AdminContext) -> Reply:

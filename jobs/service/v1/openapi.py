@@ -237,8 +237,7 @@ def openapi_route(routes: Iterable[Route]) -> Route:
     """The route that serves the document of these and of itself."""
     body = b""
 
-    async def serve(request: Request, context: AdminContext) -> Reply:
-        del request, context
+    async def serve(_request: Request, _context: AdminContext) -> Reply:
         return Reply(body=body, headers=(JSON,))
 
     own = reading("/v1/openapi.json", serve, "This document.", dict[str, Any], checks_itself=True)

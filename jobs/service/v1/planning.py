@@ -43,9 +43,8 @@ _SINCE = WholeQuery(
 )
 
 
-async def get_plans(request: Request, context: AdminContext) -> Reply:
+async def get_plans(_request: Request, context: AdminContext) -> Reply:
     """Each without its steps, the newest first."""
-    del request
     return await in_background(context, _read_plans)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -49,7 +48,8 @@ Read: TypeAlias = Callable[[TableReader], Any]
 
 _Key: TypeAlias = tuple[str, str]
 """Where its tables are, and its name."""
-_Task: TypeAlias = "asyncio.Task[tuple[bytes, ...]]"
+_Task: TypeAlias = "asyncio.Task[tuple[int, tuple[bytes, ...]]]"
+"""When it was made, by the boot clock, and its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,17 +226,6 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Current or past read.
-
-    of_ms: what it says is at least as new, by the wall.
-    """
-
-    of_ms: int
-    parts: "_Task"
-
-
 class Kept:
     """Cache of the last read of each cluster, renewed after `keep_s` or on request.
 
@@ -247,8 +236,7 @@ class Kept:
 
     def __init__(self, keep_s: float) -> None:
         self._keep_ms = round(keep_s * 1_000)
-        self._made: dict[_Key, tuple[int, int, tuple[bytes, ...]]] = {}
-        self._making: dict[tuple[asyncio.AbstractEventLoop, _Key], _Reading] = {}
+        self._newest: dict[_Key, tuple[int, _Task]] = {}
 
     async def reply(
         self,
@@ -270,32 +258,32 @@ class Kept:
         self, context: AdminContext, read: Callable[[int], Read], since_ms: int
     ) -> tuple[bytes, ...]:
         key = (str(context.views.root), context.cluster)
-        here = (asyncio.get_running_loop(), key)
         while True:
-            made_ms, of_ms, parts = self._made.get(key, (-self._keep_ms, 0, ()))
-            if of_ms >= since_ms and boot_ms() - made_ms < self._keep_ms:
-                return parts
-            reading = self._making.get(here)
-            if reading is None:
-                now_ms = wall_ms()
-                task = asyncio.create_task(self._read(key, context, read(now_ms), now_ms))
-                reading = self._making[here] = _Reading(now_ms, task)
-                task.add_done_callback(partial(self._ended, here))
-            if reading.of_ms >= since_ms:
-                return await asyncio.shield(reading.parts)  # others go on waiting when one leaves
-            await asyncio.wait((reading.parts,))
+            of_ms, task = self._newest.get(key, (-1, None))
+            is_under_way = task is not None and not task.done() and _is_here(task)
+            if task is not None and of_ms >= since_ms and (is_under_way or self._is_kept(task)):
+                return (await asyncio.shield(task))[1]  # others go on waiting when one leaves
+            if task is not None and is_under_way:
+                await asyncio.wait((task,))
+                continue
+            now_ms = wall_ms()
+            made = asyncio.create_task(_made_at(context, read(now_ms)))
+            made.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._newest[key] = now_ms, made
 
-    def _ended(self, where: tuple[asyncio.AbstractEventLoop, _Key], task: "_Task") -> None:
-        del self._making[where]
-        if not task.cancelled():
-            task.exception()  # that nobody waits any more is no error
+    def _is_kept(self, task: _Task) -> bool:
+        is_made = task.done() and not task.cancelled() and task.exception() is None
+        return is_made and boot_ms() - task.result()[0] < self._keep_ms
 
-    async def _read(
-        self, key: _Key, context: AdminContext, read: Read, now_ms: int
-    ) -> tuple[bytes, ...]:
-        parts = tuple(await _made(context, read))
-        self._made[key] = (boot_ms(), now_ms, parts)
-        return parts
+
+def _is_here(task: _Task) -> bool:
+    return task.get_loop() is asyncio.get_running_loop()
+
+
+async def _made_at(context: AdminContext, read: Read) -> tuple[int, tuple[bytes, ...]]:
+    """Return when it was made (boot clock), and the parts of the answer."""
+    parts = tuple(await _made(context, read))
+    return boot_ms(), parts
 
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:

@@ -61,9 +61,8 @@ _STARTED = ("setting", "started", "origin")
 _status = Kept(1.0)
 
 
-async def get_status(request: Request, context: AdminContext) -> Reply:
+async def get_status(_request: Request, context: AdminContext) -> Reply:
     """Return the state of the cluster and the age of the data."""
-    del request
     read = partial(partial, _read_status, context.config, context.around)  # of a moment
     return await _status.reply(context, read, {"service": about_service(context)})
 
@@ -87,12 +86,11 @@ def about_service(context: AdminContext) -> dict[str, Any]:
     }
 
 
-async def get_settings(request: Request, context: AdminContext) -> Reply:
+async def get_settings(_request: Request, context: AdminContext) -> Reply:
     """Return the deciding settings in force.
 
     As the job was started, with what commands have changed.
     """
-    del request
     changed, started = context.views.settings, context.started
     config, _ = in_force(started, changed)
     rows = [] if started is context.config else reported_rows(started, started, "")
@@ -114,8 +112,7 @@ async def get_settings(request: Request, context: AdminContext) -> Reply:
 def rows_of(name: str, key: str) -> Handler:
     """A handler that shows a small table's rows, those that are set, by their key."""
 
-    async def handle(request: Request, context: AdminContext) -> Reply:
-        del request
+    async def handle(_request: Request, context: AdminContext) -> Reply:
         version = context.views.version(name)  # first: rows may be newer than it, never older
         rows = context.views.rows(name)
         places = await context.turns.gather(

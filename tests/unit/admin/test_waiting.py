@@ -66,22 +66,6 @@ class World:
         self.follower.view = View(snapshot=self.snapshot, confirmed_ms=boot_ms(), writer=None)
         self.app.notice_change()
 
-    async def start(self) -> None:
-        started = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            if not started.is_set():
-                return {"type": "lifespan.startup"}
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        async def send(message: dict[str, Any]) -> None:
-            assert message["type"] == "lifespan.startup.complete"
-            started.set()
-
-        self.living = asyncio.ensure_future(self.app({"type": "lifespan"}, receive, send))
-        await started.wait()
-
     async def waiting(self, count: int) -> None:
         await until(lambda: self.app.metrics.waiting == count)
 
@@ -98,7 +82,6 @@ async def until(is_reached: Callable[[], bool]) -> None:
 def test_lookup_waits_through_the_states_without_an_owner(first: State) -> None:
     async def run() -> Answer:
         world = World(route(first, 1))
-        await world.start()
         asking = asyncio.ensure_future(ask(world.app, LOOKUP))
         await world.waiting(1)
         world.show(route(State.FREE, 2))
@@ -113,7 +96,6 @@ def test_lookup_waits_through_the_states_without_an_owner(first: State) -> None:
 def test_lookup_of_a_bundle_that_is_split_while_it_waits_gets_the_childs_owner() -> None:
     async def run() -> Answer:
         world = World(route(State.FREE, 1))
-        await world.start()
         asking = asyncio.ensure_future(ask(world.app, LOOKUP))
         await world.waiting(1)
         half = 0x80000000
@@ -129,7 +111,6 @@ def test_lookup_of_a_bundle_that_is_split_while_it_waits_gets_the_childs_owner()
 def test_client_that_leaves_while_it_waits_gives_its_place_back() -> None:
     async def run() -> None:
         world = World(route(State.FREE, 1), waiting_max=1)
-        await world.start()
         asking = asyncio.ensure_future(ask(world.app, LOOKUP, leaves_after_s=0.05))
         await world.waiting(1)
         assert (await ask(world.app, LOOKUP)).status == 503
@@ -142,7 +123,6 @@ def test_client_that_leaves_while_it_waits_gives_its_place_back() -> None:
 def test_service_that_ends_tells_who_waits_to_come_again_elsewhere() -> None:
     async def run() -> Answer:
         world = World(route(State.FREE, 1))
-        await world.start()
         asking = asyncio.ensure_future(ask(world.app, LOOKUP))
         await world.waiting(1)
         world.app.end_waits()
