@@ -173,7 +173,7 @@ def _old_commands(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
 
 
 def remembered_since_ms(commands: DeltaTable) -> dict[str, int]:
-    """Return cluster → time of the oldest command that its balancer remembers. O(rows)."""
+    """Return cluster → time of the oldest command that is remembered. O(rows)."""
     found = scan(commands, ("cluster", "at_ms"))
     since_ms: dict[str, int] = {}
     for cluster in sorted(pc.unique(found["cluster"]).to_pylist()):
@@ -325,7 +325,7 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
 
 
 def _delete_older(table: DeltaTable, condition: str, limit_ms: int) -> int:
-    """Delete old rows that meet a condition, a day's worth or more at a time; how many."""
+    """Delete old rows that meet a condition, a day's worth at least; how many."""
     for which in ("", condition):  # the statistics alone say mostly that there are none
         first_ms = oldest_ms(table, which)
         if first_ms is None or first_ms >= limit_ms - DAY_MS:

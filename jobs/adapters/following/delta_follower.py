@@ -144,10 +144,7 @@ class DeltaFollower(Follower):
         if self.view is not None:  # it has what comes before a commit that is torn
             for name in names:
                 check_newest(table_path(self._root, name))
-        ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
-        events = open_table(self._root, OWNERSHIP_EVENTS.name)
-        brokers = open_table(self._root, BROKERS.name)
-        namespaces = open_table(self._root, NAMESPACES.name)
+        ownership, events, brokers, namespaces = (open_table(self._root, one) for one in names)
         parts = read_records(ownership, events, self.cluster)
         newer = sum(len(read) for read in parts[1])
         table_id = str(events.metadata().id)
@@ -265,7 +262,7 @@ class DeltaFollower(Follower):
         tables.unread.known = shown
         self._note(tables.unread.text)  # before the view: who sees it finds what is said of it
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
-        self._tell_change()
+        self._notify()
         changes = Changes(
             version=tables.tails[OWNERSHIP_EVENTS.name].version,
             commits=() if is_whole else tuple(self._untold),

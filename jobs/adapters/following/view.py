@@ -269,15 +269,15 @@ class Follower:
         self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each swap to other content, in the follower's thread."""
+        """Have `listener` called after each swap, in the follower's thread."""
         self._listeners.append(listener)
 
-    def _tell_change(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
     def _note(self, text: str) -> None:
-        """Keep the first line of what is wrong, "" = nothing, and log it once while it lasts."""
+        """Keep the first line of a trouble, "" = none, and log it once."""
         line = text.partition("\n")[0]
         if line and line != self.counts.last_error:
             logger.warning(self._TROUBLE, extra={"fields": {"error": line}})

@@ -172,7 +172,7 @@ class WatchFollower(Follower):
             sought_ms=self._writer_heard_ms,
         )
         if is_changed:
-            self._tell_change()
+            self._notify()
 
     # -- loading whole
 

@@ -413,3 +413,4 @@ def test_flow_or_qps_tolerates_less_than_the_limit_and_its_tolerance_alone() -> 
     exact = replace(LIMIT, max_msg_rate_per_s=1_000, flow_or_qps_tolerance_percent=50.0)
     assert flow_or_qps_boundaries(loads({10: 749, 20: 750}), exact) is None
     assert flow_or_qps_boundaries(loads({10: 750, 20: 750}), exact) == (16,)
+    assert flow_or_qps_boundaries(loads({10: 1, 20: 1}, throughput=75.0 * MIB), exact) == (16,)
