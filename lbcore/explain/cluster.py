@@ -117,10 +117,6 @@ def _code_messages(row: Row) -> Iterable[str]:
         yield f"decided by your own code, {inputs['code']}"
 
 
-def _nearest(cycle: list[Row]) -> list[dict[str, object]]:
-    return [g for row in cycle for g in json.loads(row["inputs"]).get("nearest", ())]
-
-
 def _candidate_messages(rows: ExplainRows) -> Iterable[str]:
     since_ms = rows.at_ms - rows.window_ms
     recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
@@ -159,7 +155,9 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
     """Yield what the nearest broker lacks, and what blocks the hottest ones."""
-    yield from (f"{g['broker']}: {gauge_message(g)}" for g in _nearest(cycle))
+    for row in cycle:
+        for nearest in json.loads(row["inputs"]).get("nearest", ()):
+            yield f"{nearest['broker']}: {gauge_message(nearest)}"
     blocked = sorted(blocked_rows(rows), key=lambda row: -json.loads(row["inputs"])["usage"])
     yield from constraint_messages(rows, blocked[:_BLOCKED_SHOWN])
 

@@ -78,7 +78,9 @@ class ExplainRows:
     def rules(self, kind: str) -> dict[str, Any]:
         """Return the values set for a kind of policy: name → value."""
         rows = [row for row in self.policies if row["kind"] == kind and row["is_set"]]
-        return {row["name"]: json.loads(row["value"]) for row in sorted(rows, key=_by_name)}
+        return {
+            row["name"]: json.loads(row["value"]) for row in sorted(rows, key=itemgetter("name"))
+        }
 
     def loads(self) -> dict[str, ShownLoad]:
         """Live broker → its load, as status shows it."""
@@ -100,11 +102,7 @@ class ExplainRows:
         return sum(True for number, _ in groupby(numbers))
 
 
-def _by_name(row: Row) -> str:
-    return str(row["name"])
-
-
-def _decided(row: Row) -> tuple[int, int, str]:
+def by_decision(row: Row) -> tuple[int, int, str]:
     """Ids of decisions end in a number that counts within a batch."""
     tail = str(row["decision_id"]).rpartition("-")[2]
     return int(row["at_ms"]), int(tail) if tail.isdigit() else 0, str(row["decision_id"])
@@ -120,7 +118,7 @@ def _by_number(row: Row) -> tuple[object, ...]:
 _ORDER: Mapping[str, Callable[[Row], Any]] = {
     "records": itemgetter("bundle", "version_id"),
     "events": itemgetter("bundle", "version_id"),
-    "decisions": _decided,
+    "decisions": by_decision,
     "candidates": _by_number,
     "effects": itemgetter("at_ms", "decision_id", "bundle"),
     "brokers": itemgetter("broker"),
@@ -248,7 +246,12 @@ def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
 
 def _sentences(rows: ExplainRows) -> Iterator[str]:
     for gap in rows.gaps:
-        yield _of_names(gap) if gap.names else _of_rows(gap)
+        yield (
+            _of_names(gap)
+            if gap.names
+            else f"{gap.table} reaches back to {instant(gap.reach_ms)}; what it had before is not"
+            " known"
+        )
     newest = max(rows.decisions, key=lambda row: int(row["at_ms"]), default=None)
     if rows.is_past and newest is not None and newest["config_version"] != digest(rows.config):
         yield (
@@ -264,7 +267,3 @@ def _of_names(gap: TableGap) -> str:
         f"what {gap.table} had of {named} is not known: written again since, and what was before "
         f"is kept from {instant(gap.reach_ms)} on"
     )
-
-
-def _of_rows(gap: TableGap) -> str:
-    return f"{gap.table} reaches back to {instant(gap.reach_ms)}; what it had before is not known"

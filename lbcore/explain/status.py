@@ -22,7 +22,7 @@ from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, b
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
-from lbcore.explain.explanation import ExplainRows, Row
+from lbcore.explain.explanation import ExplainRows, Row, by_decision
 from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
@@ -613,7 +613,7 @@ def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
     A cycle that did nothing only where it is the newest. Of those that a broker's end or an
     operator's wish makes by the hundred the newest stands for all. O(decisions).
     """
-    ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), _number(row)))
+    ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), by_decision(row)[1:]))
     found: dict[object, list[Row]] = {}
     for at, row in enumerate(ordered):
         if row["kind"] != "skip" or at == 0:
@@ -621,12 +621,6 @@ def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
             found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
     newest = list(found.values())[:DECISIONS_SHOWN]
     return tuple(replace(_explained_decision(rows, same[0]), more=len(same) - 1) for same in newest)
-
-
-def _number(row: Row) -> tuple[int, str]:
-    """Ids end in a number that counts within a batch."""
-    tail = str(row["decision_id"]).rpartition("-")[2]
-    return (int(tail) if tail.isdigit() else 0, str(row["decision_id"]))
 
 
 def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:

@@ -104,30 +104,20 @@ class GroupCounts:
         self.counts[group, broker] += 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsolationBrokers:
-    """The brokers as isolation sees them, n rows.
-
-    names: of each, all by which a pattern may mean it (`broker_names`). is_available: alive and
-    open for new bundles; only such count as primaries.
-    """
-
-    names: tuple[tuple[str, ...], ...]
-    is_available: Bools
-
-
 def isolation_verdicts(
-    policies: tuple[IsolationPolicy, ...], brokers: IsolationBrokers
+    policies: tuple[IsolationPolicy, ...], names: tuple[tuple[str, ...], ...], is_available: Bools
 ) -> Verdicts:
     """Return the verdict of each policy on each broker, int8[policies + 1, n].
 
     The last row holds for bundles without a policy, which take shared brokers. A broker is shared
     when it is no policy's primary; being a secondary reserves nothing. As in Pulsar, a policy's
-    usage threshold is not looked at.
+    usage threshold is not looked at. names: of each broker, all by which a pattern may mean it
+    (`broker_names`). is_available: bool[n], alive and open for new bundles; only such count as
+    primaries.
     """
-    is_primary, is_secondary = _matched_brokers(policies, brokers.names)
+    is_primary, is_secondary = _matched_brokers(policies, names)
     rows = [
-        _policy_row(policy, primary, secondary, brokers)
+        _policy_row(policy, primary, secondary, is_available)
         for policy, primary, secondary in zip(policies, is_primary, is_secondary, strict=True)
     ]
     is_reserved = is_primary.any(axis=0)
@@ -164,11 +154,11 @@ def _matched_brokers(
 
 
 def _policy_row(
-    policy: IsolationPolicy, is_primary: Bools, is_secondary: Bools, brokers: IsolationBrokers
+    policy: IsolationPolicy, is_primary: Bools, is_secondary: Bools, is_available: Bools
 ) -> Verdicts:
     """One policy's verdicts on the brokers."""
-    is_failing_over = int((is_primary & brokers.is_available).sum()) < policy.min_limit
-    row = np.full(len(brokers.names), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
+    is_failing_over = int((is_primary & is_available).sum()) < policy.min_limit
+    row = np.full(len(is_primary), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
     row[is_secondary] = FilterVerdict.OK if is_failing_over else FilterVerdict.SECONDARY_NOT_NEEDED
     row[is_primary] = FilterVerdict.OK
     return row
@@ -224,10 +214,9 @@ def candidate_index(snapshot: Snapshot) -> CandidateIndex:
     """
     isolation = snapshot.policies.isolation
     open_verdicts = _open_verdicts(snapshot.brokers)
-    brokers = IsolationBrokers(
-        names=snapshot.brokers.all_names(), is_available=open_verdicts == FilterVerdict.OK
+    by_policy = isolation_verdicts(
+        isolation, snapshot.brokers.all_names(), open_verdicts == FilterVerdict.OK
     )
-    by_policy = isolation_verdicts(isolation, brokers)
     combined = np.where(open_verdicts == FilterVerdict.OK, by_policy, open_verdicts)
     is_flapping_only = (by_policy == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
     is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)

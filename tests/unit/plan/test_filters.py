@@ -8,7 +8,6 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.index import (
-    IsolationBrokers,
     candidate_index,
     flapping_brokers,
     isolation_verdicts,
@@ -194,10 +193,7 @@ OK, OUT, SPARE, RESERVED = (
     FilterVerdict.RESERVED_BY_POLICY,
 )
 POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), secondary=("b.*",))
-BROKERS = IsolationBrokers(
-    names=tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080"))),
-    is_available=np.ones(4, dtype=np.bool_),
-)
+NAMED = tuple(map(broker_names, ("a1:8080", "a2:8080", "b1:8080", "c1:8080")))
 
 
 @pytest.mark.parametrize(
@@ -213,20 +209,16 @@ BROKERS = IsolationBrokers(
 def test_policy_with_fewer_open_primaries_than_the_limit_fails_over(
     min_limit: int, alive: list[bool], row: list[FilterVerdict]
 ) -> None:
-    brokers = replace(BROKERS, is_available=np.array([*alive, True, True]))
+    is_available = np.array([*alive, True, True])
     policy = replace(POLICY, min_limit=min_limit)
-    assert isolation_verdicts((policy,), brokers)[0].tolist() == row
+    assert isolation_verdicts((policy,), NAMED, is_available)[0].tolist() == row
 
 
 @pytest.mark.parametrize("primary", ["store-1", "store-1:8080", "10.0.0.1", "store-[0-9]:80.*"])
 def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
     names = (broker_names("store-1", "http://store-1:8080", "https://10.0.0.1:8443"), ("b2",))
-    brokers = IsolationBrokers(
-        names=names,
-        is_available=np.ones(2, dtype=np.bool_),
-    )
     policy = replace(POLICY, primary=(primary,), secondary=())
-    own, shared = isolation_verdicts((policy,), brokers).tolist()
+    own, shared = isolation_verdicts((policy,), names, np.ones(2, dtype=np.bool_)).tolist()
     assert (own, shared) == ([OK, OUT], [RESERVED, OK])
 
 
