@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from jobs.adapters.delta.table_location import store_errors, table_place, usable_path
 from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaPlace, KafkaWatch, find_kafka, kafka_address
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
@@ -55,10 +54,10 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
 from jobs.adapters.spark.fatal_errors import (
+    WORKER_LATE,
     WorkerStartupError,
     error_messages,
     in_time,
-    is_startup_failure,
     java_failure,
     java_stack,
     java_text,
@@ -89,7 +88,6 @@ from jobs.console import CommandError, Exit, complain, json_line, note
 from jobs.parser import Parser, add_settings_options, add_spark_option
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
-from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 
@@ -184,21 +182,30 @@ class _Job:
     passed: Callable[[str], None]
     cleanup: ExitStack
     shown: exposition.MetricsPort
+    partitions: int
     session: SparkSession | None = None
-    ticker: Ticker | None = None
-    partitions: int = 1
 
     def warm_up(self) -> SparkSession:
         """Start Spark and the ticks, which touch nothing that another job has."""
         if self.session is None:
-            self.session = _session(self.args, self.partitions)
+            use_java_home()
+            self.session = spark_session(
+                master=self.args.master,
+                local_dir=self.args.state_dir / "spark",
+                settings={**dict(self.args.spark), PARTITIONS: str(self.partitions)},
+            )
             self.cleanup.callback(self.session.stop)
             self.end.children.append(jvm_id(self.session))
             address = kafka_address(self.config, self.args.bootstrap)
-            self.ticker = _ticker(self.config, address)
+            ticker = Ticker(
+                KafkaProducer(linger_ms=0, **address.producer_options("ticks")),
+                address.topic_name(Topic.BROKER_LOAD),
+                self.config.pipeline.clusters,
+                self.config.pipeline.tick_interval_ms,
+            )
             self.cleanup.callback(KafkaWatch(address, "streaming job").start().close)
-            self.cleanup.callback(self.ticker.stop)
-            self.ticker.start()
+            self.cleanup.callback(ticker.stop)
+            ticker.start()
         return self.session
 
     def stand_by(self) -> None:
@@ -247,7 +254,8 @@ class _Job:
                 place=place,
                 writer=writer,
                 claimed=claimed,
-                told=_ProgressListeners(log=log, metrics=metrics),
+                log=log,
+                metrics=metrics,
                 publisher=publisher,
                 watch=watch,
             )
@@ -270,7 +278,8 @@ class _Start:
     place: KafkaPlace
     writer: TableWriter
     claimed: Manifest
-    told: "_ProgressListeners"
+    log: Callable[[Mapping[str, Any]], None]
+    metrics: JobMetrics
     publisher: OwnershipPublisher
     watch: TopicWatch
 
@@ -281,10 +290,9 @@ class _Start:
 
         Raises DamagedCheckpointError when Spark can't read the checkpoint.
         """
-        config, args, end = self.job.config, self.job.args, self.job.end
-        writer, log = self.writer, self.told.log
+        config, writer, log = self.job.config, self.writer, self.log
         self._log_resumption(resumption)
-        beginning = _beginning(config, args, writer, resumption, self.place)
+        beginning = self._beginning(resumption)
         if resumption.is_rebuilt:
             records = send_all_records(writer, self.publisher)
             log({"event": "records_sent", "records": records})
@@ -295,29 +303,33 @@ class _Start:
             heartbeat_ms=config.pipeline.heartbeat_commit_ms,
             log=log,
             passed=self.job.passed,
-            watch=self.told.metrics.see_batch,
+            watch=self.metrics.see_batch,
             ends=self.place.ends_after(writer.last_commit()),
         )
-        upkeep, seen = _upkeep(writer, config.pipeline), VersionMark(args.state_dir)
-        each = EachBatch(sink, resumption, upkeep, seen)
+        upkeep = TableUpkeep(
+            writer,
+            config.pipeline.upkeep_interval_ms,
+            config.pipeline.upkeep_files_max,
+            HistoryUpkeep(kind=config.pipeline.history, days=config.pipeline.history_days),
+        )
+        each = EachBatch(sink, resumption, upkeep, VersionMark(self.job.args.state_dir))
         spark = session.result()
         if spark.sparkContext.uiWebUrl:
             log({"event": "spark_ui", "url": spark.sparkContext.uiWebUrl})
-        begin = partial(start_query, spark, config, beginning, each)
-        told = replace(self.told, executors=ExecutorWatch(spark, config))
+        executors = ExecutorWatch(spark, config)
 
         def attempt() -> int:
-            query = begin()
+            query = start_query(spark, config, beginning, each)
             query_end.callback(query.stop)
-            return _wait(query, end, self.watch, each, told)
+            return self._wait(query, each, executors)
 
-        end.has_begun = True
+        self.job.end.has_begun = True
         return in_time(attempt)
 
     def _log_resumption(self, resumption: Resumption) -> None:
         """Log where the query goes on from, and remove checkpoints that nothing needs."""
         line = {"event": "start", "writer_epoch": self.writer.epoch}
-        self.told.log({**line, "rebuilt_because": resumption.reason})
+        self.log({**line, "rebuilt_because": resumption.reason})
         if resumption.is_damaged:
             note(
                 f"{resumption.reason}; the state is rebuilt from the tables into"
@@ -326,115 +338,76 @@ class _Start:
         if resumption.is_rebuilt:
             gone = remove_old_checkpoints(self.job.args.state_dir, resumption.checkpoint)
             if gone:
-                self.told.log({"event": "checkpoints_removed", "names": gone})
+                self.log({"event": "checkpoints_removed", "names": gone})
 
+    def _beginning(self, resumption: Resumption) -> QueryStart:
+        """Complete what the tables lack, and return where the query starts."""
+        args, writer, place = self.job.args, self.writer, self.place
+        if resumption.is_rebuilt:
+            complete_last_batch(writer)
+        elif writer.is_mended or (
+            unfinished_batch(resumption.checkpoint) is None and writer.owes_rows()
+        ):
+            writer.write_pending_rows()
+        address = kafka_address(self.job.config, args.bootstrap)
+        if resumption.is_rebuilt and is_restored(args.state_dir):
+            # what was commanded since the backup is not done again
+            ends = place.ends_beyond(address.topic_name(Topic.COMMANDS), writer.last_commit())
+            read = {"offsets": ends, "topics": dict(place.topics)}
+            count = raise_versions(writer, wall_ms(), read)
+            note(
+                f"the tables were restored: {count} records have new versions, older commands are"
+                " left"
+            )
+            unmark_restored(args.state_dir)
+        return QueryStart(
+            connection=connection_text(address),
+            checkpoint=resumption.checkpoint,
+            starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
+            states=list(rebuilt_states(self.job.config, writer)) if resumption.is_rebuilt else [],
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ProgressListeners:
-    """Recipients of Spark's progress."""
+    def _wait(self, query: Any, each: EachBatch, executors: ExecutorWatch) -> int:
+        """Wait until told to stop or the query ends; return the exit code."""
+        end, last, steps = self.job.end, -1, ClockSteps()
+        checkpoint = each.resumption.checkpoint
+        while not end.asked.wait(_POLL_S):
+            loss = self.watch.loss()
+            if loss is not None:
+                raise loss
+            try:
+                steps.refuse_back(_STEP_BACK_MAX_MS)
+            except CommandError:
+                _let_batch_end(query, checkpoint, each.sink)
+                raise
+            if not query.isActive:
+                return self._ended(query, each)
+            # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
+            progress = read_progress(query) if each.ended > last else None
+            if progress is not None and progress["batchId"] > last:
+                last = progress["batchId"]
+                self.log(progress_line(progress))
+                self.metrics.see_progress(progress)
+                self.metrics.see_tasks(executors.look())
+        _let_batch_end(query, checkpoint, each.sink)
+        query.stop()
+        self.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
+        end.is_done = True
+        return Exit.DONE
 
-    log: Callable[[Mapping[str, Any]], None]
-    metrics: JobMetrics
-    executors: ExecutorWatch | None = None
-
-
-def _session(args: argparse.Namespace, partitions: int) -> SparkSession:
-    use_java_home()
-    return spark_session(
-        master=args.master,
-        local_dir=args.state_dir / "spark",
-        settings={**dict(args.spark), PARTITIONS: str(partitions)},
-    )
-
-
-def _beginning(
-    config: Config,
-    args: argparse.Namespace,
-    writer: TableWriter,
-    resumption: Resumption,
-    place: KafkaPlace,
-) -> QueryStart:
-    if resumption.is_rebuilt:
-        complete_last_batch(writer)
-    elif writer.is_mended or (
-        unfinished_batch(resumption.checkpoint) is None and writer.owes_rows()
-    ):
-        writer.write_pending_rows()
-    address = kafka_address(config, args.bootstrap)
-    if resumption.is_rebuilt and is_restored(args.state_dir):
-        _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
-        unmark_restored(args.state_dir)
-    return QueryStart(
-        connection=connection_text(address),
-        checkpoint=resumption.checkpoint,
-        starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
-        states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],
-    )
-
-
-def _upkeep(writer: TableWriter, pipeline: Pipeline) -> TableUpkeep:
-    return TableUpkeep(
-        writer,
-        pipeline.upkeep_interval_ms,
-        pipeline.upkeep_files_max,
-        HistoryUpkeep(kind=pipeline.history, days=pipeline.history_days),
-    )
-
-
-def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) -> None:
-    """Give all records new versions.
-
-    What was commanded since the backup is not done again.
-    """
-    ends = place.ends_beyond(commands, writer.last_commit())
-    read = {"offsets": ends, "topics": dict(place.topics)}
-    count = raise_versions(writer, wall_ms(), read)
-    note(f"the tables were restored: {count} records have new versions, older commands are left")
-
-
-def _wait(
-    query: Any,
-    end: Shutdown,
-    watch: TopicWatch,
-    each: EachBatch,
-    told: _ProgressListeners,
-) -> int:
-    last, steps = -1, ClockSteps()
-    checkpoint = each.resumption.checkpoint
-    while not end.asked.wait(_POLL_S):
-        loss = watch.loss()
-        if loss is not None:
-            raise loss
-        try:
-            steps.refuse_back(_STEP_BACK_MAX_MS)
-        except CommandError:
-            _let_batch_end(query, checkpoint, each.sink)
-            raise
-        if not query.isActive:
-            exception = query.exception()
-            error = java_text(exception)
-            if each.ended < 0 and is_startup_failure(error):
-                raise WorkerStartupError(error)
-            if is_damage(error, java_stack(exception)):
-                raise DamagedCheckpointError(checkpoint, root_cause(error))
-            said = own_error_message(error)
-            # offsets are lost where a topic was made anew, too: which of the two says the topic
-            lost = watch.look() if not said or OffsetsLostError.__name__ in error else None
-            note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))
-            return Exit.FAILED
-        # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
-        progress = read_progress(query) if each.ended > last else None
-        if progress is not None and progress["batchId"] > last:
-            last = progress["batchId"]
-            told.log(progress_line(progress))
-            told.metrics.see_progress(progress)
-            if told.executors is not None:
-                told.metrics.see_tasks(told.executors.look())
-    _let_batch_end(query, checkpoint, each.sink)
-    query.stop()
-    told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
-    end.is_done = True
-    return Exit.DONE
+    def _ended(self, query: Any, each: EachBatch) -> int:
+        """Tell why the query has ended, or raise what lets the job try again."""
+        exception = query.exception()
+        error = java_text(exception)
+        if each.ended < 0 and WORKER_LATE in error:
+            raise WorkerStartupError(error)
+        if is_damage(error, java_stack(exception)):
+            raise DamagedCheckpointError(each.resumption.checkpoint, root_cause(error))
+        said = own_error_message(error)
+        # offsets are lost where a topic was made anew, too: which of the two says the topic
+        lost = self.watch.look() if not said or OffsetsLostError.__name__ in error else None
+        note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))
+        return Exit.FAILED
 
 
 def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
@@ -448,16 +421,6 @@ def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
         if time.monotonic() > deadline_s:
             return
         time.sleep(_COMMIT_POLL_S)
-
-
-def _ticker(config: Config, address: KafkaAddress) -> Ticker:
-    producer = KafkaProducer(linger_ms=0, **address.producer_options("ticks"))
-    return Ticker(
-        producer,
-        address.topic_name(Topic.BROKER_LOAD),
-        config.pipeline.clusters,
-        config.pipeline.tick_interval_ms,
-    )
 
 
 def _logger(path: Path | None) -> Callable[[Mapping[str, Any]], None]:

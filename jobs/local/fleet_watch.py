@@ -91,7 +91,8 @@ def crash_broker(layout: Layout, broker: str) -> Crash:
     lives = {row["broker"]: str(row["life"]) for row in client.brokers()["brokers"]}
     require_broker(broker, lives)
     if lives[broker] == _KILLED:
-        crashes = [crash for crash in _crashes_of(layout) if crash.broker == broker]
+        noted = LineTail(layout.crashes).read()
+        crashes = [crash for crash in map(crash_of, noted) if crash.broker == broker]
         since = f" since {instant(crashes[-1].killed_at_ms)}" if crashes else ""
         raise CommandError(
             f"{broker} was not killed",
@@ -116,13 +117,6 @@ def require_broker(broker: str, known: Iterable[str]) -> None:
         + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""),
         next_step=f"did you mean {near[0]}?" if near else "name one of these",
     )
-
-
-def _crashes_of(layout: Layout) -> list[Crash]:
-    """Those that are noted in the run's folder, oldest first."""
-    if not layout.crashes.exists():
-        return []
-    return [crash_of(json.loads(line)) for line in layout.crashes.read_text().splitlines()]
 
 
 def fleet_client(layout: Layout) -> FleetClient:

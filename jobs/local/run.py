@@ -130,15 +130,12 @@ class LocalRun:
         self._job.fold(self._job_lines.read())
         if self._zero_ms is None and self._job.batches:
             self._zero_ms = wall_ms()
-            self._create_namespaces()
+            # its first batch is slow: until then commands would wait for it
+            send_commands(self._address(), create_commands(self._namespaces))
         sample = self._fleet.look()
         if self._prober is None and self._zero_ms is not None:
             self._prober = self._start_prober()
         return self._status(sample)
-
-    def _create_namespaces(self) -> None:
-        """Once the job works: its first batch is slow, and commands would wait for it."""
-        send_commands(self._address(), create_commands(self._namespaces))
 
     def _address(self) -> KafkaAddress:
         return KafkaAddress(

@@ -19,7 +19,6 @@ from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.processes import (
-    ProcessEvent,
     ProcessSpec,
     Supervisor,
     exit_message,
@@ -323,12 +322,13 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
 
     def news(self) -> list[str]:
         """Return the deaths and restarts since the last call, in words."""
-        return [self._event_text(event) for event in self.supervisor.watch()]
-
-    def _event_text(self, event: ProcessEvent) -> str:
-        if event.what == "died":
-            return exit_message(event, self.wiring.layout.logs / f"{event.name}.log")
-        return f"{event.name} was started again"
+        logs = self.wiring.layout.logs
+        return [
+            exit_message(event, logs / f"{event.name}.log")
+            if event.what == "died"
+            else f"{event.name} was started again"
+            for event in self.supervisor.watch()
+        ]
 
 
 _POLL_S = 0.2

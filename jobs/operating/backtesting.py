@@ -220,18 +220,14 @@ def recorded_row(past: Past) -> dict[str, Any]:
     }
 
 
-def bundles_of(past: Past) -> int:
-    """Return the number of bundles at the start."""
-    return sum(space.bundles for space in past.scenario.namespaces)
-
-
 def _weighed(
     past: Past, floor: float | None, moves: float | None, beside: BesideBound
 ) -> dict[str, Any]:
     """Return what a run cost, and its distance from the most even assignment."""
     length_ms = past.recording.length_ms * past.pace
+    bundles = sum(space.bundles for space in past.scenario.namespaces)
     return {
-        "cost": run_cost(floor, moves or 0.0, bundles_of(past), length_ms),
+        "cost": run_cost(floor, moves or 0.0, bundles, length_ms),
         _FLOOR: floor,
         "imbalance.mean": beside.imbalance,
         "bound.mean": beside.bound,

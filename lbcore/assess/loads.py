@@ -109,10 +109,10 @@ def _group(row: Row) -> str:
     return row.get("broker_group") or ""
 
 
-def hottest_bundles(rows: Sequence[Row], count: int = HOTTEST) -> list[HotBundle]:
+def hottest_bundles(rows: Sequence[Row]) -> list[HotBundle]:
     """The bundles with the most msg/s in each broker's newest row, hottest first."""
     found = [hot for row in _newest(rows).values() for hot in _hot_of(row)]
-    return sorted(found, key=lambda hot: (-hot.msg_rate, hot.bundle))[:count]
+    return sorted(found, key=lambda hot: (-hot.msg_rate, hot.bundle))[:HOTTEST]
 
 
 def last_known(series: Sequence[float | None]) -> float | None:

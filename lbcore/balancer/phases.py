@@ -204,20 +204,8 @@ def _take_commands(work: BatchContext, items: Sequence[Placed]) -> None:
     carry_out_placed(work)
 
 
-def _answers(_: BatchContext, batch: Batch) -> list[BrokerAnswer]:
-    return answers_of(batch.of(Acks))
-
-
-def _queued(work: BatchContext, _: Batch) -> list[str]:
-    return [name for name, waiting in work.waiting.items() if waiting.is_queued]
-
-
 def _messages(items: Sequence[Placed]) -> list[Any]:
     return [item.message for item in items]
-
-
-def _write_brokers(work: BatchContext, batch: Batch) -> None:
-    write_brokers(work, batch.before.brokers, batch.before.rules.drains)
 
 
 PHASES: dict[str, Phase] = {
@@ -239,9 +227,15 @@ PHASES: dict[str, Phase] = {
         otherwise=isolate_message,
     ),
     # what brokers did about what they were told: opened, closed, split, merged
-    "take_answers": ItemPhase(items=_answers, do=take_answers, on_fault=isolate_answer),
+    "take_answers": ItemPhase(
+        items=lambda _, batch: answers_of(batch.of(Acks)), do=take_answers, on_fault=isolate_answer
+    ),
     # commands that waited for a bundle which an answer has freed
-    "take_queued": ItemPhase(items=_queued, do=take_queued_of, on_fault=fail_waiting),
+    "take_queued": ItemPhase(
+        items=lambda work, _: [name for name, one in work.waiting.items() if one.is_queued],
+        do=take_queued_of,
+        on_fault=fail_waiting,
+    ),
     # brokers that have started, each in a new incarnation
     "follow_starts": ItemPhase(
         items=lambda _, batch: starts_of(batch.updates),
@@ -323,7 +317,9 @@ PHASES: dict[str, Phase] = {
         do=lambda work, batch: work.write_rules(batch.before.rules), is_vital=True
     ),
     # rows of the brokers, where they have changed
-    "write_brokers": BatchPhase(do=_write_brokers),
+    "write_brokers": BatchPhase(
+        do=lambda work, batch: write_brokers(work, batch.before.brokers, batch.before.rules.drains)
+    ),
     # rows of what planning remembers, where it has changed
     "write_memory": BatchPhase(do=lambda work, batch: write_memory(work, batch.before.plan)),
     # rows of what the job decides by, where it has changed

@@ -244,24 +244,23 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
 
 
 def _plan(reading: RowReading, rows: Iterable[Row]) -> PlanState:
-    def read(row: Row) -> object:
-        return remembered_plan([row])
-
-    return remembered_plan(reading.readable(PLANNING_MEMORY, _by(rows, "part"), read))
+    ordered = _by(rows, "part")
+    return remembered_plan(
+        reading.readable(PLANNING_MEMORY, ordered, lambda row: remembered_plan([row]))
+    )
 
 
 def _brokers(
     reading: RowReading, rows: Iterable[Row], drains: Collection[str]
 ) -> dict[str, BrokerEntry]:
     known = [row for row in _by(rows, "broker") if row["state"] != FORGOTTEN]
-
-    def bare(row: Row) -> tuple[str, BrokerEntry]:
-        return row["broker"], BrokerEntry(incarnation=row["incarnation"])
-
-    def whole(row: Row) -> tuple[str, BrokerEntry]:
-        return row["broker"], broker_from_row(row, drains)
-
-    return dict(reading.each(BROKERS, known, whole, bare))
+    found = reading.each(
+        BROKERS,
+        known,
+        lambda row: (row["broker"], broker_from_row(row, drains)),
+        lambda row: (row["broker"], BrokerEntry(incarnation=row["incarnation"])),
+    )
+    return dict(found)
 
 
 def _namespace(row: Row) -> tuple[str, NamespaceEntry]:

@@ -153,16 +153,12 @@ def _rows_by_broker(work: BatchContext) -> dict[str, Ints]:
     instances, holders = work.ledger.instances, work.ledger.holders()
     order = np.argsort(holders, kind="stable")
     ids, starts = np.unique(holders[order], return_index=True)
-    found: dict[str, Ints] = defaultdict(_no_rows)
+    found: dict[str, Ints] = defaultdict(lambda: np.zeros(0, dtype=np.int64))
     for instance, rows in zip(ids.tolist(), np.split(order, starts)[1:], strict=True):
         if instance != NOBODY:
             name = instances.of(instance)[0]
             found[name] = np.sort(np.concatenate([found[name], rows]))
     return found
-
-
-def _no_rows() -> Ints:
-    return np.zeros(0, dtype=np.int64)
 
 
 def _history_row(work: BatchContext, name: str, start_ms: int, rows: Ints) -> dict[str, Any]:
@@ -281,12 +277,8 @@ def _balance_of(live: Sequence[BrokerEntry], hottest: float) -> tuple[float | No
     hottest = min(hottest, max(rates))  # averages may lag behind brokers
     mean = math.fsum(scores) / len(scores)
     uneven = imbalance(rates), floor_adjusted_imbalance(rates, hottest)
-    return *uneven, mean, _deviation(scores, mean)
-
-
-def _deviation(values: list[float], mean: float) -> float:
-    """The standard deviation of all of them."""
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+    return *uneven, mean, deviation
 
 
 def _hottest(work: BatchContext) -> dict[str, float]:

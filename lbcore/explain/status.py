@@ -607,9 +607,7 @@ class Overview:
         }
 
 
-def last_decisions(
-    rows: ExplainRows, shown: int = DECISIONS_SHOWN
-) -> tuple[ExplainedDecision, ...]:
+def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
     """Return the newest decisions, newest first.
 
     A cycle that did nothing only where it is the newest. Of those that a broker's end or an
@@ -621,7 +619,7 @@ def last_decisions(
         if row["kind"] != "skip" or at == 0:
             alike = (row["kind"], row["reason"], row["source"])
             found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
-    newest = list(found.values())[:shown]
+    newest = list(found.values())[:DECISIONS_SHOWN]
     return tuple(replace(_explained_decision(rows, same[0]), more=len(same) - 1) for same in newest)
 
 

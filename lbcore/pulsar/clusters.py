@@ -66,9 +66,9 @@ def tenant_data(roles: Sequence[str], clusters: Sequence[str]) -> dict[str, Any]
     return {"adminRoles": list(roles), "allowedClusters": list(clusters)}
 
 
-def leader_data(address: str, scheme: str = "http") -> dict[str, str]:
+def leader_data(address: str) -> dict[str, str]:
     """Return BrokerInfo of the leader: this service. address: its host:port."""
-    return {"serviceUrl": f"{scheme}://{address}", "brokerId": address}
+    return {"serviceUrl": f"http://{address}", "brokerId": address}
 
 
 def no_cluster() -> PulsarError:

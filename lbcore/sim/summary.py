@@ -128,8 +128,8 @@ def moves(owned: Iterable[Owned]) -> list[ObservedMove]:
     return found
 
 
-def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
-    """Return the share of moves back to an owner left less than window_ms before.
+def thrash(made: Sequence[ObservedMove]) -> float:
+    """Return the share of moves back to an owner left less than an hour before.
 
     A→B at 0 s, B→A at 60 s, A→C at 90 s: 1 of 3. No moves: 0. `made` is in the order of time.
     """
@@ -137,7 +137,7 @@ def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
     returns = 0
     for move in made:
         left = left_at_ms.get((move.bundle, move.destination))
-        returns += left is not None and move.at_ms - left < window_ms
+        returns += left is not None and move.at_ms - left < HOUR_MS
         left_at_ms[move.bundle, move.source] = move.at_ms
     return returns / len(made) if made else 0.0
 

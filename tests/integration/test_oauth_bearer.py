@@ -10,6 +10,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, Sender
@@ -81,6 +82,16 @@ def kafka(issuer: Issuer) -> Iterator[EmbeddedKafka]:
         yield broker
 
 
+def end_of_acks(connection: str) -> int:
+    """The end of the first partition, as another machine reads it."""
+    place = TopicPartition(Topic.ACKS.value, 0)
+    fetcher = RawFetcher(connection, (Topic.ACKS.value,))
+    try:
+        return fetcher.fetch({place: 0})[place].end
+    finally:
+        fetcher.close()
+
+
 def test_token_lets_each_client_in_and_one_that_has_expired_does_not(
     kafka: EmbeddedKafka, issuer: Issuer
 ) -> None:
@@ -93,20 +104,9 @@ def test_token_lets_each_client_in_and_one_that_has_expired_does_not(
     sender.close()
 
     connection = connection_text(good)
-    assert ends(connection) == {"0": 1, "1": 0}
-
+    assert end_of_acks(connection) == 1
     issuer.address(kafka, issuer.token(-600))
     with pytest.raises(KafkaError):
-        ends(connection)
+        end_of_acks(connection)
     issuer.address(kafka, issuer.token(600))
-    assert ends(connection) == {"0": 1, "1": 0}
-
-
-def ends(connection: str) -> dict[str, int]:
-    """The offset after the last message of each partition, as the job's source reads them."""
-    fetcher = RawFetcher(connection, (Topic.ACKS.value,))
-    try:
-        found = fetcher.fetch(dict.fromkeys(fetcher.partitions(), 0))
-        return {str(place.partition): part.end for place, part in sorted(found.items())}
-    finally:
-        fetcher.close()
+    assert end_of_acks(connection) == 1

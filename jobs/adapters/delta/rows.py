@@ -105,30 +105,23 @@ def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], li
     """Return a cluster's brokers that are not forgotten, and the bad rows."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
     rows = scan(table, _BROKER_COLUMNS, condition).to_pylist()
-    return readable(
-        rows,
-        broker_of,
-        lambda row, error: BadRow(table=BROKERS.name, name=row["broker"], error=str(error)),
-    )
+    return readable(rows, broker_of, BROKERS.name, "broker")
 
 
 def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction], list[BadRow]]:
     """Return a cluster's existing namespaces with their hash, and the bad rows."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
-    found, bad = readable(
-        scan(table, ("namespace", "hash"), condition).to_pylist(),
-        hash_of,
-        lambda row, error: BadRow(table=NAMESPACES.name, name=row["namespace"], error=str(error)),
-    )
+    rows = scan(table, ("namespace", "hash"), condition).to_pylist()
+    found, bad = readable(rows, hash_of, NAMESPACES.name, "namespace")
     return dict(found), bad
 
 
 def readable(
-    rows: Iterable[Row], read: Callable[[Row], Value], bad_row: Callable[[Row, Exception], BadRow]
+    rows: Iterable[Row], read: Callable[[Row], Value], table: str, column: str
 ) -> tuple[list[Value], list[BadRow]]:
     """Parse rows; return the values, and the rows that this version can't read.
 
-    An unreadable row does not affect the others.
+    An unreadable row does not affect the others. column: has what a row is about.
     """
     found: list[Value] = []
     bad: list[BadRow] = []
@@ -136,7 +129,9 @@ def readable(
         try:
             found.append(read(row))
         except _NONE_OF_OURS as error:  # noqa: PERF203 one row's fault is no other's
-            bad.append(bad_row(row, error))
+            name = str(row.get(column))
+            namespace = name.rpartition("/")[0] if column == "bundle" else ""
+            bad.append(BadRow(table=table, name=name, error=repr(error), namespace=namespace))
     return found, bad
 
 
@@ -167,6 +162,11 @@ def _items(column: pa.Array) -> Iterator[Any]:
     """As `rows_in`."""
     for start in range(0, len(column), _AT_ONCE):
         yield from column.slice(start, _AT_ONCE).to_pylist()
+
+
+def route_of(row: Row) -> BundleRoute:
+    """The record of a row without its namespace; raises as `readable` expects."""
+    return _route({}, (row["bundle"].rpartition("/")[0], *(row[n] for n in ROUTE_COLUMNS[1:])))
 
 
 def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> BundleRoute:

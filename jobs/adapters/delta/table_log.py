@@ -173,7 +173,11 @@ def torn_commit(table: TablePlace, version: int) -> str:
     if cause:
         return f"{file} is damaged: {cause}"
     commit = read_commit(table, version)
-    return "" if commit is None else _data_problem(table, commit)
+    for name, size in () if commit is None else commit.files:
+        problem = _file_problem(table / name, size)
+        if problem:
+            return f"{table / name}, which commit {version} names, {problem}"
+    return ""
 
 
 def _inspect(table: Path, wanted: int | None) -> LogState:
@@ -261,14 +265,6 @@ def _commit_problem(file: str, mark: _Mark) -> str:
     return ""
 
 
-def _data_problem(table: Path, commit: Commit) -> str:
-    for name, size in commit.files:
-        cause = _file_problem(table / name, size)
-        if cause:
-            return f"{table / name}, which commit {commit.version} names, {cause}"
-    return ""
-
-
 def _file_problem(file: Path, size: int) -> str:
     """Return what a quick check finds wrong with a data file, "" = nothing."""
     try:
@@ -340,23 +336,16 @@ def open_on_disk(table: Path, version: int | None) -> DeltaTable:
         return _opened_without(table, state, version)
 
 
-def check_writable(table: TablePlace) -> None:
-    """Refuse to commit after a commit that is torn, or past a damaged checkpoint."""
+def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
+    """Raise DamagedTableError if the newest commit is torn, so that readers lack it.
+
+    is_written: nothing may be committed past a damaged checkpoint either.
+    """
     if not isinstance(table, Path):
         return
     state = inspect_log(table)
-    for name, cause in state.left_out.items():
+    for name, cause in state.left_out.items() if is_written else ():
         raise damaged(table, log_path(table) / name, cause, "start the job, which moves it aside")
-    _refuse_torn(table, state)
-
-
-def check_newest(table: TablePlace) -> None:
-    """Raise DamagedTableError if the newest commit is torn, so that readers lack it."""
-    if isinstance(table, Path):
-        _refuse_torn(table, inspect_log(table))
-
-
-def _refuse_torn(table: Path, state: LogState) -> None:
     if state.torn:
         raise DamagedTableError(
             f"the newest commit of the table {table.name} is damaged",
@@ -421,16 +410,13 @@ def _damaged_file(handle: DeltaTable) -> DamagedTableError | None:
     files = pa.table(handle.get_add_actions())
     for name, size in zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True):
         file = Path(str(folder / unquote(name)))
-        cause = _file_problem(file, size) or _content_problem(file)
+        cause = _file_problem(file, size)
+        try:
+            if not cause:
+                with pq.ParquetFile(file) as found:
+                    found.read()
+        except Exception as error:  # noqa: BLE001 a damaged file may raise anything
+            cause = f"is damaged: {first_line(error)}"
         if cause:
             return damaged(folder, file.resolve(), cause)
     return None
-
-
-def _content_problem(file: Path) -> str:
-    try:
-        with pq.ParquetFile(file) as found:
-            found.read()
-    except Exception as error:  # noqa: BLE001 a damaged file may raise anything
-        return f"is damaged: {first_line(error)}"
-    return ""

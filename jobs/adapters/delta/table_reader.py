@@ -187,11 +187,7 @@ class AsOf:
 
     def walk(self) -> Iterator[Row]:
         """The same, one after the other."""
-        before = None
-        for row in rows_in(self.table):
-            if row["bundle"] != before:
-                yield row
-            before = row["bundle"]
+        return rows_in(self.table)
 
     @property
     def is_known(self) -> bool:
@@ -239,7 +235,7 @@ class TableReader:
         raise AssertionError
 
     def rejected(self, since_ms: int) -> list[Row]:
-        """Messages rejected since then: the cluster's, and those that name no cluster at all."""
+        """Messages rejected since then: the cluster's, and those that name none."""
         name = REJECTED_REPORTS.name
         with self._readable(name):
             if not is_delta(table_path(self.root, name)):

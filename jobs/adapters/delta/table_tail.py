@@ -211,14 +211,6 @@ def has_log(table: TablePlace) -> bool:
     return log_path(table).is_dir()
 
 
-def is_newest(table: Path, version: int) -> bool:
-    """Return True if a log on a disk has nothing after a version.
-
-    There is no next commit, and no later checkpoint, before which commits may be cleaned up.
-    """
-    return not has_commit(table, version + 1) and checkpoint_version(table) <= version
-
-
 def newest_version(table: TablePlace) -> int:
     """The newest whole version in the log, -1 without any."""
     version = max(_listed(table), default=-1)

@@ -164,16 +164,23 @@ def _highest(rows: pa.Table, keys: list[str], which: str) -> pa.Table:
 
 def _old_commands(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
     """The commands that have ended and are not among those that a balancer remembers."""
-    times = scan(table, ("cluster", "at_ms"))
     ended = old.filter(pc.not_equal(old["status"], ACCEPTED))
     parts = [ended.slice(0, 0)]
-    for cluster in pc.unique(ended["cluster"]).to_pylist():
-        mine = times.filter(pc.equal(times["cluster"], cluster))["at_ms"].combine_chunks()
-        kept = pc.select_k_unstable(mine, REMEMBERED_COMMANDS, [("at_ms", "descending")])
-        before_ms = min(until_ms, pc.min(mine.take(kept)).as_py())
-        is_gone = pc.and_(pc.equal(ended["cluster"], cluster), pc.less(ended["at_ms"], before_ms))
-        parts.append(ended.filter(is_gone))
+    for cluster, since_ms in remembered_since_ms(table).items():
+        is_old = pc.less(ended["at_ms"], min(until_ms, since_ms))
+        parts.append(ended.filter(pc.and_(pc.equal(ended["cluster"], cluster), is_old)))
     return pa.concat_tables(parts)
+
+
+def remembered_since_ms(commands: DeltaTable) -> dict[str, int]:
+    """Return cluster → time of the oldest command that is remembered. O(rows)."""
+    found = scan(commands, ("cluster", "at_ms"))
+    since_ms: dict[str, int] = {}
+    for cluster in sorted(pc.unique(found["cluster"]).to_pylist()):
+        times = found.filter(pc.equal(found["cluster"], cluster))["at_ms"].combine_chunks()
+        kept = pc.select_k_unstable(times, REMEMBERED_COMMANDS, [("at_ms", "descending")])
+        since_ms[cluster] = pc.min(times.take(kept)).as_py()
+    return since_ms
 
 
 _SUPERSEDED: Mapping[str, Callable[[pa.Table, DeltaTable, int], pa.Table]] = {
@@ -305,22 +312,26 @@ def _left(sizes: Sequence[int], to: int) -> int:
 
 
 def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
-    """Delete rows past their days, a day's worth or more at a time; how many."""
+    """Delete rows past their days; how many."""
     if name not in KEPT_DAYS:
         return 0
-    limit_ms, first_ms = now_ms - KEPT_DAYS[name] * DAY_MS, oldest_ms(table)
-    if first_ms is None or first_ms >= limit_ms - DAY_MS:
-        return 0
-    condition = f"at_ms < {limit_ms}"
-    if name in STAYS:
-        goes = f"NOT ({STAYS[name]})"
-        if not scan(table, ["at_ms"], f"at_ms < {limit_ms - DAY_MS} AND {goes}").num_rows:
-            return 0
-        condition = f"{condition} AND {goes}"
+    limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
+    condition = f"NOT ({STAYS[name]})" if name in STAYS else ""
     if name in _REPLACED_BY:
-        condition = _replaced(table, _REPLACED_BY[name], condition)
-    deleted = table.delete(condition, **_committed()) if condition else {}
-    return int(deleted.get("num_deleted_rows", 0))
+        condition = _replaced(table, _REPLACED_BY[name], f"at_ms < {limit_ms}")
+        if not condition:
+            return 0
+    return _delete_older(table, condition, limit_ms)
+
+
+def _delete_older(table: DeltaTable, condition: str, limit_ms: int) -> int:
+    """Delete old rows that meet a condition, a day's worth at least; how many."""
+    for which in ("", condition):  # the statistics alone say mostly that there are none
+        first_ms = oldest_ms(table, which)
+        if first_ms is None or first_ms >= limit_ms - DAY_MS:
+            return 0
+    where = " AND ".join(filter(None, (f"at_ms < {limit_ms}", condition and f"({condition})")))
+    return int(table.delete(where, **_committed())["num_deleted_rows"])
 
 
 def _replaced(table: DeltaTable, order: str, old: str) -> str:
@@ -339,18 +350,11 @@ def _replaced(table: DeltaTable, order: str, old: str) -> str:
 
 
 def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
-    """Delete rows of what is gone for long, a day's worth or more at a time; how many."""
+    """Delete rows of what is gone for long; how many."""
     condition = GONE.get(name, "")
     if name == NAMESPACES.name:
         condition = _below_the_floor(table, condition)
-    if not condition:
-        return 0
-    gone = scan(table, ["at_ms"], condition)["at_ms"]
-    limit_ms, first_ms = now_ms - GONE_DAYS * DAY_MS, pc.min(gone).as_py()
-    if first_ms is None or first_ms >= limit_ms - DAY_MS:
-        return 0
-    expired = f"({condition}) AND at_ms < {limit_ms}"
-    return int(table.delete(expired, **_committed())["num_deleted_rows"])
+    return _delete_older(table, condition, now_ms - GONE_DAYS * DAY_MS) if condition else 0
 
 
 def _below_the_floor(table: DeltaTable, condition: str) -> str:

@@ -405,7 +405,9 @@ class TableWriter:
         """
         table = self._tables[name]
         refresh(table)
-        self._check_epoch(name)
+        newest = self._transaction(name, EPOCH_APP)
+        if newest != self.epoch:
+            raise FencedError(_taken(name, newest, self.epoch))
         return table
 
     def _place(self) -> TablePlace:
@@ -447,11 +449,6 @@ class TableWriter:
             self.sync(name, before)
             return
         raise TableBusyError(f"table {name}: {_ATTEMPTS} claims")
-
-    def _check_epoch(self, name: str) -> None:
-        newest = self._transaction(name, EPOCH_APP)
-        if newest != self.epoch:
-            raise FencedError(_taken(name, newest, self.epoch))
 
     def _commit(
         self, name: str, table: DeltaTable, rows: pa.Table, properties: CommitProperties

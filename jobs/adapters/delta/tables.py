@@ -23,10 +23,10 @@ from jobs.adapters.delta.table_location import (
     store_errors,
     table_place,
 )
-from jobs.adapters.delta.table_log import check_writable, naming_damaged_file
+from jobs.adapters.delta.table_log import check_newest, has_commit, naming_damaged_file
 from jobs.adapters.delta.table_repair import sync_commits
 from jobs.adapters.delta.table_scan import open_delta
-from jobs.adapters.delta.table_tail import is_delta, is_newest
+from jobs.adapters.delta.table_tail import checkpoint_version, is_delta
 from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
 
@@ -124,14 +124,28 @@ def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
 def _ensured(path: TablePlace, table: Table) -> DeltaTable:
     is_new = not is_delta(path)
     if is_new:
-        _create(path, table)
-    check_writable(path)
+        with store_errors(path):
+            DeltaTable.create(
+                str(path),
+                schema=Schema.from_arrow(arrow_schema(table)),
+                mode="ignore",
+                name=table.name,
+                description=table.doc,
+                configuration=table_properties(table),
+                storage_options=delta_options(path),
+            )
+    check_newest(path, is_written=True)
     handle = open_delta(path)
     before = -1 if is_new else handle.version()
     missing = check_columns(handle, table)
     if missing:
         handle.alter.add_columns(missing)
-    _add_missing_constraints(handle, table)
+    present = handle.metadata().configuration
+    rules = {
+        name: rule for name, rule in table.constraints if f"delta.constraints.{name}" not in present
+    }
+    if rules:
+        handle.alter.add_constraint(rules)
     sync_commits(path, before, handle.version())
     return handle
 
@@ -157,10 +171,12 @@ def refresh(table: DeltaTable) -> None:
     (before which commits may have been cleaned away), means that nothing is new. Raises
     DamagedTableError, also for a newest commit that is torn: nothing may be written after it.
     """
-    path = table_place(table.table_uri)
-    if isinstance(path, Path) and is_newest(path, table.version()):
+    path, version = table_place(table.table_uri), table.version()
+    if isinstance(path, Path) and not (
+        has_commit(path, version + 1) or checkpoint_version(path) > version
+    ):
         return
-    check_writable(path)
+    check_newest(path, is_written=True)
     with store_errors(table.table_uri), naming_damaged_file(path):
         table.update_incremental()
 
@@ -172,19 +188,6 @@ def _arrow_type(logical: str) -> pa.DataType:
         key, value = logical[4:-1].split(",")
         return pa.map_(_arrow_type(key.strip()), _arrow_type(value.strip()))
     return _SCALARS[logical]
-
-
-def _create(path: TablePlace, table: Table) -> None:
-    with store_errors(path):
-        DeltaTable.create(
-            str(path),
-            schema=Schema.from_arrow(arrow_schema(table)),
-            mode="ignore",
-            name=table.name,
-            description=table.doc,
-            configuration=table_properties(table),
-            storage_options=delta_options(path),
-        )
 
 
 def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
@@ -225,19 +228,7 @@ def _difference(found: Sequence[str], needed: Sequence[str]) -> str:
 
 def _columns(schema: Schema) -> list[str]:
     return [
-        f"{field.name} {_type_word(field)}{'' if field.nullable else ' not null'}"
+        f"{field.name} {field.type.type if isinstance(field.type, PrimitiveType) else field.type}"
+        f"{'' if field.nullable else ' not null'}"
         for field in schema.fields
     ]
-
-
-def _type_word(field: Field) -> str:
-    return str(field.type.type if isinstance(field.type, PrimitiveType) else field.type)
-
-
-def _add_missing_constraints(handle: DeltaTable, table: Table) -> None:
-    present = handle.metadata().configuration
-    missing = {
-        name: rule for name, rule in table.constraints if f"delta.constraints.{name}" not in present
-    }
-    if missing:
-        handle.alter.add_constraint(missing)

@@ -34,7 +34,7 @@ from jobs.adapters.delta.table_tail import (
     read_added,
 )
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.view import Changes, FollowCounts, UnreadRows, View, read_records
+from jobs.adapters.following.view import Changes, Follower, UnreadRows, View, read_records
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
@@ -64,19 +64,18 @@ class _Tables:
     is_checked: bool = False
 
 
-class DeltaFollower:
+class DeltaFollower(Follower):
     """Follower that keeps `view` current.
 
     One thread polls; any thread reads `view`, which is swapped whole. tables: folder of the tables;
     may be empty or missing yet.
     """
 
+    _TROUBLE = "tables_not_followed"
+
     def __init__(self, tables: str | TablePlace, cluster: str) -> None:
-        self.view: View | None = None
-        self.counts = FollowCounts()
+        super().__init__(cluster)
         self._root = table_place(tables)
-        self.cluster = cluster
-        self._listeners: list[Callable[[], None]] = []
         self._commit_listeners: list[Callable[[Changes], None]] = []
         self._untold: list[tuple[int, list[BundleRoute]]] = []
         self._tables: _Tables | None = None
@@ -84,10 +83,6 @@ class DeltaFollower:
         self._reload_reason: ReloadReason | None = ReloadReason.START
         self._reload_at_ms = 0
         self._reload_delay_ms = _RELOAD_DELAY_MS
-
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each swap to other content, in the polling thread."""
-        self._listeners.append(listener)
 
     def on_commits(self, listener: Callable[[Changes], None]) -> None:
         """Have `listener` told of each published change of records, in the polling thread."""
@@ -112,8 +107,12 @@ class DeltaFollower:
             return
         if is_changed:
             self._publish(started_ms)
-        elif self.view is not None and self._is_published():
-            self._report_unread_rows()
+        elif (
+            self.view is not None
+            and self._tables is not None
+            and self._tables.published is self._tables.candidate
+        ):
+            self._note(self._tables.unread.text)
             self.view = replace(self.view, confirmed_ms=started_ms)
 
     def _advance(self, started_ms: int) -> bool:
@@ -145,10 +144,7 @@ class DeltaFollower:
         if self.view is not None:  # it has what comes before a commit that is torn
             for name in names:
                 check_newest(table_path(self._root, name))
-        ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
-        events = open_table(self._root, OWNERSHIP_EVENTS.name)
-        brokers = open_table(self._root, BROKERS.name)
-        namespaces = open_table(self._root, NAMESPACES.name)
+        ownership, events, brokers, namespaces = (open_table(self._root, one) for one in names)
         parts = read_records(ownership, events, self.cluster)
         newer = sum(len(read) for read in parts[1])
         table_id = str(events.metadata().id)
@@ -183,7 +179,17 @@ class DeltaFollower:
         self._untold.clear()  # a whole load is told as such
         self.counts.reloads[reason] += 1
         self._reload_reason = None
-        _log_load(reason, self._tables.candidate, newer, boot_ms() - started_ms)
+        loaded = self._tables.candidate
+        _log(
+            "tables_loaded",
+            loaded.position,
+            boot_ms() - started_ms,
+            reason=reason.value,
+            namespaces=loaded.namespace_count,
+            bundles=loaded.bundle_count,
+            brokers=len(loaded.brokers),
+            events_added=newer,
+        )
         return True
 
     def _exist(self) -> bool:
@@ -254,10 +260,9 @@ class DeltaFollower:
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
         tables.unread.known = shown
-        self._report_unread_rows()  # before the view: who sees it finds what is said of it
+        self._note(tables.unread.text)  # before the view: who sees it finds what is said of it
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
-        for listener in self._listeners:
-            listener()
+        self._notify()
         changes = Changes(
             version=tables.tails[OWNERSHIP_EVENTS.name].version,
             commits=() if is_whole else tuple(self._untold),
@@ -321,10 +326,6 @@ class DeltaFollower:
         if self._reload_reason is None:
             self._schedule_reload(ReloadReason.UNSOUND)
 
-    def _is_published(self) -> bool:
-        tables = self._tables
-        return tables is not None and tables.published is tables.candidate
-
     # -- failures
 
     def _fail(self, error: Exception) -> None:
@@ -333,20 +334,6 @@ class DeltaFollower:
         self._note(f"tables can't be read, answers get older: {in_one_line(error)}")
         self._tables = None
         self._schedule_reload(reason)
-
-    def _report_unread_rows(self) -> None:
-        text = self._tables.unread.text if self._tables is not None else ""
-        if text:
-            self._note(text)
-        else:
-            self.counts.last_error = ""
-
-    def _note(self, text: str) -> None:
-        """Keep and log the last trouble, each once while it lasts."""
-        first_line = text.splitlines()[0]
-        if first_line != self.counts.last_error:
-            logger.warning("tables_not_followed", extra={"fields": {"error": first_line}})
-        self.counts.last_error = first_line
 
     def _schedule_reload(self, reason: ReloadReason) -> None:
         self._reload_reason = reason
@@ -358,19 +345,6 @@ def _position(version: int, writer: WriterCommit | None) -> TablePosition:
     if writer is None:
         return TablePosition(table_version=version)
     return TablePosition(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
-
-
-def _log_load(reason: ReloadReason, snapshot: LookupSnapshot, newer: int, duration_ms: int) -> None:
-    _log(
-        "tables_loaded",
-        snapshot.position,
-        duration_ms,
-        reason=reason.value,
-        namespaces=snapshot.namespace_count,
-        bundles=snapshot.bundle_count,
-        brokers=len(snapshot.brokers),
-        events_added=newer,
-    )
 
 
 def _log(event: str, position: TablePosition, duration_ms: int, **found: str | int) -> None:

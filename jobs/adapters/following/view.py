@@ -3,8 +3,9 @@
 Made by `delta_follower`, read by the lookup service and the Python client.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,6 +23,8 @@ from lbcore.model.tables import BROKERS, NAMESPACES
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound
 from lbcore.route.snapshot import LookupSnapshot
+
+logger = logging.getLogger(__name__)
 
 Records: TypeAlias = tuple[list[BundleRoute], list[BadRow]]
 """Those of some rows, and the rows that can't be read."""
@@ -249,3 +252,33 @@ class Changes:
     is_whole: bool = False
     is_other_table: bool = False
     table_id: str = ""
+
+
+class Follower:
+    """Part that followers share: the view, its listeners, and the last trouble.
+
+    Any thread reads `view`, which is swapped whole.
+    """
+
+    _TROUBLE = ""
+
+    def __init__(self, cluster: str) -> None:
+        self.view: View | None = None
+        self.counts = FollowCounts()
+        self.cluster = cluster
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each swap, in the follower's thread."""
+        self._listeners.append(listener)
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _note(self, text: str) -> None:
+        """Keep the first line of a trouble, "" = none, and log it once."""
+        line = text.partition("\n")[0]
+        if line and line != self.counts.last_error:
+            logger.warning(self._TROUBLE, extra={"fields": {"error": line}})
+        self.counts.last_error = line

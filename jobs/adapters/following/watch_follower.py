@@ -10,29 +10,22 @@ events.
 
 import http.client
 import json
-import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from jobs.adapters.delta.commits import WriterCommit
-from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable
+from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable, route_of
 from jobs.adapters.delta.table_tail import ReloadReason
-from jobs.adapters.following.view import FollowCounts, UnreadRows, View
-from jobs.adapters.http.client import read_at_most
+from jobs.adapters.following.view import Follower, UnreadRows, View
+from jobs.adapters.http.client import connection_to, read_at_most
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from lbcore.model.hashing import HashFunction
-from lbcore.model.names import parse_range
-from lbcore.ownership.records import State
-from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot, TablePosition
-
-logger = logging.getLogger(__name__)
 
 _ALIVE_MS = 1_000
 _TIMEOUT_S = 15.0
@@ -65,13 +58,7 @@ class WatchAddress:
 
 def connect(address: WatchAddress) -> http.client.HTTPConnection:
     """A connection to the service, made at its first request."""
-    parts = urlsplit(address.url)
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(
-            host, parts.port, timeout=_TIMEOUT_S, context=address.tls
-        )
-    return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
+    return connection_to(address.url, _TIMEOUT_S, address.tls)
 
 
 def proof(address: WatchAddress) -> dict[str, str]:
@@ -88,17 +75,17 @@ class _Event:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-class WatchFollower:
+class WatchFollower(Follower):
     """Follower that keeps `view` current.
 
     One thread runs; any thread reads `view`, which is swapped whole.
     """
 
+    _TROUBLE = "stream_not_followed"
+
     def __init__(self, address: WatchAddress, cluster: str) -> None:
-        self.view: View | None = None
-        self.counts = FollowCounts()
+        super().__init__(cluster)
         self._address = address
-        self._listeners: list[Callable[[], None]] = []
         self._candidate = LookupSnapshot(cluster=cluster)
         self._pending: list[BundleRoute] = []
         self._unread = UnreadRows()
@@ -109,22 +96,15 @@ class WatchFollower:
         self._writer: WriterCommit | None = None
         self._writer_heard_ms = 0
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each swap to other content, in the running thread."""
-        self._listeners.append(listener)
-
     def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
         """Follow until `stop` is set, which is seen within a second; nothing else ends it."""
         del poll_ms  # there is nothing to poll
         while not stop.is_set():
-            self._follow_once(stop)
-
-    def _follow_once(self, stop: threading.Event) -> None:
-        try:
-            self._follow(stop)
-        except Exception as error:  # noqa: BLE001 the outermost loop: answer on with what we have
-            self._fail(error)
-            stop.wait(_AGAIN_S)
+            try:
+                self._follow(stop)
+            except Exception as error:  # noqa: BLE001, PERF203 the outermost loop: answer on with what we have
+                self._fail(error)
+                stop.wait(_AGAIN_S)
 
     def _follow(self, stop: threading.Event) -> None:
         """One connection, from where the last one ended."""
@@ -192,8 +172,7 @@ class WatchFollower:
             sought_ms=self._writer_heard_ms,
         )
         if is_changed:
-            for listener in self._listeners:
-                listener()
+            self._notify()
 
     # -- loading whole
 
@@ -201,7 +180,7 @@ class WatchFollower:
         """Everything, at least as new as the place where the stream begins."""
         heard_ms = boot_ms()
         self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
-        fresh = self._with_lists(LookupSnapshot(cluster=self._candidate.cluster))
+        fresh = self._with_lists(LookupSnapshot(cluster=self.cluster))
         found, bad = self._all_routes(int(said["table_version"]))
         routes = self._unread.of_bundles(found, bad, is_whole=True)
         self._candidate = fresh.with_routes(routes)
@@ -231,9 +210,11 @@ class WatchFollower:
             brokers = self._json(connection, "/v1/brokers")
         self._lists = (int(namespaces["version"]), int(brokers["version"]))
         present = [row for row in namespaces["namespaces"] if not row["is_deleted"]]
-        hashes = self._unread.of_namespaces(*_hashes(present))
-        addresses = self._unread.of_brokers(*_addresses(brokers["brokers"]))
-        return snapshot.with_namespaces(hashes).with_brokers(addresses)
+        hashes, bad = readable(present, hash_of, "/v1/namespaces", "namespace")
+        addresses = readable(brokers["brokers"], broker_of, "/v1/brokers", "broker")
+        return snapshot.with_namespaces(self._unread.of_namespaces(dict(hashes), bad)).with_brokers(
+            self._unread.of_brokers(*addresses)
+        )
 
     # -- connections
 
@@ -262,14 +243,7 @@ class WatchFollower:
         self.counts.errors += 1
         if self.view is None:
             self._place = ""  # what was loaded in part is loaded again
-        text = f"{self._address.url} can't be followed, answers get older: {error!r}"
-        self._note(text)
-
-    def _note(self, text: str) -> None:
-        """Keep what is wrong, "" = nothing, and log it once while it lasts."""
-        if text and text != self.counts.last_error:
-            logger.warning("stream_not_followed", extra={"fields": {"error": text}})
-        self.counts.last_error = text
+        self._note(f"{self._address.url} can't be followed, answers get older: {error!r}")
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
@@ -289,41 +263,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
 
 
 def _routes(rows: Iterable[Row]) -> tuple[list[BundleRoute], list[BadRow]]:
-    return readable(rows, _route, lambda row, error: _bad(str(row.get("bundle")), error))
-
-
-def _hashes(rows: Iterable[Row]) -> tuple[dict[str, HashFunction], list[BadRow]]:
-    found, bad = readable(rows, hash_of, _bad_in("/v1/namespaces", "namespace"))
-    return dict(found), bad
-
-
-def _addresses(rows: Iterable[Row]) -> tuple[list[BrokerAddress], list[BadRow]]:
-    return readable(rows, broker_of, _bad_in("/v1/brokers", "broker"))
-
-
-def _bad_in(table: str, column: str) -> Callable[[Row, Exception], BadRow]:
-    """Return a function that describes an unreadable row of a list."""
-    return lambda row, error: BadRow(table=table, name=str(row.get(column)), error=repr(error))
-
-
-def _bad(name: str, error: Exception) -> BadRow:
-    namespace = name.rpartition("/")[0]
-    return BadRow(table="/v1/ownership", name=name, namespace=namespace, error=repr(error))
-
-
-def _route(row: Mapping[str, Any]) -> BundleRoute:
-    namespace, _, text = row["bundle"].rpartition("/")
-    lower, upper = parse_range(text)
-    return BundleRoute(
-        bundle=row["bundle"],
-        namespace=namespace,
-        lower=lower,
-        upper=upper,
-        state=State(row["state"]),
-        version_id=row["version_id"],
-        source=row["source"],
-        destination=row["destination"],
-    )
+    return readable(rows, route_of, "/v1/ownership", "bundle")
 
 
 def _writer(silent_ms: int) -> WriterCommit | None:

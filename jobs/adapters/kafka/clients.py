@@ -118,10 +118,6 @@ Delivery = Delivered | NotDelivered
 OnDelivery = Callable[[Delivery], None]
 
 
-def _ignore(_: Delivery) -> None:
-    return None
-
-
 class Sender:
     """A producer that says of each message whether Kafka has it.
 
@@ -159,7 +155,7 @@ class Sender:
         value: bytes | None,
         *,
         partition: int | None = None,
-        on_delivery: OnDelivery = _ignore,
+        on_delivery: OnDelivery = lambda _: None,
     ) -> None:
         """Send one message.
 
@@ -168,13 +164,31 @@ class Sender:
         answered yet.
         """
         name = self._address.topic_name(topic)
+
+        def succeed(found: Any) -> None:
+            with self._lock:
+                self.delivered += 1
+            on_delivery(
+                Delivered(
+                    topic=found.topic,
+                    partition=found.partition,
+                    offset=found.offset,
+                    timestamp_ms=found.timestamp,
+                )
+            )
+
+        def fail(error: Exception) -> None:
+            with self._lock:
+                self.not_delivered += 1
+            on_delivery(NotDelivered(topic=name, reason=_reason(error)))
+
         try:
             future = self._producer.send(name, value, key.encode(), partition=partition)
         except KafkaError as error:
-            self._finish(NotDelivered(topic=name, reason=_reason(error)), on_delivery)
+            fail(error)
             return
-        future.add_callback(self._succeeded, on_delivery)
-        future.add_errback(self._failed, name, on_delivery)
+        future.add_callback(succeed)
+        future.add_errback(fail)
 
     def partitions(self, topic: Topic) -> tuple[int, ...]:
         """Return the topic's partitions, ascending. Raises CommandError without Kafka."""
@@ -200,26 +214,6 @@ class Sender:
         """Send the rest within the time, and disconnect; what Kafka did not take is lost."""
         with contextlib.suppress(KafkaTimeoutError):  # it is away
             self._producer.close(timeout=timeout_ms / 1000.0)
-
-    def _succeeded(self, on_delivery: OnDelivery, metadata: Any) -> None:
-        delivered = Delivered(
-            topic=metadata.topic,
-            partition=metadata.partition,
-            offset=metadata.offset,
-            timestamp_ms=metadata.timestamp,
-        )
-        self._finish(delivered, on_delivery)
-
-    def _failed(self, name: str, on_delivery: OnDelivery, error: Exception) -> None:
-        self._finish(NotDelivered(topic=name, reason=_reason(error)), on_delivery)
-
-    def _finish(self, delivery: Delivery, on_delivery: OnDelivery) -> None:
-        with self._lock:
-            if isinstance(delivery, Delivered):
-                self.delivered += 1
-            else:
-                self.not_delivered += 1
-        on_delivery(delivery)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +277,17 @@ class Tail:
     def poll(self, timeout_ms: int) -> list[Received]:
         """Return the records since the last call, ordered by (partition, offset)."""
         batches = self._consumer.poll(timeout_ms=timeout_ms)
-        return [_received(record) for partition in sorted(batches) for record in batches[partition]]
+        return [
+            Received(
+                partition=record.partition,
+                offset=record.offset,
+                timestamp_ms=record.timestamp,
+                key=(record.key or b"").decode("utf-8", "replace"),
+                value=record.value,
+            )
+            for partition in sorted(batches)
+            for record in batches[partition]
+        ]
 
     def read_to_end(self, timeout_ms: int) -> bool:
         """Return True if everything committed before this call has been polled.
@@ -315,16 +319,6 @@ class Tail:
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
-
-
-def _received(record: Any) -> Received:
-    return Received(
-        partition=record.partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp,
-        key=(record.key or b"").decode("utf-8", "replace"),
-        value=record.value,
-    )
 
 
 class _Refusals(logging.Handler):

@@ -87,9 +87,10 @@ def new_command(
             why=checked.detail,
             next_step="correct the argument and try again",
         )
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # ids sort by time, to the second
     return Command(
         cluster=cluster,
-        command_id=command_id or _new_id(),
+        command_id=command_id or f"{now}-{uuid4().hex[:12]}",
         kind=kind,
         arguments=given,
         principal=principal or local_principal(),
@@ -260,8 +261,3 @@ class CommandClient:
                     self._address, self._client_id, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
                 )
             return self._sender
-
-
-def _new_id() -> str:
-    """Sorts by time, to the second."""
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid4().hex[:12]}"

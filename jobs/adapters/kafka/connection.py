@@ -7,11 +7,12 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import KafkaAdminClient
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken
@@ -208,48 +209,38 @@ def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[st
 
     Raises CommandError when Kafka doesn't answer or a topic is missing.
     """
-    options = address.client_options("balance_cluster-place")
+    names = [*inputs, *others]
     try:
-        cluster_id, topics = _describe(options, [*inputs, *others])
-        return KafkaPlace(
-            cluster_id=cluster_id, topics=topics, bounds=_bounds(options, sorted(inputs))
-        )
+        with closing(KafkaAdminClient(**address.client_options("balance_cluster-place"))) as admin:
+            found = {topic["name"]: topic for topic in admin.describe_topics(names)}
+            for name in names:
+                if name not in found or found[name]["error_code"]:
+                    raise CommandError(
+                        f"topic {name} is missing",
+                        why="the topics of the wire have not been made in this Kafka, or were"
+                        " deleted",
+                        next_step="run `ballast topics ensure` and start the job again",
+                    )
+            places = [
+                TopicPartition(name, partition["partition_index"])
+                for name in sorted(inputs)
+                for partition in sorted(
+                    found[name]["partitions"], key=lambda one: one["partition_index"]
+                )
+            ]
+            earliest, latest = (
+                admin.list_partition_offsets(dict.fromkeys(places, spec))
+                for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+            )
+            cluster_id = str(admin.describe_cluster()["cluster_id"])
     except KafkaError as error:
         raise CommandError(
             f"Kafka at {address.bootstrap} can't be asked for its topics",
             why=f"{type(error).__name__}: {error}",
             next_step="check that it is up and that this address and these credentials are right",
         ) from error
-
-
-def _describe(options: Mapping[str, Any], names: Sequence[str]) -> tuple[str, dict[str, str]]:
-    admin = KafkaAdminClient(**options)
-    try:
-        found = {topic["name"]: topic for topic in admin.describe_topics(list(names))}
-        cluster_id = str(admin.describe_cluster()["cluster_id"])
-    finally:
-        admin.close()
-    for name in names:
-        if name not in found or found[name]["error_code"]:
-            raise CommandError(
-                f"topic {name} is missing",
-                why="the topics of the wire have not been made in this Kafka, or were deleted",
-                next_step="run `ballast topics ensure` and start the job again",
-            )
-    return cluster_id, {name: str(found[name]["topic_id"]) for name in sorted(names)}
-
-
-def _bounds(
-    options: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, dict[int, tuple[int, int]]]:
-    consumer = KafkaConsumer(**options)
-    try:
-        found = {}
-        for name in names:
-            partitions = sorted(consumer.partitions_for_topic(name) or ())
-            places = [TopicPartition(name, partition) for partition in partitions]
-            earliest, latest = consumer.beginning_offsets(places), consumer.end_offsets(places)
-            found[name] = {place.partition: (earliest[place], latest[place]) for place in places}
-        return found
-    finally:
-        consumer.close()
+    bounds: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in sorted(inputs)}
+    for place in places:
+        bounds[place.topic][place.partition] = earliest[place].offset, latest[place].offset
+    topics = {name: str(found[name]["topic_id"]) for name in sorted(names)}
+    return KafkaPlace(cluster_id=cluster_id, topics=topics, bounds=bounds)

@@ -191,7 +191,10 @@ class EmbeddedKafka:
         ]
 
     def _format(self) -> None:
-        arguments = ["format", "-t", _new_cluster_id(), "-c", str(self._config_path)]
+        # an id that starts with a dash would be read as an option
+        number = bytes(1) + uuid.uuid4().bytes[1:]
+        cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
+        arguments = ["format", "-t", cluster_id, "-c", str(self._config_path)]
         ended = subprocess.run(  # noqa: S603 (Kafka's own tool)
             self._command("kafka.tools.StorageTool", *arguments, *self.options.format_arguments),
             capture_output=True,
@@ -239,10 +242,3 @@ def _java_escaped(text: str, separators: str = "") -> str:
             units = char.encode("utf-16-be", "surrogatepass")
             parts += [f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)]
     return "".join(parts)
-
-
-def _new_cluster_id() -> str:
-    while True:  # an id that starts with a dash would be read as an option
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not cluster_id.startswith("-"):
-            return cluster_id

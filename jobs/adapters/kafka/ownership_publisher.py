@@ -99,9 +99,11 @@ class OwnershipPublisher:
             for future in sent:
                 future.get(timeout=_SEND_TIMEOUT_S)
         except KafkaError as error:
-            if not _is_fenced(error):
-                raise
-            return False
+            # kafka-python raises this itself or, once its sender has heard it, reports it as the
+            # producer's state
+            if isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error):
+                return False
+            raise
         return True
 
     def close(self) -> None:
@@ -110,12 +112,3 @@ class OwnershipPublisher:
             self._producer.close(timeout=5)
         except KafkaError:
             return
-
-
-def _is_fenced(error: KafkaError) -> bool:
-    """Return True if another producer has fenced this one.
-
-    kafka-python raises this itself or, once its sender has heard it, reports it as the producer's
-    state.
-    """
-    return isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error)

@@ -73,12 +73,9 @@ class Part:
     end: int
 
 
-def connection_text(address: KafkaAddress, **more: Any) -> str:
-    """Return the address as text for another machine, with certificates.
-
-    more: options of kafka-python that win.
-    """
-    options = {**address.client_options("balance_cluster-source"), **more}
+def connection_text(address: KafkaAddress) -> str:
+    """Return the address as text for another machine, with certificates."""
+    options = address.client_options("balance_cluster-source")
     for name in _PEM_FILES:
         if options.get(name):
             options[name] = _read_pem(options[name])

@@ -5,11 +5,11 @@ counts as a difference. Never changes the number of partitions of a topic that e
 move to other partitions and their order would be lost. The keys are Kafka's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from kafka import TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
@@ -37,7 +37,8 @@ class Right:
 
 def rights_of(role: str, topic_prefix: str) -> list[Right]:
     """Return the rights of a role: job, agent, service or operator. Raises KeyError."""
-    return [replace(right, name=_prefixed(right, topic_prefix)) for right in ROLES[role]]
+    prefixes = {TOPIC: topic_prefix, TRANSACTION: f"ballast-{topic_prefix}"}
+    return [replace(right, name=f"{prefixes[right.resource]}{right.name}") for right in ROLES[role]]
 
 
 def kafka_acls_commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:
@@ -52,36 +53,23 @@ def kafka_acls_commands(rights: Sequence[Right], principal: str, bootstrap: str)
     return lines
 
 
-def _prefixed(right: Right, topic_prefix: str) -> str:
-    if right.resource == TRANSACTION:
-        return f"ballast-{topic_prefix}{right.name}"
-    return f"{topic_prefix}{right.name}"
-
-
-def _reads(*topics: Topic) -> list[Right]:
-    operations = ("Read", "Describe")
-    return [Right(resource=TOPIC, name=topic.value, operations=operations) for topic in topics]
-
-
-def _writes(*topics: Topic) -> list[Right]:
-    operations = ("Write", "Describe")
+def _rights(operation: str, *topics: Topic) -> list[Right]:
+    operations = (operation, "Describe")
     return [Right(resource=TOPIC, name=topic.value, operations=operations) for topic in topics]
 
 
 ROLES = {
     # the job reads everything, ticks on broker-load and alone writes ownership
     "job": (
-        *_reads(*_REPORTS, *_REQUESTS),
-        *_writes(Topic.BROKER_LOAD, Topic.OWNERSHIP),
+        *_rights("Read", *_REPORTS, *_REQUESTS),
+        *_rights("Write", Topic.BROKER_LOAD, Topic.OWNERSHIP),
         Right(resource=TRANSACTION, name=Topic.OWNERSHIP.value, operations=("Write", "Describe")),
     ),
-    "agent": (*_writes(*_REPORTS), *_reads(Topic.OWNERSHIP)),
-    "service": (*_writes(*_REQUESTS),),
-    "operator": (*_writes(Topic.COMMANDS),),
+    "agent": (*_rights("Write", *_REPORTS), *_rights("Read", Topic.OWNERSHIP)),
+    "service": (*_rights("Write", *_REQUESTS),),
+    "operator": (*_rights("Write", Topic.COMMANDS),),
 }
 
-
-T = TypeVar("T")
 
 _OVERHEAD_BYTES = 65_536
 """A batch's own bytes, its keys and headers, above the longest value."""
@@ -148,7 +136,23 @@ class TopicReport:
 
 def wanted_topics(config: Config) -> tuple[TopicSpec, ...]:
     """Every topic of the wire as the configuration wants it, in the wire's order."""
-    return tuple(_wanted(config, topic) for topic in Topic)
+    topics = config.topics
+    partitions = dict.fromkeys(_REPORTS, topics.report_partitions)
+    partitions[Topic.OWNERSHIP] = topics.ownership_partitions
+    return tuple(
+        TopicSpec(
+            name=f"{config.pipeline.topic_prefix}{topic.value}",
+            partitions=partitions.get(topic, 1),  # commands of a cluster have one key anyway
+            replication_factor=topics.replication_factor,
+            configs={
+                "message.timestamp.type": "LogAppendTime",
+                "min.insync.replicas": str(topics.min_insync_replicas),
+                "max.message.bytes": str(config.wire.max_message_bytes + _OVERHEAD_BYTES),
+                **_kept(config, topic),
+            },
+        )
+        for topic in Topic
+    )
 
 
 def ensure_topics(
@@ -165,32 +169,15 @@ def ensure_topics(
     Raises CommandError when Kafka can't be reached or doesn't answer within timeout_ms.
     """
     with _admin(address, timeout_ms) as admin:
-        there = set(_asked(admin.list_topics, address))
+        there = set(admin.list_topics())
         missing = [spec for spec in specs if spec.name not in there]
-        made = {} if dry_run else _make(admin, missing, address)
+        made = {} if dry_run else _make(admin, missing)
         present = [spec for spec in specs if spec.name in there or made.get(spec.name) == ""]
-        found = _differences(admin, present, address)
+        found = _differences(admin, present)
         reports = [_report(spec, made, found) for spec in specs]
         if repair:
-            reports = [_repair(admin, report, address, dry_run=dry_run) for report in reports]
+            reports = [_repair(admin, report, dry_run=dry_run) for report in reports]
     return tuple(reports)
-
-
-def _wanted(config: Config, topic: Topic) -> TopicSpec:
-    topics = config.topics
-    partitions = dict.fromkeys(_REPORTS, topics.report_partitions)
-    partitions[Topic.OWNERSHIP] = topics.ownership_partitions
-    return TopicSpec(
-        name=f"{config.pipeline.topic_prefix}{topic.value}",
-        partitions=partitions.get(topic, 1),  # commands of a cluster have one key anyway
-        replication_factor=topics.replication_factor,
-        configs={
-            "message.timestamp.type": "LogAppendTime",
-            "min.insync.replicas": str(topics.min_insync_replicas),
-            "max.message.bytes": str(config.wire.max_message_bytes + _OVERHEAD_BYTES),
-            **_kept(config, topic),
-        },
-    )
 
 
 def _kept(config: Config, topic: Topic) -> Mapping[str, str]:
@@ -230,9 +217,7 @@ def _report(
     return TopicReport(name=spec.name, status=TopicStatus.WOULD_MAKE)
 
 
-def _make(
-    admin: KafkaAdminClient, specs: Sequence[TopicSpec], address: KafkaAddress
-) -> Mapping[str, str]:
+def _make(admin: KafkaAdminClient, specs: Sequence[TopicSpec]) -> dict[str, str]:
     """Topic → "" when it is there now, else why it could not be made."""
     if not specs:
         return {}
@@ -244,73 +229,55 @@ def _make(
         }
         for spec in specs
     }
-    answer = _asked(lambda: admin.create_topics(wanted, raise_errors=False), address)
-    made = {topic["name"]: _why_not_made(topic) for topic in answer["topics"]}
-    there = [name for name, reason in made.items() if not reason]
-    _asked(lambda: admin.wait_for_topics(there), address)
+    made = {}
+    for topic in admin.create_topics(wanted, raise_errors=False)["topics"]:
+        error, said = errors.for_code(topic["error_code"]), topic.get("error_message") or ""
+        # somebody else may have been quicker
+        is_there = error in (errors.NoError, errors.TopicAlreadyExistsError)
+        made[topic["name"]] = "" if is_there else ": ".join(filter(None, (error.__name__, said)))
+    admin.wait_for_topics([name for name, reason in made.items() if not reason])
     return made
 
 
-def _why_not_made(topic: Mapping[str, Any]) -> str:
-    error = errors.for_code(topic["error_code"])
-    if error in (errors.NoError, errors.TopicAlreadyExistsError):  # somebody else was quicker
-        return ""
-    said = topic.get("error_message") or ""
-    return f"{error.__name__}: {said}" if said else error.__name__
-
-
 def _differences(
-    admin: KafkaAdminClient, specs: Sequence[TopicSpec], address: KafkaAddress
-) -> Mapping[str, tuple[TopicDifference, ...]]:
+    admin: KafkaAdminClient, specs: Sequence[TopicSpec]
+) -> dict[str, tuple[TopicDifference, ...]]:
     if not specs:
         return {}
     names = [spec.name for spec in specs]
-    shapes = {
-        topic["name"]: topic for topic in _asked(lambda: admin.describe_topics(names), address)
-    }
+    shapes = {topic["name"]: topic for topic in admin.describe_topics(names)}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-    answer = _asked(lambda: admin.describe_configs(resources, config_filter="all"), address)
-    configs = answer.get("topic", {})
+    configs = admin.describe_configs(resources, config_filter="all").get("topic", {})
     return {
-        spec.name: (
-            *_shape_differences(spec, shapes[spec.name]),
-            *_config_differences(spec, configs.get(spec.name, {})),
-        )
+        spec.name: tuple(_differences_of(spec, shapes[spec.name], configs.get(spec.name, {})))
         for spec in specs
     }
 
 
-def _shape_differences(spec: TopicSpec, found: Mapping[str, Any]) -> Iterator[TopicDifference]:
-    _check_code(found["error_code"], spec.name)
-    partitions = found["partitions"]
-    copies = {len(partition["replica_nodes"]) for partition in partitions}
-    pairs = (
-        ("partitions", str(spec.partitions), str(len(partitions))),
-        (
-            "replication_factor",
-            str(spec.replication_factor),
-            ", ".join(str(count) for count in sorted(copies)),
-        ),
-    )
-    for key, wanted, there in pairs:
-        if wanted != there:
-            yield TopicDifference(key=key, wanted=wanted, found=there)
-
-
-def _config_differences(
-    spec: TopicSpec, found: Mapping[str, Mapping[str, Any]]
+def _differences_of(
+    spec: TopicSpec, shape: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[TopicDifference]:
-    if not found:  # kafka-python leaves the error out and answers with nothing
+    _check_code(shape["error_code"], spec.name)
+    if not configs:  # kafka-python leaves the error out and answers with nothing
         _check_code(errors.TopicAuthorizationFailedError.errno, spec.name)
-    for key, wanted in sorted(spec.configs.items()):
-        there = str(found.get(key, {}).get("value"))
-        if there != wanted:
-            yield TopicDifference(key=key, wanted=wanted, found=there)
+    copies = {len(partition["replica_nodes"]) for partition in shape["partitions"]}
+    wanted = {
+        "partitions": str(spec.partitions),
+        "replication_factor": str(spec.replication_factor),
+        **dict(sorted(spec.configs.items())),
+    }
+    found = {
+        **{key: str(one.get("value")) for key, one in configs.items()},
+        "partitions": str(len(shape["partitions"])),
+        "replication_factor": ", ".join(map(str, sorted(copies))),
+    }
+    for key, value in wanted.items():
+        there = found.get(key, "None")
+        if there != value:
+            yield TopicDifference(key=key, wanted=value, found=there)
 
 
-def _repair(
-    admin: KafkaAdminClient, report: TopicReport, address: KafkaAddress, *, dry_run: bool
-) -> TopicReport:
+def _repair(admin: KafkaAdminClient, report: TopicReport, *, dry_run: bool) -> TopicReport:
     """Set the differing keys; partitions and copies stay and still differ."""
     keys = {item.key: item.wanted for item in report.differences if "." in item.key}
     if report.status is not TopicStatus.DIFFERS or not keys:
@@ -318,8 +285,7 @@ def _repair(
     left = tuple(item for item in report.differences if item.key not in keys)
     if not dry_run:
         resource = ConfigResource(ConfigResourceType.TOPIC, report.name, configs=keys)
-        answer = _asked(lambda: admin.alter_configs([resource]), address)
-        said = answer["topic"][report.name]
+        said = admin.alter_configs([resource])["topic"][report.name]
         if said != "OK":
             return replace(report, status=TopicStatus.FAILED, detail=str(said))
     done = TopicStatus.WOULD_REPAIR if dry_run else TopicStatus.REPAIRED
@@ -330,16 +296,21 @@ def _repair(
 
 @contextmanager
 def _admin(address: KafkaAddress, timeout_ms: int) -> Iterator[KafkaAdminClient]:
+    """A client whose errors become a CommandError that says what to look at."""
     options = {
         **address.client_options("topics"),
         "request_timeout_ms": timeout_ms,
         "bootstrap_timeout_ms": timeout_ms,
     }
-    admin = _asked(lambda: KafkaAdminClient(**options), address)
     try:
-        yield admin
-    finally:
-        admin.close()
+        with closing(KafkaAdminClient(**options)) as admin:
+            yield admin
+    except errors.KafkaError as cause:
+        raise CommandError(
+            f"Kafka at {address.bootstrap} could not be asked",
+            why=str(cause),
+            next_step="check that it runs, the address, and the settings of section kafka",
+        ) from None
 
 
 def _check_code(code: int, topic: str) -> None:
@@ -352,18 +323,6 @@ def _check_code(code: int, topic: str) -> None:
         )
 
 
-def _asked(question: Callable[[], T], address: KafkaAddress) -> T:
-    """The answer of Kafka, or a CommandError that says what to look at."""
-    try:
-        return question()
-    except errors.KafkaError as cause:
-        raise CommandError(
-            f"Kafka at {address.bootstrap} could not be asked",
-            why=str(cause),
-            next_step="check that it runs, the address, and the settings of section kafka",
-        ) from None
-
-
 def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
     """The LogAppendTime of the newest report, ms since 1970; None when there is none.
 
@@ -371,11 +330,11 @@ def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
     """
     topic = address.topic_name(Topic.BROKER_LOAD)
     with _admin(address, timeout_ms) as admin:
-        (found,) = _asked(lambda: admin.describe_topics([topic]), address)
+        (found,) = admin.describe_topics([topic])
         _check_code(found["error_code"], topic)
         wanted = {
             TopicPartition(topic, partition["partition_index"]): OffsetSpec.MAX_TIMESTAMP
             for partition in found["partitions"]
         }
-        newest = _asked(lambda: admin.list_partition_offsets(wanted), address)
+        newest = admin.list_partition_offsets(wanted)
     return max((one.timestamp for one in newest.values() if one.timestamp >= 0), default=None)

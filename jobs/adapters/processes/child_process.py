@@ -72,7 +72,8 @@ def _watch(pid: int, lifeline_fd: int, wake_fd: int, grace_ms: int) -> int:
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
         wake_fds = [wake_fd] if deadline_s is not None else [wake_fd, lifeline_fd]
         ready, _, _ = select.select(wake_fds, [], [], timeout_s)
-        asked = wake_fd in ready and _has_stop_signal(os.read(wake_fd, 64))
+        signals = os.read(wake_fd, 64) if wake_fd in ready else b""
+        asked = signal.SIGTERM in signals or signal.SIGINT in signals
         if deadline_s is None and (asked or lifeline_fd in ready):
             deadline_s = time.monotonic() + grace_ms / 1000
             _send(pid, signal.SIGTERM)
@@ -87,10 +88,6 @@ def _exit_code(pid: int) -> int | None:
         return None
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-def _has_stop_signal(numbers: bytes) -> bool:
-    return any(number in numbers for number in (signal.SIGTERM, signal.SIGINT))
 
 
 def _send(pid: int, number: int) -> None:

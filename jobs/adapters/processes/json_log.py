@@ -59,8 +59,9 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
         if record.levelno >= logging.WARNING and not self._is_written(record):
             return
         super().emit(record)
-        for kind in [kind for kind in self._owing if self._is_overdue(kind, record.created)]:
-            super().emit(self._suppressed_record(kind))
+        for kind in list(self._owing):
+            if record.created - self._buckets[kind].filled_s > _TELL_AFTER_S:
+                super().emit(self._suppressed_record(kind))
 
     def close(self) -> None:
         """Say what was left out, and end."""
@@ -104,9 +105,6 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
             self._buckets[common].left_out += bucket.left_out
             self._owing.add(common)
 
-    def _is_overdue(self, kind: Kind, now_s: float) -> bool:
-        return now_s - self._buckets[kind].filled_s > _TELL_AFTER_S
-
     def _suppressed_record(self, kind: Kind) -> logging.LogRecord:
         """A record that says how many of a kind were not written."""
         name, level, message = kind
@@ -149,7 +147,8 @@ class JsonFormatter(logging.Formatter):
         }
         fields = getattr(record, "fields", None)
         if isinstance(fields, Mapping):
-            line.update({name: _bounded(value) for name, value in fields.items()})
+            for name, value in fields.items():
+                line[name] = value[:_TEXT_MAX_CHARS] if isinstance(value, str) else value
         if record.exc_info:
             line["stack"] = self.formatException(record.exc_info)[-_STACK_MAX_CHARS:]
         if hasattr(record, LEFT_OUT):
@@ -173,10 +172,6 @@ class OtelFormatter(JsonFormatter):
             "Attributes": line,
             "InstrumentationScope": {"Name": record.name},
         }
-
-
-def _bounded(value: Any) -> Any:
-    return value[:_TEXT_MAX_CHARS] if isinstance(value, str) else value
 
 
 def log_json_lines(*, is_otel: bool = False) -> None:

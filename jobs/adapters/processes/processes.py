@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,18 +128,17 @@ class Child:
             return
         deadline_s = time.monotonic() + self.spec.ready_timeout_ms / 1000
         while not self.spec.is_ready():
-            if self.exit_code() is not None or time.monotonic() > deadline_s:
-                raise self._not_ready()
+            code = self.exit_code()
+            if code is not None or time.monotonic() > deadline_s:
+                how = (
+                    "does not answer" if code is None else f"ended with code {code} while starting"
+                )
+                raise CommandError(
+                    f"{self.spec.name} {how}",
+                    why=last_lines(self.spec.log_path) or "it wrote nothing to its log",
+                    next_step=f"read {self.spec.log_path}",
+                )
             time.sleep(_POLL_S)
-
-    def _not_ready(self) -> CommandError:
-        code = self.exit_code()
-        how = "does not answer" if code is None else f"ended with code {code} while starting"
-        return CommandError(
-            f"{self.spec.name} {how}",
-            why=last_lines(self.spec.log_path) or "it wrote nothing to its log",
-            next_step=f"read {self.spec.log_path}",
-        )
 
     def _cut(self) -> None:
         if self._lifeline >= 0:
@@ -225,8 +224,15 @@ class Supervisor:
 
     def stop_all(self) -> None:
         """Stop every child, rank by rank; at the end none is left."""
-        for rank in sorted({supervised.spec.stop_rank for supervised in self._children.values()}):
-            self._stop([one for one in self._children.values() if one.spec.stop_rank == rank])
+        for rank in sorted({one.spec.stop_rank for one in self._children.values()}):
+            children = [one.child for one in self._children.values() if one.spec.stop_rank == rank]
+            for child in children:
+                child.ask_to_stop()
+            for child in children:
+                try:
+                    child.wait(child.spec.grace_ms + 2_000)
+                except TimeoutError:  # noqa: PERF203 (each child has its own)
+                    child.kill()
         self._children.clear()
 
     def _died(self, supervised: _Supervised) -> ProcessEvent | None:
@@ -250,19 +256,6 @@ class Supervisor:
         return ProcessEvent(
             name=supervised.spec.name, what="restarted", restarts=supervised.restarts
         )
-
-    def _stop(self, rank: Sequence[_Supervised]) -> None:
-        for supervised in rank:
-            supervised.child.ask_to_stop()
-        for supervised in rank:
-            _wait_or_kill(supervised.child)
-
-
-def _wait_or_kill(child: Child) -> None:
-    try:
-        child.wait(child.spec.grace_ms + 2_000)
-    except TimeoutError:
-        child.kill()
 
 
 def backoff_ms(failures: int) -> int:

@@ -13,10 +13,10 @@ import itertools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import Ends
-from jobs.adapters.kafka.ownership_publisher import Keyed
+from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
 from jobs.telemetry.job_counts import WrittenBatch
@@ -182,14 +182,6 @@ class ForkedError(RuntimeError):
     """A repeated batch came to other effects than the tables have of it."""
 
 
-class Publisher(Protocol):
-    """Destination of records and tombstones."""
-
-    def publish(self, messages: Sequence[Keyed]) -> None:
-        """Send all of them, in order, or none."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitIdentity:
     """Identity of the code in every commit's metadata.
@@ -201,18 +193,6 @@ class CommitIdentity:
     code_version: str
     config_version: str
     topics: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _TableRows:
-    """Rows that a batch writes.
-
-    faults: of rows that no table can hold; bundles: of such events.
-    """
-
-    tables: dict[str, pa.Table] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
-    bundles: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +213,7 @@ class _Written:
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
-    ends: what has been read; where the query began, carried on. batch_ms: the newest batch's time.
+    ends: what has been read; where the query began, carried on.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
     watch: is told of each batch when it is written. last: after which no batch is
@@ -241,7 +221,7 @@ class BatchSink:
     """
 
     writer: TableWriter
-    publisher: Publisher
+    publisher: OwnershipPublisher
     identity: CommitIdentity
     heartbeat_ms: int
     log: Callable[[Mapping[str, Any]], None]
@@ -249,7 +229,6 @@ class BatchSink:
     watch: Callable[[WrittenBatch], None] = lambda _: None
     last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
-    batch_ms: int = 0
     _committed_ms: int = 0
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -263,12 +242,12 @@ class BatchSink:
         if not reports:
             return
         self._advance(reports)
-        self.batch_ms = now_ms = max(report["now_ms"] for report in reports)
+        now_ms = max(report["now_ms"] for report in reports)
         about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
-        rows = self._rows_of(effects, batch_id)
-        gone = rows.tables.pop(TOMBSTONE)
-        done = self._write(rows, gone, about, lambda: self._send(effects, rows.bundles))
+        tables, faults, aside = self._tables_of(effects, batch_id)
+        gone = tables.pop(TOMBSTONE)
+        done = self._write(tables, gone, about, lambda: self._send(effects, aside))
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
@@ -279,23 +258,19 @@ class BatchSink:
         seen = WrittenBatch(
             batch_id=batch_id,
             reports=reports,
-            tables=rows.tables,
+            tables=tables,
             versions={name: version for name, (version, _) in done.tables.items()},
             parts_ms=parts,
         )
         written = {
             "records": done.sent,
-            "rows": {name: len(rows.tables[name]) for name in done.tables},
+            "rows": {name: len(tables[name]) for name in done.tables},
             "tables_ms": {name: took_ms for name, (_, took_ms) in done.tables.items()},
         }
-        self._report_faults(seen, [*rows.faults, *done.faults])
-        self._show("sink_log", seen, lambda: self._log_all(lines_of(seen, written)))
+        self._report_faults(seen, [*faults, *done.faults])
+        self._show("sink_log", seen, lambda: list(map(self.log, lines_of(seen, written))))
         self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
-
-    def _log_all(self, lines: Iterable[Mapping[str, object]]) -> None:
-        for line in lines:
-            self.log(line)
 
     def _show(self, phase: str, seen: WrittenBatch, show: Callable[[], object]) -> None:
         """Tell of a batch that is written; what can't be told ends no job."""
@@ -357,7 +332,7 @@ class BatchSink:
 
     def _write(
         self,
-        rows: _TableRows,
+        tables: Mapping[str, pa.Table],
         gone: pa.Table,
         about: Mapping[str, Any],
         send: Callable[[], tuple[int, list[Fault]]],
@@ -369,10 +344,10 @@ class BatchSink:
         send: is called once the events are durable, in a thread of its own.
         """
         is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
-        is_any = any(len(table) for table in rows.tables.values())
+        is_any = any(len(table) for table in tables.values())
         wanted = {
             name: table
-            for name, table in rows.tables.items()
+            for name, table in tables.items()
             if len(table) or (name == EVENTS and (is_due or is_any))
         }
 
@@ -409,23 +384,28 @@ class BatchSink:
             self.publisher.publish(messages)
         return len(messages), faults
 
-    def _rows_of(self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int) -> _TableRows:
-        """The rows of each table and the tombstones, without those that no table can hold.
+    def _tables_of(
+        self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int
+    ) -> tuple[dict[str, pa.Table], list[Fault], frozenset[str]]:
+        """Return the rows of each table and the tombstones, faults, and bundles put aside.
 
-        A bundle of whose event this is so has no record of this batch either.
+        Without rows that no table can hold. A bundle of whose event this is so has no record of
+        this batch either.
         """
         stamp = {"batch_id": batch_id, "writer_epoch": self.writer.epoch}
-        rows = _TableRows()
+        found: dict[str, pa.Table] = {}
+        faults: list[Fault] = []
+        aside: frozenset[str] = frozenset()
         for name in (EVENTS, *(one for one in ORDER if one != EVENTS), TOMBSTONE):
             parts = [arrow_rows(name, blob, stamp) for _, blob in effects.get(name, [])]
-            rows.faults += [fault for part in parts for fault in part.faults]
+            faults += [fault for part in parts for fault in part.faults]
             if name == EVENTS:
-                rows.bundles = frozenset().union(*(part.bundles for part in parts))
+                aside = frozenset().union(*(part.bundles for part in parts))
             tables = [part.table for part in parts]
-            found = pa.concat_tables(tables or [arrow_schema(table_of(name)).empty_table()])
+            rows = pa.concat_tables(tables or [arrow_schema(table_of(name)).empty_table()])
             is_of_events = name in (EVENTS, BUNDLE_OWNERSHIP.name)
-            rows.tables[name] = without_bundles(found, rows.bundles) if is_of_events else found
-        return rows
+            found[name] = without_bundles(rows, aside) if is_of_events else rows
+        return found, faults, aside
 
 
 def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:

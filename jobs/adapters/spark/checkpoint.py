@@ -487,7 +487,11 @@ def _out_of_date(
         return "the number of scorer groups was changed"
     if made_with != present.partitions and made_with and present.partitions:
         return f"the number of state partitions was changed: {made_with} to {present.partitions}"
-    if is_half_written and _repeats_by(last) != _repeats_by(present):
+    is_alike = all(
+        getattr(last, name) == getattr(present, name)
+        for name in ("code_version", "config_version", "origins")
+    )
+    if is_half_written and not is_alike:
         return "a batch was left half written by other code or settings"
     return ""
 
@@ -500,11 +504,6 @@ def _returning(last: Manifest, present: Manifest, knows: Callable[[str], bool]) 
     added = sorted(set(present.clusters) - set(last.clusters)) if last.clusters else []
     back = [name for name in added if knows(name)]
     return f"clusters are back that were served before: {', '.join(back)}" if back else ""
-
-
-def _repeats_by(manifest: Manifest) -> tuple[str, str, str]:
-    """Return the versions that must be unchanged to repeat a batch alike."""
-    return manifest.code_version, manifest.config_version, manifest.origins
 
 
 _AGAIN_S = 0.02

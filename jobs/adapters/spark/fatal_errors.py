@@ -121,7 +121,9 @@ def error_messages() -> Iterator[None]:
     except CommandError:
         raise
     except (Py4JError, PySparkException, ConnectionError) as error:
-        if _is_loss(error):
+        # a call without an answer, which py4j raises in one of three forms
+        is_unanswered = type(error) is Py4JError and _UNANSWERED.fullmatch(str(error)) is not None
+        if is_unanswered or isinstance(error, Py4JNetworkError | ConnectionError):
             raise JvmLostError(error, _jvm_ending(killed_before)) from error
         raise java_failure(java_text(error)) from error
     except TypeError as error:  # py4j takes a class that is not there for a package
@@ -151,20 +153,21 @@ def java_text(error: object) -> str:
 
     The JVM may be gone meanwhile.
     """
-    parts: list[str] = []
-    while error is not None and len(parts) < _CAUSES_MAX:
-        parts.append(_text_of(error))
-        error = getattr(error, "_cause", None)
-    return "\n".join(parts)
+    return "\n".join(_text_of(one) for one in _causes(error))
 
 
 def java_stack(error: object) -> str:
     """The JVM's stacks of an error of PySpark and of its causes."""
-    parts: list[str] = []
-    while error is not None and len(parts) < _CAUSES_MAX:
-        parts.append(str(getattr(error, "_stackTrace", "")))
+    return "\n".join(str(getattr(one, "_stackTrace", "")) for one in _causes(error))
+
+
+def _causes(error: object) -> Iterator[object]:
+    """Yield the error and what caused it, as far as PySpark has it."""
+    for _ in range(_CAUSES_MAX):
+        if error is None:
+            return
+        yield error
         error = getattr(error, "_cause", None)
-    return "\n".join(parts)
 
 
 def root_cause(text: str) -> str:
@@ -191,22 +194,13 @@ def own_error_message(error: str) -> str:
     lines = error.splitlines()
     for number, line in enumerate(lines):
         for name in _OUR_ERRORS:
-            if name in line:
-                return _three_part_message(line.split(name, 1)[1], lines[number + 1 :])
+            if name not in line:
+                continue
+            first, rest = line.split(name, 1)[1], lines[number + 1 : number + 3]
+            if not first.startswith("error: "):
+                return f"error: the job has ended\n  why: {first}"
+            return "\n".join([first, *(w for w in rest if w.startswith(("  why: ", " next: ")))])
     return ""
-
-
-def _three_part_message(first: str, rest: Sequence[str]) -> str:
-    if not first.startswith("error: "):
-        return f"error: the job has ended\n  why: {first}"
-    parts = [line for line in rest[:2] if line.startswith(("  why: ", " next: "))]
-    return "\n".join([first, *parts])
-
-
-def _is_loss(error: BaseException) -> bool:
-    """Test for a call without an answer, which py4j raises in one of three forms."""
-    is_unanswered = type(error) is Py4JError and _UNANSWERED.fullmatch(str(error)) is not None
-    return is_unanswered or isinstance(error, Py4JNetworkError | ConnectionError)
 
 
 def _text_of(error: object) -> str:
@@ -277,16 +271,12 @@ def _oom_kills() -> int:
 
 
 STARTS_MAX = 6
-_SAID = "Python worker failed to connect back"
+WORKER_LATE = "Python worker failed to connect back"
+"""What Spark says of a worker that took longer than ten seconds to start."""
 
 
 class WorkerStartupError(Exception):
     """A query has ended for it before anything was worked on."""
-
-
-def is_startup_failure(error: str) -> bool:
-    """Return True if a query's error, as Spark words it, is this one."""
-    return _SAID in error
 
 
 def in_time(attempt: Callable[[], int]) -> int:

@@ -238,7 +238,11 @@ class _BatchPlan:
             self._take(parts)
             if before == self._positions:
                 break
-            left = [place for place in wanted if place in parts and self._is_behind(place, parts)]
+            left = [
+                place
+                for place in wanted
+                if place in parts and self._positions[place] < parts[place].end
+            ]
             # an answer is filled in the order of its question: what it left out comes first
             wanted = sorted(left, key=lambda place: before[place] != self._positions[place])
         return self._positions
@@ -263,9 +267,6 @@ class _BatchPlan:
     def _batches(self, place: TopicPartition, part: Part) -> Iterator[RecordBatch]:
         position = self._positions[place]
         return (batch for batch in split_batches(part.log, position) if batch.end > position)
-
-    def _is_behind(self, place: TopicPartition, parts: Mapping[TopicPartition, Part]) -> bool:
-        return self._positions[place] < parts[place].end
 
     def _is_full(self) -> bool:
         return self._records >= self._options.records or self._bytes >= self._options.plain_bytes

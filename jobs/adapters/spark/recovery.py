@@ -15,19 +15,19 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_scan import scan
+from jobs.adapters.delta.table_upkeep import remembered_since_ms
 from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, CommitIdentity, Publisher
+from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
+from jobs.adapters.spark.batch_sink import EVENTS, FIRST, CommitIdentity
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.rebuild import (
     RowReading,
     TableRows,
@@ -138,7 +138,7 @@ def claimed_tables(writer: TableWriter) -> ClaimedTables:
     )
 
 
-def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
+def send_all_records(writer: TableWriter, publisher: OwnershipPublisher) -> int:
     """Tell brokers every current record once more; how many. Readers fold by version.
 
     Before them the tombstones of the last batch, which may have ended before it sent them.
@@ -169,14 +169,11 @@ def needed_commands(table: DeltaTable) -> str:
     Those that have not ended, and of each cluster as many as a balancer remembers. O(rows), of
     which two columns are read.
     """
-    found = scan(table, ("cluster", "at_ms"))
-    conditions = [f"status = '{ACCEPTED}'"]
-    for cluster in sorted(pc.unique(found["cluster"]).to_pylist()):
-        times = found.filter(pc.equal(found["cluster"], cluster))["at_ms"].combine_chunks()
-        kept = pc.select_k_unstable(times, REMEMBERED_COMMANDS, [("at_ms", "descending")])
-        oldest_ms = pc.min(times.take(kept)).as_py()
-        conditions.append(f"({of_cluster(cluster)} AND at_ms >= {oldest_ms})")
-    return " OR ".join(conditions)
+    remembered = (
+        f"({of_cluster(cluster)} AND at_ms >= {since_ms})"
+        for cluster, since_ms in remembered_since_ms(table).items()
+    )
+    return " OR ".join((f"status = '{ACCEPTED}'", *remembered))
 
 
 def _undo_unfinished(writer: TableWriter) -> None:

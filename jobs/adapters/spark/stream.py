@@ -120,7 +120,7 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
         **_ALWAYS,
     }
     submitted = _submitted()
-    if not _is_submitted():
+    if not submitted:
         ours |= {
             "spark.master": master,
             "spark.driver.memory": "1g",
@@ -164,13 +164,9 @@ def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) 
     return int(told)
 
 
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _submitted() -> dict[str, str]:
     """Return spark-submit's settings; none if it did not start this process."""
-    if not _is_submitted():
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     # before there is a session PySpark asks the JVM for its settings only when it is told of it
     SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
@@ -234,10 +230,8 @@ def start_query(
     config: Config,
     beginning: QueryStart,
     sink: Callable[[DataFrame, int], None],
-    *,
-    name: str = "balance_cluster",
 ) -> StreamingQuery:
-    """Start the query. name: what Spark calls it, once at a time in a session."""
+    """Start the query."""
     keys = spread_keys(
         config.pipeline.clusters,
         config.pipeline.scorer_groups,
@@ -248,7 +242,7 @@ def start_query(
     initial = session.createDataFrame(states, STATE_SCHEMA).groupBy("cluster")
     effects = _apply(updates.groupBy("cluster"), balancer_operator(config), initial)
     return (
-        effects.writeStream.queryName(name)
+        effects.writeStream.queryName("balance_cluster")
         .foreachBatch(sink)
         .outputMode("update")
         .option("checkpointLocation", str(beginning.checkpoint))

@@ -120,7 +120,9 @@ def _observe_ownership(
 ) -> Outcome:
     if not is_external(work):
         return refuse(_OURS)
-    taken = {"brokers": _take_brokers(work, arguments.brokers), "namespaces": 0, "owners": 0}
+    active = arguments.brokers
+    changed = note_silent(work, work.brokers.keys() - active) if active else 0
+    taken = {"brokers": changed, "namespaces": 0, "owners": 0}
     for name in sorted(arguments.namespaces):
         taken["namespaces"] += _take_namespace(work, command, name, arguments.namespaces[name])
     origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
@@ -140,11 +142,6 @@ def _observe_ownership(
     told = {"late": late, "differences": arguments.differences, "observe_only": is_observe_only}
     found = {"findings": list(arguments.findings)} if arguments.findings else {}
     return Outcome(status=DONE, result={**taken, **told, **found})
-
-
-def _take_brokers(work: BatchContext, active: Sequence[str]) -> int:
-    """Note who is gone and who is back, as the other authority's list has it."""
-    return note_silent(work, work.brokers.keys() - active) if active else 0
 
 
 def _take_namespace(

@@ -301,7 +301,7 @@ def _asked(command: Command) -> tuple[str, str]:
 
 def split_target(work: BatchContext, arguments: SplitBundle) -> str:
     """The bundle that is to be split; "" when there is none."""
-    bundle = _target(work, arguments)
+    bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
     return "" if isinstance(bundle, Outcome) else bundle
 
 
@@ -339,7 +339,7 @@ def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) 
 def _decided(
     work: BatchContext, arguments: SplitBundle
 ) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
-    bundle = _target(work, arguments)
+    bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
     if isinstance(bundle, Outcome):
         return bundle
     record = find_record(work, bundle)
@@ -349,10 +349,6 @@ def _decided(
         return refuse(f"bundle {bundle} has no owner that could split it; assign it first")
     decision = _decision(work, arguments, record)
     return decision if isinstance(decision, Outcome) else (record, decision)
-
-
-def _target(work: BatchContext, arguments: SplitBundle) -> str | Outcome:
-    return arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
 
 
 def _chosen(work: BatchContext, namespace: str, which: str) -> str | Outcome:

@@ -104,7 +104,8 @@ def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
     """Begin those of these commands whose bundle is no longer busy, in their order."""
     for command_id in command_ids:
         waiting = work.waiting[command_id]
-        if not _is_busy(work, _arguments(waiting.command)):
+        arguments = parse_arguments(waiting.command.kind, waiting.command.arguments)
+        if not _is_busy(work, arguments):
             del work.waiting[command_id]
             _take(work, waiting.command, waiting.deadline_ms)
     carry_out_placed(work)
@@ -120,7 +121,7 @@ def carry_out_placed(work: BatchContext) -> None:
     assigned: list[tuple[Command, AssignBundle, int]] = []
     splits: list[tuple[Command, SplitBundle, int]] = []
     for command, deadline_ms in work.unplaced.values():
-        arguments = _arguments(command)
+        arguments = parse_arguments(command.kind, command.arguments)
         if isinstance(arguments, SplitBundle):
             splits.append((command, arguments, deadline_ms))
         elif isinstance(arguments, AssignBundle):
@@ -149,7 +150,7 @@ def _is_free(work: BatchContext, bundle: str) -> bool:
 
 
 def _take(work: BatchContext, command: Command, deadline_ms: int) -> None:
-    arguments = _arguments(command)
+    arguments = parse_arguments(command.kind, command.arguments)
     if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
         queued = Outcome(status=ACCEPTED)
         begin_wait(work, command, queued, deadline_ms, is_queued=True)
@@ -183,10 +184,6 @@ def _carry_out(
         begin_wait(work, command, outcome, 0 if is_sure else deadline_ms)
     else:
         write_outcome(work, command, outcome)
-
-
-def _arguments(command: Command) -> CommandArguments | RefusedArguments:
-    return parse_arguments(command.kind, command.arguments)
 
 
 def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments) -> bool:

@@ -212,7 +212,13 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
     senders: of commands that were made by a wrong clock.
     """
     known = work.times.apart
-    apart = {n: of for n, of in known.items() if work.now_ms - of[1] <= _kept_ms(work, n)}
+    # a sender is heard again only with its next report
+    report_ms = work.config.signals.report_max_interval_ms
+    apart = {
+        name: of
+        for name, of in known.items()
+        if work.now_ms - of[1] <= KEPT_MS + (report_ms if is_sender(name) else 0)
+    }
     for name, ahead_ms in seen.items():
         apart[name] = (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
     told = [name for name, of in apart.items() if work.now_ms - of[2] >= RETOLD_MS]
@@ -225,11 +231,6 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
         work.note(apart=apart)
     if apart:
         work.alarms.add("clock")
-
-
-def _kept_ms(work: BatchContext, clock: str) -> int:
-    """A sender is heard again only with its next report."""
-    return KEPT_MS + (work.config.signals.report_max_interval_ms if is_sender(clock) else 0)
 
 
 def _write(

@@ -6,7 +6,7 @@ Averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -93,14 +93,12 @@ def _created(work: BatchContext, namespace: str) -> CreatedTopics:
     stands_for = max(-(-total // HASHED_MAX), 1)
     at = np.arange(0, total, stands_for)
     of = np.searchsorted(ends, at, side="right")
-    left = zip(of.tolist(), (ends[of] - at - 1).tolist(), strict=True)
-    served = [_served(names[row], topics[names[row]], number) for row, number in left]
+    served = [
+        format_partition(names[row], number) if topics[names[row]] else names[row]
+        for row, number in zip(of.tolist(), (ends[of] - at - 1).tolist(), strict=True)
+    ]
     function = HashFunction(work.namespaces[namespace].hash)
     return CreatedTopics(hashes=np.unique(hash_topics(function, served)), stands_for=stands_for)
-
-
-def _served(topic: str, partitions: int, number: int) -> str:
-    return format_partition(topic, number) if partitions else topic
 
 
 def _reason_not_to_take(
@@ -155,7 +153,8 @@ def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     for update in updates:
         work.counts.update(update.counts)
         for topic, ends in update.ends.items():
-            _advance_ends(work.ends.setdefault(topic, {}), ends)
+            known = work.ends.setdefault(topic, {})
+            known |= {at: max(known.get(at, 0), end) for at, end in ends.items()}
 
 
 def starts_of(updates: Sequence[GroupUpdate]) -> list[tuple[str, str]]:
@@ -276,11 +275,6 @@ def rejected_row(message: RejectedMessage) -> dict[str, object]:
         "detail": rejected.detail,
         "raw": rejected.raw,
     }
-
-
-def _advance_ends(known: dict[int, int], seen: Mapping[int, int]) -> None:
-    for partition, end in seen.items():
-        known[partition] = max(known.get(partition, 0), end)
 
 
 def _follow(work: BatchContext, broker: str, incarnation: str) -> None:

@@ -368,12 +368,12 @@ class Ledger:
 
     def holders(self) -> NDArray[np.int64]:
         """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""
-        holder = np.where(self._is_leaving(), self.source, self.destination)
+        holder = np.where(self._is_in(*LEAVING), self.source, self.destination)
         return np.where(self._is_active(), holder, NOBODY)
 
     def prospects(self) -> NDArray[np.int64]:
         """Per row, the instance that has the bundle once what is in flight has ended."""
-        is_leaving = self._is_leaving() & (self.destination == NOBODY)
+        is_leaving = self._is_in(*LEAVING) & (self.destination == NOBODY)
         return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
 
     def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
@@ -393,9 +393,6 @@ class Ledger:
         index = {name: i for i, name in enumerate(names)}
         brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
         return np.array([*brokers, NOBODY], dtype=np.int64)
-
-    def _is_leaving(self) -> NDArray[np.bool_]:
-        return self._is_in(*LEAVING)
 
     def _is_active(self) -> NDArray[np.bool_]:
         return ~self._is_in(State.INIT, State.FREE, State.DELETED)

@@ -241,7 +241,9 @@ class ClusterRules:
 
     def in_order(self, kinds: Iterable[str]) -> "ClusterRules":
         """The same rules, those of some kinds (fields) put in name order."""
-        ordered: dict[str, Any] = {kind: _sorted(getattr(self, kind)) for kind in kinds}
+        ordered: dict[str, Any] = {
+            kind: dict(sorted(getattr(self, kind).items())) for kind in kinds
+        }
         return replace(self, **ordered) if ordered else self
 
     @staticmethod
@@ -301,10 +303,6 @@ def _differing(name: str, old: Any, new: Any) -> dict[Key, tuple[dict[str, Any],
 def _fact(of: "type | _Ways", rule: Any) -> dict[str, Any]:
     fact: dict[str, Any] = to_plain(rule) if isinstance(of, type) else of[0](rule)
     return fact
-
-
-def _sorted(rules: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: rules[name] for name in sorted(rules)}
 
 
 def _by_name(rules: Any) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from jobs.adapters.processes.signals import Shutdown
 from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
 from jobs.adapters.spark.checkpoint import Resumption, VersionMark
 from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, in_time
-from jobs.balance_cluster import _let_batch_end, _ProgressListeners, _wait
+from jobs.balance_cluster import _let_batch_end, _Start
 from jobs.console import CommandError, Exit
 
 
@@ -81,6 +81,21 @@ def each_batch(path: Path, upkeep: Any) -> tuple[EachBatch, Sink]:
     return each, sink
 
 
+def wait(query: Query, end: Shutdown, each: EachBatch, lines: list[Any] | None = None) -> int:
+    """What the job's waiting comes to, with topics that stay and metrics that nobody reads."""
+    start = _Start(
+        job=SimpleNamespace(end=end),  # type: ignore[arg-type]
+        place=SimpleNamespace(),  # type: ignore[arg-type]
+        writer=SimpleNamespace(),  # type: ignore[arg-type]
+        claimed=SimpleNamespace(),  # type: ignore[arg-type]
+        log=[].append if lines is None else lines.append,
+        metrics=SimpleNamespace(see_progress=lambda _: None, see_tasks=lambda _: None),  # type: ignore[arg-type]
+        publisher=SimpleNamespace(),  # type: ignore[arg-type]
+        watch=SimpleNamespace(loss=lambda: None, look=lambda: None),  # type: ignore[arg-type]
+    )
+    return start._wait(query, each, SimpleNamespace(look=dict))  # type: ignore[arg-type]  # noqa: SLF001 (its only part without Spark)
+
+
 def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something(
     tmp_path: Path,
 ) -> None:
@@ -113,11 +128,8 @@ def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path:
         query.batch_id = 4
 
     stop = Clock(nothing, nothing, batch, nothing, told, nothing, nothing)
-    metrics = SimpleNamespace(see_progress=lambda _: None)
-    watch = SimpleNamespace(loss=lambda: None)
     end = Shutdown(limit_s=600, asked=stop)  # type: ignore[arg-type]
-    code = _wait(query, end, watch, each, _ProgressListeners(log=lines.append, metrics=metrics))  # type: ignore[arg-type]
-    assert code == Exit.DONE
+    assert wait(query, end, each, lines) == Exit.DONE
     assert [line.get("spark_batch") for line in lines] == [4, None]
     assert query.asked == 3
 
@@ -134,14 +146,9 @@ def test_clock_that_goes_back_ends_the_job_and_any_other_way_of_it_does_not(
 
     scenario_events = (0.2, 3_600, 0.2, -5, 0.2, 0.2)
     stop = Clock(*(lambda s=s: pass_s(s) for s in scenario_events), lambda: pass_s(-3_600))
-    query, lines = Query(), []
     each, _ = each_batch(tmp_path, lambda _: None)
-    told = _ProgressListeners(
-        log=lines.append, metrics=SimpleNamespace(see_progress=lambda _: None)
-    )  # type: ignore[arg-type]
-    watch = SimpleNamespace(loss=lambda: None)
     with pytest.raises(CommandError, match="went back by 3600 s"):
-        _wait(query, Shutdown(limit_s=600, asked=stop), watch, each, told)  # type: ignore[arg-type]
+        wait(Query(), Shutdown(limit_s=600, asked=stop), each)  # type: ignore[arg-type]
     assert not stop.scenario_events
 
 
@@ -165,10 +172,8 @@ def waited(tmp_path: Path, error: str, *, ended: int = -1) -> int:
     """What waiting for a query that has ended comes to. ended: its last batch."""
     each, _ = each_batch(tmp_path, lambda _: None)
     each.ended = ended
-    told = _ProgressListeners(log=lambda _: None, metrics=SimpleNamespace())  # type: ignore[arg-type]
-    watch = SimpleNamespace(loss=lambda: None, look=lambda: None)
     end = Shutdown(limit_s=600, asked=Clock(lambda: None))  # type: ignore[arg-type]
-    return _wait(EndedQuery(error), end, watch, each, told)  # type: ignore[arg-type]
+    return wait(EndedQuery(error), end, each)
 
 
 def test_query_whose_worker_came_too_late_is_begun_again(

@@ -296,6 +296,14 @@ def test_hot_bundle_is_split_with_everything_that_explains_it() -> None:
     assert seen == {LEFT: SplitVerdict.SPLIT}
 
 
+def test_split_under_way_counts_towards_the_namespaces_maximum() -> None:
+    view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
+    decisions, state, _ = run(view, config=config)
+    assert [decision.name for decision in decisions] == [LEFT]
+    assert run(view, state, config, blocked=(LEFT,))[0] == ()
+    assert [each.name for each in run(view, state, config)[0]] == [LEFT]
+
+
 def test_bundles_above_a_fair_share_count_splits_of_their_namespace_towards_its_maximum() -> None:
     view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
     too_big = TooBig(rows=np.array([0, 1]), excess=np.array([2.0, 1.5]), by_rate=True)
@@ -405,3 +413,4 @@ def test_flow_or_qps_tolerates_less_than_the_limit_and_its_tolerance_alone() -> 
     exact = replace(LIMIT, max_msg_rate_per_s=1_000, flow_or_qps_tolerance_percent=50.0)
     assert flow_or_qps_boundaries(loads({10: 749, 20: 750}), exact) is None
     assert flow_or_qps_boundaries(loads({10: 750, 20: 750}), exact) == (16,)
+    assert flow_or_qps_boundaries(loads({10: 1, 20: 1}, throughput=75.0 * MIB), exact) == (16,)
