@@ -17,6 +17,7 @@ from jobs.service.exchange import JSON, Reply, Request, encode, is_pulsar
 from jobs.service.routes import Left, MapOf, Maybe, Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA
 from lbcore.model.tables import Table
+from lbcore.wire.commands import KINDS
 
 _ERRORS = {
     "400": "The request can't be understood, with the reason.",
@@ -246,13 +247,18 @@ def openapi_route(routes: Iterable[Route]) -> Route:
 
 
 def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
-    text = {"type": "string", "minLength": 1}
+    text, kind = {"type": "string", "minLength": 1}, {"type": "string", "enum": sorted(KINDS)}
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "summary": route.summary or (route.handler.__doc__ or "").partition("\n")[0],
         "parameters": [
             *(
-                {"name": name, "in": "path", "required": True, "schema": text}
+                {
+                    "name": name,
+                    "in": "path",
+                    "required": True,
+                    "schema": kind if name == "kind" else text,
+                }
                 for name in re.findall(r"{(\w+)}", route.path)
             ),
             *(
