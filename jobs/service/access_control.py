@@ -46,8 +46,7 @@ OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
 _BEARER = b"bearer "
 _CACHE_MAX = 10_000
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="ballast"')
-# Said of tokens with a good signature alone, so to nobody but who was given it: the bearer, or the
-# operator of a machine whose clock is wrong, knows what to do.
+# Shown only where the signature is valid, so only the token's holder learns it.
 _BY_THE_CLOCK = {
     TokenFault.EXPIRED: "the token's time is over by the clock of this service; get a new one, or"
     " set the clock right",
@@ -62,8 +61,8 @@ _NAMES_MAX = 10_000
 class RateLimiter:
     """Limit of per_s requests a second for each name, a second's worth at once.
 
-    0 = no limit. Remembers the 10,000 names that asked last: one that comes back later begins with
-    a full bucket, which it would have by then at any rate of use that is worth limiting.
+    0 = no limit. Remembers the 10,000 names that asked last: a forgotten name begins with a
+    full bucket, which it would have by then anyway.
     """
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -179,13 +178,13 @@ class Gatekeeper:
             raise HttpError(403, f"{caller.name} has no role on this cluster")
 
     def keep_up(self, stopped: threading.Event) -> None:
-        """Follow the address of keys in a thread until `stopped` is set."""
+        """Poll the keys' address (JWKS) in a thread until `stopped` is set."""
         if self.key_address is not None:
             keep_up = self.key_address.keep_up
             threading.Thread(target=keep_up, args=(stopped,), daemon=True).start()
 
     async def renew_keys(self) -> None:
-        """Ask for the keys again; after it no request is outdated for a while."""
+        """Ask for the keys again; for a while KeysOutdatedError is not raised then."""
         if self.key_address is not None:
             await self.key_address.renew()
 
@@ -265,7 +264,7 @@ _FROM_ELSEWHERE = frozenset({b"cross-site", b"same-site"})
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-class Origins:
+class OriginGuard:
     """Rejects requests with a foreign Host or Origin.
 
     listen: the address that it listens on. names: more that it is known by, host or host:port.

@@ -18,7 +18,7 @@ from jobs.service.access import ANY, Caller
 from jobs.service.access_control import (
     Gatekeeper,
     GateRules,
-    Origins,
+    OriginGuard,
     RateLimiter,
     ServiceCounts,
     address_of,
@@ -74,7 +74,7 @@ class AdminApp:
         routes: Iterable[Route],
         *,
         gate: Gate | None = None,
-        origins: Origins | None = None,
+        origins: OriginGuard | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
         self.counts = ServiceCounts()

@@ -27,7 +27,7 @@ from jobs.service.access import (
     TokenRules,
     parse_grants,
 )
-from jobs.service.access_control import Gatekeeper, GateRules, Origins, RateLimiter
+from jobs.service.access_control import Gatekeeper, GateRules, OriginGuard, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
@@ -108,7 +108,7 @@ def start_service(
         changes=feed,
         kafka=port.watch if port else None,
     )
-    origins = Origins(
+    origins = OriginGuard(
         lookup.host, lookup.allowed_hosts, checks_hosts=lookup.authentication == "none"
     )
     origins.refused = gate.counts.refused

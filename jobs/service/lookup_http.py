@@ -17,7 +17,7 @@ from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.service.access_control import Gatekeeper, KeysOutdatedError, Origins
+from jobs.service.access_control import Gatekeeper, KeysOutdatedError, OriginGuard
 from jobs.service.changes import Broadcast
 from jobs.service.exchange import (
     JSON,
@@ -209,7 +209,7 @@ class Hooks:
 
     others: AsgiApp | None = None
     guard: Gatekeeper | None = None
-    hosts: Origins | None = None
+    hosts: OriginGuard | None = None
     ask_owner: Callable[[BundleRoute], None] | None = None
     kafka: KafkaWatch | None = None
 

@@ -1,7 +1,7 @@
 """Phases of a batch, in order of execution; newcomers start reading here.
 
 Decides the order, and the handling of an item that is set aside; each phase has a file of its own.
-An item that raises is left out of the batch; so is a phase that is not over items, as a whole; see
+An item that raises is left out of the batch; a `BatchPhase` that raises is skipped as a whole; see
 `fault_isolation`. Part of `balancer`.
 """
 
@@ -157,8 +157,8 @@ class Batch:
 class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
-    is_vital: without it the tables would be wrong, so it is never skipped. When it raises, the step
-    is repeated and `Guard.check` runs after each part, to find the one that did the damage.
+    is_vital: without it the tables would be wrong, so it is never skipped. When it raises, the
+    Machine's step is repeated and `Guard.check` runs after each part, to find the one that did it.
     """
 
     do: Callable[[BatchContext, Batch], None]
@@ -211,7 +211,7 @@ def _messages(items: Sequence[Placed]) -> list[Any]:
 PHASES: dict[str, Phase] = {
     # whose clock is ahead or behind, before any time is believed
     "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
-    # how much of long work this batch does, by how long the last ones took
+    # caps this batch's creations and deletions by how long recent batches took
     "keep_pace": BatchPhase(do=lambda work, _: keep_pace(work)),
     # adds the ledger's rows for all namespaces that this batch creates at once
     "reserve_bundles": BatchPhase(
@@ -292,7 +292,7 @@ PHASES: dict[str, Phase] = {
     "place_free": BatchPhase(do=lambda work, _: place_free(work)),
     # when it is due: the plan, what to shed and split
     "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
-    # merges whose bundles have come together, and with the plan's splits those of cold bundles
+    # merges whose bundles have one owner by now; in cycles that decide splits, merges of cold pairs
     "drive_merges": BatchPhase(do=lambda work, _: drive_merges(work)),
     # plans that a person has approved, some steps further
     "drive_proposals": BatchPhase(do=lambda work, _: drive_proposals(work)),

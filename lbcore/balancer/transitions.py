@@ -452,7 +452,7 @@ def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
 def _reserve_children(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
     """Add rows for all acknowledged children in one call: each call costs the same."""
     acks = (answer.ack for answer in answers)
-    answered = {ack.bundle for ack in acks if ack.outcome in _REACHED}
+    answered = {ack.bundle for ack in acks if ack.outcome in _FINISHERS}
     children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
     work.ledger.add(child for names in children for child in names)
 
@@ -471,7 +471,7 @@ def _take(
         if ack.outcome is AckOutcome.FAILED and ack.reason:
             work.failures[ack.bundle] = ack.reason
         if record is not None and answer.record.state is State.DELETED:
-            _REACHED[ack.outcome](work, record)
+            _FINISHERS[ack.outcome](work, record)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif isinstance(answer, Refused):
         work.counts[f"ack_refused:{answer.reason.value}"] += 1
@@ -485,8 +485,8 @@ def _take(
     return None
 
 
-_REACHED = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
-"""Acknowledgements that end parents, and what then becomes of what is known of them."""
+_FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
+"""By outcome of an acknowledgement: gives the parents' load and topics to the children."""
 
 
 def _is_second_failure(record: OwnershipRecord | None) -> bool:
@@ -620,7 +620,7 @@ def _changing(work: BatchContext) -> list[int]:
 
 
 def _has_been_resent(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
-    """True per row if resending the record did not help; the wait is just over."""
+    """True per row if the record was resent lately and the report contradicts it."""
     ledger = work.ledger
     resent_ms = ledger.resent_clock_ms[rows]
     just_ms = work.config.ownership.in_flight_timeout_ms + work.config.signals.longest_silence_ms

@@ -30,7 +30,7 @@ from lbcore.ownership.changes import (
 from lbcore.ownership.protocol import cancel
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.resolve import is_newer, next_version
-from lbcore.ownership.states import LEAVING, Move
+from lbcore.ownership.states import LEAVING, TransitionKind
 from lbcore.wire.messages import Ack, AckOutcome
 
 
@@ -129,22 +129,24 @@ def _opened(record: OwnershipRecord, origin: Origin) -> Answer:
     if record.state is State.OWNED:
         return Refused(reason=RefusalReason.REPEATED)
     source, destination = source_of(record), destination_of(record)
-    return transition((record, next_record(record, Move.OPENED, origin, source, destination)))
+    return transition(
+        (record, next_record(record, TransitionKind.OPENED, origin, source, destination))
+    )
 
 
 def _closed(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
     source, named = source_of(record), destination_of(record)
     if not named.broker:
-        made = next_record(record, Move.CLOSED_WITHOUT_DESTINATION, origin, source=source)
+        made = next_record(record, TransitionKind.CLOSED_WITHOUT_DESTINATION, origin, source=source)
         return transition((record, made))
     present = surroundings.incarnations.get(named.broker, named.incarnation)
     destination = replace(named, incarnation=present)
-    made = next_record(record, Move.CLOSED_WITH_DESTINATION, origin, source, destination)
+    made = next_record(record, TransitionKind.CLOSED_WITH_DESTINATION, origin, source, destination)
     return transition((record, made))
 
 
 def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
-    return _reshaped((record,), Move.SPLIT_DONE, origin, surroundings)
+    return _reshaped((record,), TransitionKind.SPLIT_DONE, origin, surroundings)
 
 
 def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Answer:
@@ -152,7 +154,7 @@ def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundi
     partner = surroundings.partner
     if partner is None or not are_partners(record, partner):
         return cancel(record, origin)
-    return _reshaped((partner, record), Move.MERGE_DONE, origin, surroundings)
+    return _reshaped((partner, record), TransitionKind.MERGE_DONE, origin, surroundings)
 
 
 def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
@@ -165,7 +167,10 @@ def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
 
 
 def _reshaped(
-    parents: Sequence[OwnershipRecord], done: Move, origin: Origin, surroundings: Surroundings
+    parents: Sequence[OwnershipRecord],
+    done: TransitionKind,
+    origin: Origin,
+    surroundings: Surroundings,
 ) -> Transition:
     """The children Owned and the parents Deleted, in one commit."""
     owner, changes = source_of(parents[-1]), []
@@ -176,7 +181,7 @@ def _reshaped(
             message = f"child {name} must not exist before the {done.value}, but it does"
             raise ProtocolError(message)
         child = unborn(parents[-1].cluster, name, origin, previous, floor)
-        owned = next_record(child, Move.BEGIN_AS_CHILD, origin, destination=owner)
+        owned = next_record(child, TransitionKind.BEGIN_AS_CHILD, origin, destination=owner)
         changes.append((previous, owned))
     deleted = [(parent, next_record(parent, done, origin, source=owner)) for parent in parents]
     return transition(*changes, *deleted)

@@ -21,7 +21,7 @@ from lbcore.ownership.resolve import (
     resolve,
     state_data,
 )
-from lbcore.ownership.states import LEAVING, MOVES, Move, may_start
+from lbcore.ownership.states import LEAVING, TRANSITIONS, TransitionKind, may_start
 
 
 class RefusalReason(str, Enum):
@@ -272,7 +272,7 @@ def unborn(
 
 def next_record(
     record: OwnershipRecord,
-    move: Move,
+    move: TransitionKind,
     origin: Origin,
     source: Instance = NOBODY,
     destination: Instance = NOBODY,
@@ -283,14 +283,14 @@ def next_record(
     record's state: a bug.
     """
     if not may_start(move, record.state):
-        starts = ", ".join(sorted(state.value for state in MOVES[move].sources))
+        starts = ", ".join(sorted(state.value for state in TRANSITIONS[move].sources))
         message = f"{move.name} must start from {starts}, got {record.state.value}: {record}"
         raise ProtocolError(message)
     return OwnershipRecord(
         cluster=record.cluster,
         bundle=record.bundle,
-        state=MOVES[move].target,
-        is_forced=MOVES[move].is_forced,
+        state=TRANSITIONS[move].target,
+        is_forced=TRANSITIONS[move].is_forced,
         version_id=next_version(record.version_id),
         source=source.broker,
         source_incarnation=source.incarnation,

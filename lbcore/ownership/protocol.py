@@ -30,7 +30,7 @@ from lbcore.ownership.changes import (
     unborn,
 )
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.states import MOVES, Move, may_start
+from lbcore.ownership.states import TRANSITIONS, TransitionKind, may_start
 
 
 def create(
@@ -47,31 +47,33 @@ def create(
     version_floor: the highest version that any bundle of the namespace ever had. Versions go on
     above both, so that none is ever used twice for a hash.
     """
-    if not may_start(Move.CREATE, State.INIT if previous is None else previous.state):
+    if not may_start(TransitionKind.CREATE, State.INIT if previous is None else previous.state):
         return Refused(reason=RefusalReason.EXISTS)
     first = unborn(cluster, bundle, origin, previous, version_floor)
-    return transition((previous, next_record(first, Move.CREATE, origin)))
+    return transition((previous, next_record(first, TransitionKind.CREATE, origin)))
 
 
 def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Transition | Refused:
     """Free → Assigning(destination)."""
-    if not may_start(Move.ASSIGN, record.state):
+    if not may_start(TransitionKind.ASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_FREE)
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
-    return transition((record, next_record(record, Move.ASSIGN, origin, destination=destination)))
+    return transition(
+        (record, next_record(record, TransitionKind.ASSIGN, origin, destination=destination))
+    )
 
 
 def unload(
     record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
 ) -> Transition | Refused:
     """Owned → Releasing(owner → destination); without a destination → Free."""
-    if not may_start(Move.UNLOAD, record.state):
+    if not may_start(TransitionKind.UNLOAD, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:
         return Refused(reason=RefusalReason.SAME_BROKER)
     owner = destination_of(record)
-    released = next_record(record, Move.UNLOAD, origin, owner, destination)
+    released = next_record(record, TransitionKind.UNLOAD, origin, owner, destination)
     return transition((record, released))
 
 
@@ -92,17 +94,17 @@ def split(
     children: two or more bundle names that tile the bundle's range exactly, each with the broker
     that shall get it afterwards ("" = stay); BAD_CHILDREN otherwise.
     """
-    if not may_start(Move.SPLIT, record.state):
+    if not may_start(TransitionKind.SPLIT, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if not tiles(record.bundle, list(children)):
         return Refused(reason=RefusalReason.BAD_CHILDREN)
-    splitting = next_record(record, Move.SPLIT, origin, source=destination_of(record))
+    splitting = next_record(record, TransitionKind.SPLIT, origin, source=destination_of(record))
     return transition((record, replace(splitting, children=dict(sorted(children.items())))))
 
 
 def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """Owned → Merging(owner, merged bundle), of two neighbours in one commit."""
-    if not all(may_start(Move.MERGE, record.state) for record in (one, other)):
+    if not all(may_start(TransitionKind.MERGE, record.state) for record in (one, other)):
         return Refused(reason=RefusalReason.NOT_OWNED)
     merged = joined(one.bundle, other.bundle)
     if not merged:
@@ -112,7 +114,12 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
         return Refused(reason=RefusalReason.DIFFERENT_OWNERS)
     return transition(
         *(
-            (record, replace(next_record(record, Move.MERGE, origin, owner), children={merged: ""}))
+            (
+                record,
+                replace(
+                    next_record(record, TransitionKind.MERGE, origin, owner), children={merged: ""}
+                ),
+            )
             for record in (other, one)
         )
     )
@@ -124,9 +131,9 @@ def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     Where no other broker may open the bundle's range before it is closed (a namespace made again),
     unload it first and delete it when it is Free.
     """
-    if not may_start(Move.DELETE, record.state):
+    if not may_start(TransitionKind.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
-    made = next_record(record, Move.DELETE, origin, source=holder_of(record))
+    made = next_record(record, TransitionKind.DELETE, origin, source=holder_of(record))
     return transition((record, made))
 
 
@@ -138,13 +145,13 @@ def reassign(
     For a holder that is dead, has restarted, or can't serve: never under a live source's feet. The
     destination may be the same broker, in a new incarnation or to be told again.
     """
-    if not may_start(Move.REASSIGN, record.state):
+    if not may_start(TransitionKind.REASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
     holder = holder_of(record)
     source = NOBODY if holder.broker == destination.broker else holder
-    made = next_record(record, Move.REASSIGN, origin, source, destination)
+    made = next_record(record, TransitionKind.REASSIGN, origin, source, destination)
     return transition((record, made))
 
 
@@ -155,19 +162,19 @@ def redirect(
 
     "" = then Free.
     """
-    if not may_start(Move.REDIRECT, record.state):
+    if not may_start(TransitionKind.REDIRECT, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     if destination.broker == record.source:
         return Refused(reason=RefusalReason.SAME_BROKER)
-    made = next_record(record, Move.REDIRECT, origin, source_of(record), destination)
+    made = next_record(record, TransitionKind.REDIRECT, origin, source_of(record), destination)
     return transition((record, made))
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """In flight from a source → Owned(source), forced: it keeps or reopens the bundle."""
-    if not may_start(Move.CANCEL, record.state):
+    if not may_start(TransitionKind.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
-    made = next_record(record, Move.CANCEL, origin, destination=source_of(record))
+    made = next_record(record, TransitionKind.CANCEL, origin, destination=source_of(record))
     return transition((record, made))
 
 
@@ -193,11 +200,11 @@ def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transit
     REPEATED when the record says so already, DELETED when the bundle is gone. Used only where
     cluster.authority is external: the observed owner has the bundle open, no broker is asked.
     """
-    move = Move.OBSERVE_OWNER if owner.broker else Move.OBSERVE_FREE
+    move = TransitionKind.OBSERVE_OWNER if owner.broker else TransitionKind.OBSERVE_FREE
     if record.state in (State.DELETED, State.INIT):
         return Refused(reason=RefusalReason.DELETED)
     holder = holder_of(record)
-    is_known = record.state is MOVES[move].target
+    is_known = record.state is TRANSITIONS[move].target
     if not may_start(move, record.state) or (is_known and holder == owner):
         return Refused(reason=RefusalReason.REPEATED)
     source = NOBODY if holder.broker == owner.broker else holder

@@ -1,44 +1,54 @@
 """The bundle channel as TLA+ and as a Mermaid diagram, from the transition table.
 
 One bundle, its record and the brokers that serve it. Brokers act on the newest record; a broker
-that lags behind is fenced by the version and is not modelled. Every move of MOVES is an action.
-An action has its broker effects below, its states and force come from the table.
+that lags behind is fenced by the version and is not modelled. Each of TRANSITIONS is an action. It
+has its broker effects below, its states and force come from the table.
 """
 
 from collections.abc import Iterator, Mapping
 
 from lbcore.ownership.records import State
 from lbcore.ownership.resolve import BROKER_CHECKS, BrokerCheck
-from lbcore.ownership.states import BALLAST, IN_FLIGHT, LEAVING, MOVES, Move, ReplacementRules
+from lbcore.ownership.states import (
+    BALLAST,
+    IN_FLIGHT,
+    LEAVING,
+    TRANSITIONS,
+    ReplacementRules,
+    TransitionKind,
+)
 
 _HOLDER_ENDED = "Holder \\notin open"
 _FORMER = "IF b = Holder THEN Nobody ELSE Holder"
 _NOBODY_SERVES = "open = {}"
 _KEPT, _NONE = ("source", "destination"), ("Nobody", "Nobody")
 
-EFFECTS: Mapping[Move, tuple[str, tuple[str, str]]] = {
-    Move.CREATE: (_NOBODY_SERVES, _NONE),
-    Move.BEGIN_AS_CHILD: (_NOBODY_SERVES, ("Nobody", "b")),
-    Move.ASSIGN: ("", ("Nobody", "b")),
-    Move.OPENED: ("destination \\in open", _KEPT),
-    Move.UNLOAD: ("b # destination", ("destination", "b")),
-    Move.CLOSED_WITH_DESTINATION: ("source \\notin open /\\ destination # Nobody", _KEPT),
-    Move.CLOSED_WITHOUT_DESTINATION: ("source \\notin open /\\ destination = Nobody", _KEPT),
-    Move.SPLIT: ("", ("destination", "Nobody")),
-    Move.SPLIT_DONE: ("", _KEPT),
-    Move.MERGE: ("", ("destination", "Nobody")),
-    Move.MERGE_DONE: ("", _KEPT),
-    Move.REASSIGN: (_HOLDER_ENDED, (_FORMER, "b")),
-    Move.REDIRECT: ("b # source", ("source", "b")),
-    Move.CANCEL: ("", ("Nobody", "source")),
-    Move.DELETE: ("", ("Holder", "Nobody")),
-    Move.FORGET: (_NOBODY_SERVES, _NONE),
-    Move.OBSERVE_OWNER: ("open \\subseteq {b}", (_FORMER, "b")),
-    Move.OBSERVE_FREE: (_NOBODY_SERVES, ("Holder", "Nobody")),
+EFFECTS: Mapping[TransitionKind, tuple[str, tuple[str, str]]] = {
+    TransitionKind.CREATE: (_NOBODY_SERVES, _NONE),
+    TransitionKind.BEGIN_AS_CHILD: (_NOBODY_SERVES, ("Nobody", "b")),
+    TransitionKind.ASSIGN: ("", ("Nobody", "b")),
+    TransitionKind.OPENED: ("destination \\in open", _KEPT),
+    TransitionKind.UNLOAD: ("b # destination", ("destination", "b")),
+    TransitionKind.CLOSED_WITH_DESTINATION: ("source \\notin open /\\ destination # Nobody", _KEPT),
+    TransitionKind.CLOSED_WITHOUT_DESTINATION: (
+        "source \\notin open /\\ destination = Nobody",
+        _KEPT,
+    ),
+    TransitionKind.SPLIT: ("", ("destination", "Nobody")),
+    TransitionKind.SPLIT_DONE: ("", _KEPT),
+    TransitionKind.MERGE: ("", ("destination", "Nobody")),
+    TransitionKind.MERGE_DONE: ("", _KEPT),
+    TransitionKind.REASSIGN: (_HOLDER_ENDED, (_FORMER, "b")),
+    TransitionKind.REDIRECT: ("b # source", ("source", "b")),
+    TransitionKind.CANCEL: ("", ("Nobody", "source")),
+    TransitionKind.DELETE: ("", ("Holder", "Nobody")),
+    TransitionKind.FORGET: (_NOBODY_SERVES, _NONE),
+    TransitionKind.OBSERVE_OWNER: ("open \\subseteq {b}", (_FORMER, "b")),
+    TransitionKind.OBSERVE_FREE: (_NOBODY_SERVES, ("Holder", "Nobody")),
 }
-"""Move → its guard ("" = none), and the source and destination of the next record; b: a broker."""
+"""Kind → its guard ("" = none), and the source and destination of the next record; b: a broker."""
 
-_MAY_HAVE_NO_BROKER = frozenset({Move.UNLOAD, Move.REDIRECT})
+_MAY_HAVE_NO_BROKER = frozenset({TransitionKind.UNLOAD, TransitionKind.REDIRECT})
 """Moves whose b may be Nobody: the bundle becomes Free when it is closed."""
 
 _CHECKS: Mapping[BrokerCheck, str] = {
@@ -109,7 +119,7 @@ def tla_text(rules: ReplacementRules = BALLAST) -> str:
 
     rules: which records replace others without force.
     """
-    blocks = [_HEAD, *(_action(move) for move in MOVES), _BROKERS, _next(), _accepted(rules)]
+    blocks = [_HEAD, *(_action(move) for move in TRANSITIONS), _BROKERS, _next(), _accepted(rules)]
     return "\n".join([*blocks, _PROPERTIES]).replace("{leaving}", _states(LEAVING))
 
 
@@ -117,7 +127,7 @@ def mermaid_text() -> str:
     """The moves as a Mermaid state diagram; forced moves are marked with a !."""
     lines = [
         f"    {_box(source)} --> {_box(rule.target)}: {move.value}{' !' * rule.is_forced}"
-        for move, rule in MOVES.items()
+        for move, rule in TRANSITIONS.items()
         for source in State
         if source in rule.sources
     ]
@@ -125,8 +135,8 @@ def mermaid_text() -> str:
     return "\n".join(["stateDiagram-v2", *lines, *notes])
 
 
-def _action(move: Move) -> str:
-    rule = MOVES[move]
+def _action(move: TransitionKind) -> str:
+    rule = TRANSITIONS[move]
     guard, (source, destination) = EFFECTS[move]
     lines = [
         f"state \\in {_states(rule.sources)}",
@@ -143,12 +153,12 @@ def _action(move: Move) -> str:
 
 
 def _next() -> str:
-    lines = [f"    \\/ {_quantified(move)}" for move in MOVES]
+    lines = [f"    \\/ {_quantified(move)}" for move in TRANSITIONS]
     acts = [f"    \\/ \\E b \\in Brokers: {act}(b)" for act in ("Opens", "Closes", "Ends")]
     return "\n".join(["Next ==", *lines, *acts, ""])
 
 
-def _quantified(move: Move) -> str:
+def _quantified(move: TransitionKind) -> str:
     if not _has_broker(move):
         return _name(move)
     brokers = "Brokers \\union {Nobody}" if move in _MAY_HAVE_NO_BROKER else "Brokers"
@@ -179,12 +189,12 @@ def _pairs(rules: ReplacementRules) -> Iterator[str]:
             yield " /\\ ".join([*parts, *(_CHECKS[check] for check in checks)])
 
 
-def _name(move: Move) -> str:
+def _name(move: TransitionKind) -> str:
     name = "".join(part.capitalize() for part in move.name.split("_"))
     return f"{name}(b)" if _has_broker(move) else name
 
 
-def _has_broker(move: Move) -> bool:
+def _has_broker(move: TransitionKind) -> bool:
     return "b" in EFFECTS[move][1]
 
 

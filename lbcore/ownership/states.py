@@ -1,8 +1,8 @@
 """The ownership state machine as data: allowed transitions, and Ballast's moves.
 
-`ReplacementRules` say which record may replace which, by name: Pulsar's storages' and Ballast's
-own; `resolve` asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the
-only place that says what follows: `changes.next_record` takes the next state and the force from it.
+There are three sets of `ReplacementRules`, which say which record may replace which: those of
+Pulsar's two stores, and Ballast's; `resolve` asks them. `TRANSITIONS` are those that Ballast's one
+writer ever makes: `changes.next_record` takes the target state and `is_forced` from them.
 Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); Ballast's own rules
 are SYSTEM_TOPIC's plus merges; version gaps are refused.
 """
@@ -88,7 +88,7 @@ BALLAST = replace(
 RULES = {rules.name: rules for rules in (SYSTEM_TOPIC, METADATA_STORE, BALLAST)}
 
 
-class Move(str, Enum):
+class TransitionKind(str, Enum):
     """Transition of a bundle by the balancer; the value is its name in the diagram."""
 
     CREATE = "create"
@@ -124,28 +124,28 @@ def _rule(target: State, *sources: State, is_forced: bool = False) -> Transition
     return TransitionRule(sources=frozenset(sources), target=target, is_forced=is_forced)
 
 
-MOVES: Mapping[Move, TransitionRule] = {
-    Move.CREATE: _rule(State.FREE, State.INIT, State.DELETED),
-    Move.BEGIN_AS_CHILD: _rule(State.OWNED, State.INIT, State.DELETED),
-    Move.ASSIGN: _rule(State.ASSIGNING, State.FREE),
-    Move.OPENED: _rule(State.OWNED, State.ASSIGNING),
-    Move.UNLOAD: _rule(State.RELEASING, State.OWNED),
-    Move.CLOSED_WITH_DESTINATION: _rule(State.ASSIGNING, State.RELEASING),
-    Move.CLOSED_WITHOUT_DESTINATION: _rule(State.FREE, State.RELEASING),
-    Move.SPLIT: _rule(State.SPLITTING, State.OWNED),
-    Move.SPLIT_DONE: _rule(State.DELETED, State.SPLITTING),
-    Move.MERGE: _rule(State.MERGING, State.OWNED),
-    Move.MERGE_DONE: _rule(State.DELETED, State.MERGING),
-    Move.REASSIGN: _rule(State.ASSIGNING, *ACTIVE, is_forced=True),
-    Move.REDIRECT: _rule(State.RELEASING, State.RELEASING, is_forced=True),
-    Move.CANCEL: _rule(State.OWNED, *LEAVING, is_forced=True),
-    Move.DELETE: _rule(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
-    Move.FORGET: _rule(State.INIT, State.DELETED),
-    Move.OBSERVE_OWNER: _rule(State.OWNED, State.FREE, *ACTIVE, is_forced=True),
-    Move.OBSERVE_FREE: _rule(State.FREE, *ACTIVE, is_forced=True),
+TRANSITIONS: Mapping[TransitionKind, TransitionRule] = {
+    TransitionKind.CREATE: _rule(State.FREE, State.INIT, State.DELETED),
+    TransitionKind.BEGIN_AS_CHILD: _rule(State.OWNED, State.INIT, State.DELETED),
+    TransitionKind.ASSIGN: _rule(State.ASSIGNING, State.FREE),
+    TransitionKind.OPENED: _rule(State.OWNED, State.ASSIGNING),
+    TransitionKind.UNLOAD: _rule(State.RELEASING, State.OWNED),
+    TransitionKind.CLOSED_WITH_DESTINATION: _rule(State.ASSIGNING, State.RELEASING),
+    TransitionKind.CLOSED_WITHOUT_DESTINATION: _rule(State.FREE, State.RELEASING),
+    TransitionKind.SPLIT: _rule(State.SPLITTING, State.OWNED),
+    TransitionKind.SPLIT_DONE: _rule(State.DELETED, State.SPLITTING),
+    TransitionKind.MERGE: _rule(State.MERGING, State.OWNED),
+    TransitionKind.MERGE_DONE: _rule(State.DELETED, State.MERGING),
+    TransitionKind.REASSIGN: _rule(State.ASSIGNING, *ACTIVE, is_forced=True),
+    TransitionKind.REDIRECT: _rule(State.RELEASING, State.RELEASING, is_forced=True),
+    TransitionKind.CANCEL: _rule(State.OWNED, *LEAVING, is_forced=True),
+    TransitionKind.DELETE: _rule(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
+    TransitionKind.FORGET: _rule(State.INIT, State.DELETED),
+    TransitionKind.OBSERVE_OWNER: _rule(State.OWNED, State.FREE, *ACTIVE, is_forced=True),
+    TransitionKind.OBSERVE_FREE: _rule(State.FREE, *ACTIVE, is_forced=True),
 }
 
 
-def may_start(move: Move, state: State) -> bool:
+def may_start(move: TransitionKind, state: State) -> bool:
     """True if the move may start from the state."""
-    return state in MOVES[move].sources
+    return state in TRANSITIONS[move].sources

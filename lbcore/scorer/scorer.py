@@ -208,7 +208,7 @@ class BrokerScorer:
     def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
         """Forget brokers that have long been silent, and reject parts of their reports.
 
-        at_ms: the time that Kafka's clock and ours agree on, so that neither alone forgets.
+        at_ms: the earlier of Kafka's clock and ours, so that neither alone forgets.
         """
         heard_ms = at_ms - TRACK_KEPT_MS
         tracks: Mapping[str, OpenTrack | BrokerTrack] = {**batch.before, **batch.tracks}
@@ -219,7 +219,7 @@ class BrokerScorer:
                 self._reject_incomplete(batch, pending)
 
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
-        """Advance each track by its loads: all first ones at once, then all second ones.
+        """Advance each track by its loads: every broker's first report, then every second.
 
         The newest load of each broker is reported. What a replaced start sent is not smoothed in.
         """

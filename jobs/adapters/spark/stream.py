@@ -64,8 +64,8 @@ _CHECKPOINTING = _STREAMING if spark_version.startswith("4.0.") else f"{_STREAMI
 _STATE = f"{_STREAMING}.state"
 _SERVLET = "org.apache.spark.metrics.sink.PrometheusServlet"
 _ALWAYS: Mapping[str, str] = {
-    # one task an operator keeps the state in one Python worker; with two, reading 100,000 bundles
-    # again costs 0.3 s a batch. `partitioning` sets it for the balancer's query
+    # one task per operator, so that one Python worker caches the state; with two, reading 100,000
+    # bundles again costs 0.3 s a batch. `partitioning` sets it for the balancer's query
     PARTITIONS: "1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -168,7 +168,7 @@ def _submitted() -> dict[str, str]:
     """Return spark-submit's settings; none if it did not start this process."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
-    # before there is a session PySpark asks the JVM for its settings only when it is told of it
+    # without a session, SparkConf has the JVM's settings only once the gateway is initialised
     SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
     return dict(SparkConf().getAll())
 

@@ -33,7 +33,7 @@ from lbcore.signals.usage import resource_weights
 def forced_moves(draft: Draft) -> Moves:
     """Return moves to pins, then off draining brokers, in table order.
 
-    -1 = placement says where.
+    Destination NOBODY (-1): the phase `assign` chooses the broker.
     """
     bundles, brokers = draft.reported.bundles, draft.reported.brokers
     pin = pins(draft)[: len(bundles.names)]
@@ -152,7 +152,7 @@ def _cycle(draft: Draft, view: ShedView) -> ShedCycle:
 
 
 def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[str]:
-    """The brokers that have had a role within the cool-down."""
+    """The brokers that gave, or took, bundles within `role_cool_down_ms`."""
     after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
     return frozenset(name for name, at_ms in since.items() if at_ms > after_ms)
 

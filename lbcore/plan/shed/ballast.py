@@ -4,7 +4,8 @@ Decides which bundles move, and where to, and which are divided because no move 
 of the strategies of the plan's shed phase; placement by `ballast` uses the same score. A broker
 that is a tolerance away from the ideal load (`level`) in several new reports starts a search
 (`ballast_search`). The search lowers the objective until no move is worth its
-price. A broker *is full* here when its hits are complete, and *acts* when it then gives or takes.
+price. A broker *is triggered* when its hits are complete, and *acts* when it then gives or
+takes.
 
 Guarantees, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
 by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
@@ -54,70 +55,73 @@ def shed_ballast(
     """The bundles that leave hot brokers, as far as that is worth it.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
-    or others give to it. So does a topic whose partitions are on too few brokers. O(bundles +
-    brokers), and `STEPS` steps of the search at most. can_divide: see `divisible`.
+    or others give to it. A topic whose partitions have been on too few brokers for several hits
+    makes them give, too. O(bundles + brokers), and `STEPS` steps of the search at most.
+    can_divide: see `divisible`.
     """
-    cycle = round_of(view, state, config, can_divide)
-    low, high = _count(cycle, config)
-    is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
+    round_ = round_of(view, state, config, can_divide)
+    low, high = _count(round_, config)
+    is_triggered = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
-    state, acting = _crowded(view, partitions, cycle.state, config)
-    is_hot = cycle.away >= cycle.tolerance
-    state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
-    numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **recorded_costs(cycle.costs)}
+    state, acting = _crowded(view, partitions, round_.state, config)
+    is_hot = round_.away >= round_.tolerance
+    state = replace(state, tried=judged(view, state, round_.readings, is_hot))
+    numbers = {"level": round_.level, "tolerance": round_.tolerance, **recorded_costs(round_.costs)}
     selections: tuple[Selection, ...] = ()
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
     too_crowded: tuple[int, ...] = ()
-    if is_full.any() or acting:
+    if is_triggered.any() or acting:
         is_suspended = suspended_brokers(view, state, config.max_ineffective_rounds)
-        problem = cycle.problem(is_full, is_suspended, partitions, acting)
-        found = search(problem, math.ceil(STEPS * view.part), _budget(cycle, config))
-        full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
+        problem = round_.problem(is_triggered, is_suspended, partitions, acting)
+        found = search(problem, math.ceil(STEPS * view.part), _budget(round_, config))
+        hits = (low, high)
+        full = _TriggeredRound(
+            round_=round_, config=config, is_triggered=is_triggered, hits=hits, found=found
+        )
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
         too_crowded = (*found.too_crowded, *full.lumps())
         verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), LEFT_ALONE)
         low, high = full.remaining_hits()
         givers = (one.source for one in selections)
-        state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
+        state = replace(state, tried=tried(view, state.tried, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        growth = cycle.broker_growth()
-        state = replace(state, tried=with_gone(view, state.tried, cycle.readings, rows, growth))
+        growth = round_.broker_growth()
+        state = replace(state, tried=with_gone(view, state.tried, round_.readings, rows, growth))
         numbers |= _recorded_numbers(found)
     return Shed(
         selections=selections,
         state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
-        reason="" if selections else _why_none(low, is_full, state),
+        reason="" if selections else _why_none(low, is_triggered, state),
         columns={
-            "usage": cycle.readings.usage,
-            "traffic": cycle.readings.traffic,
-            "deviation": cycle.away,
+            "usage": round_.readings.usage,
+            "traffic": round_.readings.traffic,
+            "deviation": round_.away,
         },
         numbers=numbers,
         verdicts=verdicts,
-        too_big=_divided(cycle, too_big, too_crowded, selections),
+        too_big=_divided(round_, too_big, too_crowded, selections),
     )
 
 
 def observe_ballast(view: ShedView, state: ShedState, config: IdealLoadConfig) -> ShedState:
     """Count hits in a cycle between two rounds, so that a round can act.
 
-    Where rounds are a minute apart, a broker that is hot for the second time in a row would
-    otherwise be relieved after two of them. O(bundles + brokers).
+    Otherwise, with rounds a minute apart, two hits would take two rounds. O(bundles + brokers).
     """
-    cycle = round_of(view, state, config)
-    low, high = _count(cycle, config)
-    return replace(cycle.state, hits_low=_named(view, low), hits_high=_named(view, high))
+    round_ = round_of(view, state, config)
+    low, high = _count(round_, config)
+    return replace(round_.state, hits_low=_named(view, low), hits_high=_named(view, high))
 
 
-def _budget(cycle: BallastRound, config: IdealLoadConfig) -> float:
+def _budget(round_: BallastRound, config: IdealLoadConfig) -> float:
     """Return the load that the round may move, in points of a broker of mean size.
 
     At least the excess of the hottest broker. With few brokers that is more than the churn budget,
     and a half-relieved broker would need a second round and more moves in total.
     """
-    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
-    return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
+    part = config.churn_budget * sequential_sum(round_.load[:, 0] * round_.size)
+    return max(part, float(np.max(round_.away * round_.size, initial=0.0)))
 
 
 def _recorded_numbers(found: Found) -> dict[str, float]:
@@ -155,7 +159,7 @@ def _crowded(
 
 
 def _divided(
-    cycle: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
+    round_: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
 ) -> TooBig:
     """Return the bundles to be divided, each with its minimum number of parts.
 
@@ -164,20 +168,20 @@ def _divided(
     """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
-    limit = cycle.split_share * cycle.level
-    growth = cycle.growth()[kept]
+    limit = round_.split_share * round_.level
+    growth = round_.growth()[kept]
     return TooBig(
         rows=kept,
         excess=np.maximum(
-            growth * cycle.readings.bundle[kept] / max(limit, 1e-9),
+            growth * round_.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
-        by_rate=cycle.readings.by_rate,
+        by_rate=round_.readings.by_rate,
         stays=growth > 1.0,
     )
 
 
-def _count(cycle: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
+def _count(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     """Return the hits in a row of each broker, negative below the level.
 
     int64[n] for the small threshold (the tolerance), and for the large one (high_points). A broker
@@ -185,13 +189,13 @@ def _count(cycle: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     report. A broker that was full and is not done (the budget ended before)
     continues until it is near the level.
     """
-    view, away, tolerance = cycle.view, cycle.away, cycle.tolerance
+    view, away, tolerance = round_.view, round_.away, round_.tolerance
     names = view.snapshot.brokers.names
     side = np.sign(away).astype(np.int64)
     found = []
     for before, threshold, needed in (
-        (cycle.state.hits_low, tolerance, config.low_hits),
-        (cycle.state.hits_high, config.high_points, config.high_hits),
+        (round_.state.hits_low, tolerance, config.low_hits),
+        (round_.state.hits_high, config.high_points, config.high_hits),
     ):
         kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
         kept = np.where(kept * side > 0, kept, 0)
@@ -205,25 +209,25 @@ def _named(view: ShedView, hits: Ints) -> dict[str, int]:
     return {names[at]: int(hits[at]) for at in np.flatnonzero(hits).tolist()}
 
 
-def _why_none(low: Ints, is_full: Bools, state: ShedState) -> str:
-    if is_full.any():
+def _why_none(low: Ints, is_triggered: Bools, state: ShedState) -> str:
+    if is_triggered.any():
         return "NoBundles"
     return "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Full:
+class _TriggeredRound:
     """Round in which some broker has all its hits, and what the search found for it."""
 
-    cycle: BallastRound
+    round_: BallastRound
     config: IdealLoadConfig
-    is_full: Bools
+    is_triggered: Bools
     hits: tuple[Ints, Ints]
     found: Found
 
     def selections(self) -> tuple[Selection, ...]:
         """Return one selection a pair of brokers, in the order of the search."""
-        bundles = self.cycle.view.snapshot.bundles
+        bundles = self.round_.view.snapshot.bundles
         pairs: dict[tuple[int, int, bool], int] = {}
         pair_of = np.full(len(bundles.names), -1, dtype=np.int64)
         for row, taker in self.found.moves:
@@ -236,18 +240,18 @@ class _Full:
 
     def _movable(self, giver: int) -> Ints:
         """Return the giver's bundles that may move, int64[k], the heaviest first."""
-        own = self.cycle.view.owned.of(giver)
-        own = own[self.cycle.view.snapshot.bundles.can_move[own]]
-        return own[np.argsort(-self.cycle.readings.bundle[own], kind="stable")]
+        own = self.round_.view.owned.of(giver)
+        own = own[self.round_.view.snapshot.bundles.can_move[own]]
+        return own[np.argsort(-self.round_.readings.bundle[own], kind="stable")]
 
     def _selection(
         self, pair: tuple[int, int, bool], movable: Ints, pair_of: Ints, number: int
     ) -> Selection:
         giver, taker, is_crowded = pair
-        traffic = self.cycle.readings.bundle[movable]
+        traffic = self.round_.readings.bundle[movable]
         is_taken = pair_of[movable] == number
         is_open = (traffic > 0) | is_taken
-        actor = giver if self.is_full[giver] and self.cycle.away[giver] > 0 else taker
+        actor = giver if self.is_triggered[giver] and self.round_.away[giver] > 0 else taker
         reason = "Overloaded" if actor == giver else "Underloaded"
         return Selection(
             source=giver,
@@ -262,14 +266,14 @@ class _Full:
     def _numbers(self, giver: int, taker: int, actor: int) -> Mapping[str, float]:
         low, high = self.hits
         return {
-            "score": float(self.cycle.load[giver].max()),
-            "score_of_destination": float(self.cycle.load[taker].max()),
-            "by_rate": float(self.cycle.readings.by_rate),
+            "score": float(self.round_.load[giver].max()),
+            "score_of_destination": float(self.round_.load[taker].max()),
+            "by_rate": float(self.round_.readings.by_rate),
             "hits_low": float(abs(low[actor])),
             "hits_high": float(abs(high[actor])),
             "hits_low_needed": float(self.config.low_hits),
             "hits_high_needed": float(self.config.high_hits),
-            "threshold_low": self.cycle.tolerance,
+            "threshold_low": self.round_.tolerance,
             "threshold_high": self.config.high_points,
         }
 
@@ -279,23 +283,26 @@ class _Full:
         return dict.fromkeys(self._stuck().tolist(), text)
 
     def _stuck(self) -> Ints:
-        hot = self.found.load.max(axis=1) - self.cycle.level
+        hot = self.found.load.max(axis=1) - self.round_.level
         stuck: Ints = np.flatnonzero(
-            self.is_full & (self.cycle.away > 0) & (hot >= self.cycle.tolerance)
+            self.is_triggered & (self.round_.away > 0) & (hot >= self.round_.tolerance)
         )
         return stuck
 
     def too_big(self) -> Ints:
         """Return bundles to divide: too large, largest of hot brokers, too crowded."""
-        rows = [*self.cycle.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
+        rows = [*self.round_.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
         rows += self.lumps()
-        load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
+        load, limit = (
+            self.round_.readings.bundle,
+            self.round_.split_share * self.round_.level,
+        )
         if self.found.stopped == "done":
             after = self.found.load.max(axis=1)
             stuck = self._stuck()
-            is_hot = self._is_sure()[stuck] & (after[stuck] > self.cycle.hot_limit)
+            is_hot = self._is_sure()[stuck] & (after[stuck] > self.round_.hot_limit)
             for broker in stuck[is_hot].tolist():
-                most = limit * self.cycle.readings.capacity[broker]
+                most = limit * self.round_.readings.capacity[broker]
                 rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)
 
@@ -304,13 +311,13 @@ class _Full:
 
         No broker has room for it.
         """
-        room, growth = self.found.room, self.cycle.growth()
+        room, growth = self.found.room, self.round_.growth()
         if room is None or self.found.stopped != "done":
             return []
         most = float(room.max())
         stuck = self._stuck()[self._is_sure()[self._stuck()]]
         rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
-        weight = self.cycle.weight.max(axis=1)
+        weight = self.round_.weight.max(axis=1)
         return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
 
     def _is_sure(self) -> Bools:
@@ -328,6 +335,6 @@ class _Full:
         """
         if self.found.stopped != "done":
             return self.hits
-        away = np.abs(self.found.load[:, 0] - self.cycle.level)
-        is_done = self.is_full & (away < self.cycle.tolerance)
+        away = np.abs(self.found.load[:, 0] - self.round_.level)
+        is_done = self.is_triggered & (away < self.round_.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])

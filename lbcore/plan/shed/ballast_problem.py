@@ -348,7 +348,7 @@ class BallastRound:
     can_divide: Bools
     hot_limit: float
 
-    def whole_rows(self, is_full: Bools) -> Ints:
+    def whole_rows(self, is_triggered: Bools) -> Ints:
         """Return the bundles that no broker could carry and a split can divide, int64[k].
 
         Only those of brokers that are full. A bundle that some broker can carry moves whole.
@@ -357,19 +357,19 @@ class BallastRound:
         share = self.hot_limit * float(self.readings.capacity.max())
         is_whole = bundles.can_move & (self.readings.bundle > share) & self.can_divide
         rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
-        return rows[is_full[bundles.owner[rows]]]
+        return rows[is_triggered[bundles.owner[rows]]]
 
     def problem(
-        self, is_full: Bools, is_left: Bools, partitions: Partitions, acting: tuple[int, ...]
+        self, is_triggered: Bools, is_left: Bools, partitions: Partitions, acting: tuple[int, ...]
     ) -> SearchProblem:
         """Return the input of the search.
 
-        is_full: bool[n], brokers with a counter that lets them act. is_left: bool[n], brokers that
-        are left alone. acting: topics of the partitions that are too crowded.
+        is_triggered: bool[n], brokers with a counter that lets them act. is_left: bool[n], brokers
+        that are left alone. acting: topics of the partitions that are too crowded.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
-        is_cold = bool((is_full & (self.away < 0)).any())
-        may_give = is_full & (self.away > 0)
+        is_cold = bool((is_triggered & (self.away < 0)).any())
+        may_give = is_triggered & (self.away > 0)
         may_give |= is_cold & (self.load[:, 0] >= self.level * (1.0 - _SLACK))
         can_move = bundles.can_move.copy()
         can_move[self.whole_rows(np.ones(brokers, dtype=np.bool_))] = False

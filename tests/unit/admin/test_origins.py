@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.service.access_control import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
+from jobs.service.access_control import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, OriginGuard
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.exchange import HttpError
@@ -26,7 +26,7 @@ def scope(method: str = "GET", local: str = "127.0.0.1", **headers: str) -> dict
     return {"method": method, "headers": given, "server": (local, 8090)}
 
 
-def status_of(origins: Origins, found: dict[str, Any]) -> int:
+def status_of(origins: OriginGuard, found: dict[str, Any]) -> int:
     try:
         origins.check_host(found)
         if found["method"] not in SAFE:
@@ -80,7 +80,7 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "status"), HOSTS)
 def test_service_on_loopback_answers_under_its_own_names_only(host: str, status: int) -> None:
-    origins = Origins(
+    origins = OriginGuard(
         "127.0.0.1", ["ballast.example", "other.example:7", "[fd00::7]"], checks_hosts=True
     )
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_service_on_loopback_answers_under_its_own_names_only(host: str, status:
 def test_service_on_every_address_answers_under_names_that_nobody_can_own(
     host: str, status: int
 ) -> None:
-    origins = Origins("0.0.0.0", checks_hosts=True)  # noqa: S104 (nothing listens)
+    origins = OriginGuard("0.0.0.0", checks_hosts=True)  # noqa: S104 (nothing listens)
     assert status_of(origins, scope(host=host, local="10.0.0.7")) == status
 
 
@@ -118,11 +118,11 @@ def test_service_on_every_address_answers_under_names_that_nobody_can_own(
     ],
 )
 def test_address_may_be_written_in_every_way(host: str, local: str, status: int) -> None:
-    assert status_of(Origins("::", checks_hosts=True), scope(host=host, local=local)) == status
+    assert status_of(OriginGuard("::", checks_hosts=True), scope(host=host, local=local)) == status
 
 
 def test_request_without_a_host_is_no_browsers() -> None:
-    assert status_of(Origins("127.0.0.1", checks_hosts=True), scope()) == 200
+    assert status_of(OriginGuard("127.0.0.1", checks_hosts=True), scope()) == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
@@ -166,7 +166,7 @@ def test_change_that_a_page_elsewhere_could_ask_for_is_refused(
     method: str, headers: dict[str, str], status: int
 ) -> None:
     for checks_hosts in (True, False):
-        origins = Origins("127.0.0.1", ["ballast.example"], checks_hosts=checks_hosts)
+        origins = OriginGuard("127.0.0.1", ["ballast.example"], checks_hosts=checks_hosts)
         assert status_of(origins, scope(method, **OURS, **headers)) == status
         assert origins.refused[FOREIGN_TYPE] == (status == 415)
         assert origins.refused[FOREIGN_ORIGIN] == (status == 403)
@@ -178,7 +178,7 @@ def test_change_that_names_two_pages_is_refused_when_one_is_elsewhere(name: byte
         b"origin": (b"http://127.0.0.1:8090", b"http://evil.example"),
         b"sec-fetch-site": (b"same-origin", b"cross-site"),
     }[name]
-    origins = Origins("127.0.0.1", [], checks_hosts=True)
+    origins = OriginGuard("127.0.0.1", [], checks_hosts=True)
     for values in ((own, other), (other, own)):
         asked = scope("PUT", **OURS, **JSON)
         asked["headers"] += [(name, value) for value in values]
@@ -186,13 +186,13 @@ def test_change_that_names_two_pages_is_refused_when_one_is_elsewhere(name: byte
 
 
 def test_change_without_a_body_needs_no_type_where_its_method_is_no_forms() -> None:
-    origins = Origins("127.0.0.1", checks_hosts=True)
+    origins = OriginGuard("127.0.0.1", checks_hosts=True)
     found = {m: status_of(origins, scope(m, **OURS)) for m in ("POST", "PUT", "DELETE", "PATCH")}
     assert found == {"POST": 415, "PUT": 200, "DELETE": 200, "PATCH": 200}
 
 
 def test_every_recorded_request_of_pulsars_tools_is_obeyed() -> None:
-    origins = Origins("127.0.0.1", checks_hosts=True)
+    origins = OriginGuard("127.0.0.1", checks_hosts=True)
     changes = [
         (exchange["method"], exchange.get("requestHeaders", {}))
         for path in FOLDER.glob("*.json")
@@ -214,7 +214,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(tables: Path, balancer: Balancer, path: str, **more: Any) -> Answer:
     app = AdminApp(
-        make_context(tables, balancer), ROUTES, origins=Origins("127.0.0.1", checks_hosts=True)
+        make_context(tables, balancer), ROUTES, origins=OriginGuard("127.0.0.1", checks_hosts=True)
     )
     return asyncio.run(ask(app, path, **more))
 

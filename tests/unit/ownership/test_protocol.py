@@ -24,7 +24,7 @@ from lbcore.ownership.changes import (
 )
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.repair import FlightWatch, Presence, repair
-from lbcore.ownership.states import MOVES, Move
+from lbcore.ownership.states import TRANSITIONS, TransitionKind
 from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.values.ownership_records import (
     A2,
@@ -118,22 +118,22 @@ def test_split_into_bundles_that_do_not_tile_it_is_refused(children: tuple[str, 
 
 
 REQUESTS = {
-    Move.ASSIGN: lambda record: protocol.assign(record, C, ORIGIN),
-    Move.UNLOAD: lambda record: protocol.unload(record, ORIGIN),
-    Move.SPLIT: lambda record: protocol.split(record, {LEFT: "", RIGHT: ""}, ORIGIN),
-    Move.REASSIGN: lambda record: protocol.reassign(record, C, ORIGIN),
-    Move.REDIRECT: lambda record: protocol.redirect(record, C, ORIGIN),
-    Move.CANCEL: lambda record: protocol.cancel(record, ORIGIN),
-    Move.DELETE: lambda record: protocol.delete(record, ORIGIN),
+    TransitionKind.ASSIGN: lambda record: protocol.assign(record, C, ORIGIN),
+    TransitionKind.UNLOAD: lambda record: protocol.unload(record, ORIGIN),
+    TransitionKind.SPLIT: lambda record: protocol.split(record, {LEFT: "", RIGHT: ""}, ORIGIN),
+    TransitionKind.REASSIGN: lambda record: protocol.reassign(record, C, ORIGIN),
+    TransitionKind.REDIRECT: lambda record: protocol.redirect(record, C, ORIGIN),
+    TransitionKind.CANCEL: lambda record: protocol.cancel(record, ORIGIN),
+    TransitionKind.DELETE: lambda record: protocol.delete(record, ORIGIN),
 }
 
 
 @pytest.mark.parametrize("state", MAKERS)
 @pytest.mark.parametrize("move", REQUESTS)
 def test_request_in_every_state_makes_the_next_version_or_is_refused_as_the_table_says(
-    move: Move, state: State
+    move: TransitionKind, state: State
 ) -> None:
-    before, arrow = MAKERS[state](), MOVES[move]
+    before, arrow = MAKERS[state](), TRANSITIONS[move]
     made = REQUESTS[move](before)
     if state not in arrow.sources:
         assert isinstance(made, Refused)

@@ -27,11 +27,11 @@ from lbcore.ownership.states import (
     BALLAST,
     IN_FLIGHT,
     METADATA_STORE,
-    MOVES,
     RULES,
     SYSTEM_TOPIC,
-    Move,
+    TRANSITIONS,
     ReplacementRules,
+    TransitionKind,
     TransitionRule,
 )
 from lbcore.ownership.wire_record import format_record, parse_record, record_key
@@ -248,7 +248,7 @@ def test_difference_of_the_version_alone_is_none() -> None:
     assert list(find_differences([row("a", version_id=1)], [row("a", version_id=4)])) == []
 
 
-UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_forced]
+UNFORCED = [(move, arrow) for move, arrow in TRANSITIONS.items() if not arrow.is_forced]
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
@@ -269,12 +269,12 @@ def test_ballasts_rules_are_the_system_topics_and_merges_without_gaps() -> None:
     assert not METADATA_STORE.accepts_gaps
 
 
-@pytest.mark.parametrize("move", Move)
+@pytest.mark.parametrize("move", TransitionKind)
 @pytest.mark.parametrize("state", State)
 def test_next_record_takes_state_and_force_from_the_table_or_refuses(
-    move: Move, state: State
+    move: TransitionKind, state: State
 ) -> None:
-    before, arrow = replace(owned(), state=state), MOVES[move]
+    before, arrow = replace(owned(), state=state), TRANSITIONS[move]
     if state not in arrow.sources:
         with pytest.raises(ProtocolError, match=f"{move.name} must start from .*, got"):
             next_record(before, move, ORIGIN)
@@ -286,22 +286,22 @@ def test_next_record_takes_state_and_force_from_the_table_or_refuses(
 
 @pytest.mark.parametrize(("move", "arrow"), UNFORCED, ids=[move.name for move, _ in UNFORCED])
 def test_unforced_move_obeys_the_rules_in_each_of_its_states(
-    move: Move, arrow: TransitionRule
+    move: TransitionKind, arrow: TransitionRule
 ) -> None:
-    begins_a_life = move in (Move.CREATE, Move.BEGIN_AS_CHILD)
+    begins_a_life = move in (TransitionKind.CREATE, TransitionKind.BEGIN_AS_CHILD)
     sources = arrow.sources - {State.DELETED} if begins_a_life else arrow.sources
     assert sources
     assert all(BALLAST.allows(source, arrow.target) for source in sources)
 
 
 def test_every_state_is_left_and_reached_by_some_move() -> None:
-    reached = {arrow.target for arrow in MOVES.values()}
-    left = set().union(*(arrow.sources for arrow in MOVES.values()))
+    reached = {arrow.target for arrow in TRANSITIONS.values()}
+    left = set().union(*(arrow.sources for arrow in TRANSITIONS.values()))
     assert reached == left == set(State)
 
 
 def test_every_state_in_flight_ends_without_its_broker() -> None:
-    forced = [arrow for arrow in MOVES.values() if arrow.is_forced and arrow.target in ACTIVE]
+    forced = [arrow for arrow in TRANSITIONS.values() if arrow.is_forced and arrow.target in ACTIVE]
     assert all(any(state in arrow.sources for arrow in forced) for state in IN_FLIGHT)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lbcore.ownership.records import State
 from lbcore.ownership.specification import EFFECTS, tla_text
-from lbcore.ownership.states import METADATA_STORE, MOVES
+from lbcore.ownership.states import METADATA_STORE, TRANSITIONS
 from tests.exhaustive.scenarios import SCENARIOS
 from tests.exhaustive.search import Search
 
@@ -109,7 +109,7 @@ def _reachable(module: Module) -> Iterator[tuple[str, Facts, Facts]]:
 
 def test_every_move_has_its_effects_on_brokers() -> None:
     """A new move in the table needs a line in EFFECTS."""
-    assert set(EFFECTS) == set(MOVES)
+    assert set(EFFECTS) == set(TRANSITIONS)
 
 
 def test_text_is_checked_to_the_end_and_breaks_no_property() -> None:
