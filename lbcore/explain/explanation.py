@@ -246,12 +246,11 @@ def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
 
 def _sentences(rows: ExplainRows) -> Iterator[str]:
     for gap in rows.gaps:
-        yield (
-            _of_names(gap)
-            if gap.names
-            else f"{gap.table} reaches back to {instant(gap.reach_ms)}; what it had before is not"
-            " known"
-        )
+        if gap.names:
+            yield _of_names(gap)
+        else:
+            since = instant(gap.reach_ms)
+            yield f"{gap.table} reaches back to {since}; what it had before is not known"
     newest = max(rows.decisions, key=lambda row: int(row["at_ms"]), default=None)
     if rows.is_past and newest is not None and newest["config_version"] != digest(rows.config):
         yield (

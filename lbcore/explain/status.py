@@ -22,7 +22,7 @@ from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, b
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
-from lbcore.explain.explanation import ExplainRows, Row, by_decision
+from lbcore.explain.explanation import ExplainRows, Row, by_decision, count_of
 from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
@@ -205,9 +205,10 @@ class ClusterStatus:
     @property
     def headline(self) -> str:
         """The phase; alarms stand beside it, and in place of "ready"."""
-        count = f"{len(self.alarms)} alarm{'s' * (len(self.alarms) != 1)}" * bool(self.alarms)
-        calm = self.phase is ClusterPhase.READY and bool(self.alarms)
-        return ", ".join(filter(None, (self.phase.value * (not calm), count)))
+        if not self.alarms:
+            return self.phase.value
+        count = count_of(len(self.alarms), "alarm")
+        return count if self.phase is ClusterPhase.READY else f"{self.phase.value}, {count}"
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""

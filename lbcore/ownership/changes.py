@@ -272,7 +272,7 @@ def unborn(
 
 def next_record(
     record: OwnershipRecord,
-    move: TransitionKind,
+    kind: TransitionKind,
     origin: Origin,
     source: Instance = NOBODY,
     destination: Instance = NOBODY,
@@ -282,15 +282,15 @@ def next_record(
     The move's table says in which state. Raises ProtocolError when the move does not start from the
     record's state: a bug.
     """
-    if not may_start(move, record.state):
-        starts = ", ".join(sorted(state.value for state in TRANSITIONS[move].sources))
-        message = f"{move.name} must start from {starts}, got {record.state.value}: {record}"
+    if not may_start(kind, record.state):
+        starts = ", ".join(sorted(state.value for state in TRANSITIONS[kind].sources))
+        message = f"{kind.name} must start from {starts}, got {record.state.value}: {record}"
         raise ProtocolError(message)
     return OwnershipRecord(
         cluster=record.cluster,
         bundle=record.bundle,
-        state=TRANSITIONS[move].target,
-        is_forced=TRANSITIONS[move].is_forced,
+        state=TRANSITIONS[kind].target,
+        is_forced=TRANSITIONS[kind].is_forced,
         version_id=next_version(record.version_id),
         source=source.broker,
         source_incarnation=source.incarnation,

@@ -112,17 +112,11 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
     owner = destination_of(one)
     if owner != destination_of(other):
         return Refused(reason=RefusalReason.DIFFERENT_OWNERS)
-    return transition(
-        *(
-            (
-                record,
-                replace(
-                    next_record(record, TransitionKind.MERGE, origin, owner), children={merged: ""}
-                ),
-            )
-            for record in (other, one)
-        )
-    )
+    begun = [
+        (record, next_record(record, TransitionKind.MERGE, origin, owner))
+        for record in (other, one)
+    ]
+    return transition(*((before, replace(after, children={merged: ""})) for before, after in begun))
 
 
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
@@ -200,13 +194,13 @@ def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transit
     REPEATED when the record says so already, DELETED when the bundle is gone. Used only where
     cluster.authority is external: the observed owner has the bundle open, no broker is asked.
     """
-    move = TransitionKind.OBSERVE_OWNER if owner.broker else TransitionKind.OBSERVE_FREE
+    kind = TransitionKind.OBSERVE_OWNER if owner.broker else TransitionKind.OBSERVE_FREE
     if record.state in (State.DELETED, State.INIT):
         return Refused(reason=RefusalReason.DELETED)
     holder = holder_of(record)
-    is_known = record.state is TRANSITIONS[move].target
-    if not may_start(move, record.state) or (is_known and holder == owner):
+    is_known = record.state is TRANSITIONS[kind].target
+    if not may_start(kind, record.state) or (is_known and holder == owner):
         return Refused(reason=RefusalReason.REPEATED)
     source = NOBODY if holder.broker == owner.broker else holder
-    made = next_record(record, move, origin, source, owner)
+    made = next_record(record, kind, origin, source, owner)
     return transition((record, made))

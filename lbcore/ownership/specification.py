@@ -49,7 +49,7 @@ EFFECTS: Mapping[TransitionKind, tuple[str, tuple[str, str]]] = {
 """Kind → its guard ("" = none), and the source and destination of the next record; b: a broker."""
 
 _MAY_HAVE_NO_BROKER = frozenset({TransitionKind.UNLOAD, TransitionKind.REDIRECT})
-"""Moves whose b may be Nobody: the bundle becomes Free when it is closed."""
+"""Those whose b may be Nobody: the bundle becomes Free when it is closed."""
 
 _CHECKS: Mapping[BrokerCheck, str] = {
     BrokerCheck.DESTINATION_BLANK: "destination' = Nobody",
@@ -119,15 +119,15 @@ def tla_text(rules: ReplacementRules = BALLAST) -> str:
 
     rules: which records replace others without force.
     """
-    blocks = [_HEAD, *(_action(move) for move in TRANSITIONS), _BROKERS, _next(), _accepted(rules)]
+    blocks = [_HEAD, *(_action(kind) for kind in TRANSITIONS), _BROKERS, _next(), _accepted(rules)]
     return "\n".join([*blocks, _PROPERTIES]).replace("{leaving}", _states(LEAVING))
 
 
 def mermaid_text() -> str:
     """The moves as a Mermaid state diagram; forced moves are marked with a !."""
     lines = [
-        f"    {_box(source)} --> {_box(rule.target)}: {move.value}{' !' * rule.is_forced}"
-        for move, rule in TRANSITIONS.items()
+        f"    {_box(source)} --> {_box(rule.target)}: {kind.value}{' !' * rule.is_forced}"
+        for kind, rule in TRANSITIONS.items()
         for source in State
         if source in rule.sources
     ]
@@ -135,9 +135,9 @@ def mermaid_text() -> str:
     return "\n".join(["stateDiagram-v2", *lines, *notes])
 
 
-def _action(move: TransitionKind) -> str:
-    rule = TRANSITIONS[move]
-    guard, (source, destination) = EFFECTS[move]
+def _action(kind: TransitionKind) -> str:
+    rule = TRANSITIONS[kind]
+    guard, (source, destination) = EFFECTS[kind]
     lines = [
         f"state \\in {_states(rule.sources)}",
         *([guard] if guard else []),
@@ -149,20 +149,20 @@ def _action(move: TransitionKind) -> str:
         f"forced' = {str(rule.is_forced).upper()}",
         "UNCHANGED open",
     ]
-    return "\n".join([f"{_name(move)} ==", *(f"    /\\ {line}" for line in lines), ""])
+    return "\n".join([f"{_name(kind)} ==", *(f"    /\\ {line}" for line in lines), ""])
 
 
 def _next() -> str:
-    lines = [f"    \\/ {_quantified(move)}" for move in TRANSITIONS]
+    lines = [f"    \\/ {_quantified(kind)}" for kind in TRANSITIONS]
     acts = [f"    \\/ \\E b \\in Brokers: {act}(b)" for act in ("Opens", "Closes", "Ends")]
     return "\n".join(["Next ==", *lines, *acts, ""])
 
 
-def _quantified(move: TransitionKind) -> str:
-    if not _has_broker(move):
-        return _name(move)
-    brokers = "Brokers \\union {Nobody}" if move in _MAY_HAVE_NO_BROKER else "Brokers"
-    return f"\\E b \\in {brokers}: {_name(move)}"
+def _quantified(kind: TransitionKind) -> str:
+    if not _has_broker(kind):
+        return _name(kind)
+    brokers = "Brokers \\union {Nobody}" if kind in _MAY_HAVE_NO_BROKER else "Brokers"
+    return f"\\E b \\in {brokers}: {_name(kind)}"
 
 
 def _accepted(rules: ReplacementRules) -> str:
@@ -189,13 +189,13 @@ def _pairs(rules: ReplacementRules) -> Iterator[str]:
             yield " /\\ ".join([*parts, *(_CHECKS[check] for check in checks)])
 
 
-def _name(move: TransitionKind) -> str:
-    name = "".join(part.capitalize() for part in move.name.split("_"))
-    return f"{name}(b)" if _has_broker(move) else name
+def _name(kind: TransitionKind) -> str:
+    name = "".join(part.capitalize() for part in kind.name.split("_"))
+    return f"{name}(b)" if _has_broker(kind) else name
 
 
-def _has_broker(move: TransitionKind) -> bool:
-    return "b" in EFFECTS[move][1]
+def _has_broker(kind: TransitionKind) -> bool:
+    return "b" in EFFECTS[kind][1]
 
 
 def _states(states: frozenset[State]) -> str:

@@ -1,4 +1,4 @@
-"""The ownership state machine as data: allowed transitions, and Ballast's moves.
+"""The ownership state machine as data: allowed transitions, and Ballast's own.
 
 There are three sets of `ReplacementRules`, which say which record may replace which: those of
 Pulsar's two stores, and Ballast's; `resolve` asks them. `TRANSITIONS` are those that Ballast's one
@@ -146,6 +146,6 @@ TRANSITIONS: Mapping[TransitionKind, TransitionRule] = {
 }
 
 
-def may_start(move: TransitionKind, state: State) -> bool:
-    """True if the move may start from the state."""
-    return state in TRANSITIONS[move].sources
+def may_start(kind: TransitionKind, state: State) -> bool:
+    """True if a transition of this kind may start from the state."""
+    return state in TRANSITIONS[kind].sources

@@ -89,12 +89,13 @@ def ensure_jars(
     """
     if absent_jars(folder, lock):
         with _alone(folder):
-            absent = absent_jars(folder, lock)
-            check_disk(folder, _DISK_BYTES)
-            note(f"fetching {len(absent)} jars, once, into {folder}")
-            began_s = time.monotonic()
-            fetch(folder, absent, _ivy(site_packages))
-            note(f"    done in {time.monotonic() - began_s:.0f} s")
+            absent = absent_jars(folder, lock)  # another process may have fetched them meanwhile
+            if absent:
+                check_disk(folder, _DISK_BYTES)
+                note(f"fetching {len(absent)} jars, once, into {folder}")
+                began_s = time.monotonic()
+                fetch(folder, absent, _ivy(site_packages))
+                note(f"    done in {time.monotonic() - began_s:.0f} s")
     return [folder / jar.file_name for jar in parse_lock(lock.read_text())]
 
 

@@ -76,13 +76,13 @@ def shed_ballast(
         problem = round_.problem(is_triggered, is_suspended, partitions, acting)
         found = search(problem, math.ceil(STEPS * view.part), _budget(round_, config))
         hits = (low, high)
-        full = _TriggeredRound(
+        outcome = _TriggeredRound(
             round_=round_, config=config, is_triggered=is_triggered, hits=hits, found=found
         )
-        selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
-        too_crowded = (*found.too_crowded, *full.lumps())
+        selections, verdicts, too_big = outcome.selections(), outcome.verdicts(), outcome.too_big()
+        too_crowded = (*found.too_crowded, *outcome.lumps())
         verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), LEFT_ALONE)
-        low, high = full.remaining_hits()
+        low, high = outcome.remaining_hits()
         givers = (one.source for one in selections)
         state = replace(state, tried=tried(view, state.tried, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
@@ -186,8 +186,8 @@ def _count(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
 
     int64[n] for the small threshold (the tolerance), and for the large one (high_points). A broker
     that changes sides starts at 0. Within the threshold the count returns to 0, also without a new
-    report. A broker that was full and is not done (the budget ended before)
-    continues until it is near the level.
+    report. A broker that was triggered and is not done (the budget ended before) continues until it
+    is near the level.
     """
     view, away, tolerance = round_.view, round_.away, round_.tolerance
     names = view.snapshot.brokers.names
@@ -293,10 +293,8 @@ class _TriggeredRound:
         """Return bundles to divide: too large, largest of hot brokers, too crowded."""
         rows = [*self.round_.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
         rows += self.lumps()
-        load, limit = (
-            self.round_.readings.bundle,
-            self.round_.split_share * self.round_.level,
-        )
+        load = self.round_.readings.bundle
+        limit = self.round_.split_share * self.round_.level
         if self.found.stopped == "done":
             after = self.found.load.max(axis=1)
             stuck = self._stuck()
