@@ -103,7 +103,7 @@ def usages_of(percents: Sequence[Sequence[float]], signals: SignalsConfig) -> li
 
 
 def group_loads(loads: Mapping[str, ShownLoad]) -> tuple[GroupLoad, ...]:
-    """The isolation groups, by their first brokers; one of all where there are no others."""
+    """Return the isolation groups, by their first brokers; one of all by default."""
     found: dict[str, list[ShownLoad]] = {}
     for load in loads.values():
         found.setdefault(load.group, []).append(load)
@@ -126,7 +126,7 @@ def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
 
 
 def groups_line(groups: Sequence[GroupLoad]) -> str:
-    """The number of isolation groups and each one's mean usage, in a sentence; "" of one."""
+    """Return a sentence on the isolation groups and their usages; "" of one."""
     if len(groups) <= 1:
         return ""
     words = [

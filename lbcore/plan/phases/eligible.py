@@ -49,7 +49,7 @@ def eligible(draft: Draft) -> Draft:
 
 
 def _grouped(draft: Draft) -> Draft:
-    """The draft with the isolation groups, which its state names for all that show them."""
+    """Return the draft with the isolation groups, which its state names."""
     brokers = draft.snapshot.brokers
     subset = without_brokers(draft.snapshot, brokers.is_draining)
     group = np.zeros(len(subset.original), dtype=np.int64)

@@ -106,7 +106,7 @@ _MARGIN = 1.1
 
 
 def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Floats:
-    """Return by what factor bundles of each full broker may grow elsewhere, float64[n].
+    """Return the factor by which bundles of a full broker may grow, float64[n].
 
     By those that have left it. What stays is served better with each bundle that leaves, so it
     grows by less. GROWTH_MOST where nothing has left, or too lately.

@@ -374,7 +374,7 @@ def transfer_trigger(view: ShedView, state: TransferState, config: TransferConfi
 
 
 def ballast_trigger(view: ShedView, shed: Shed, config: IdealLoadConfig) -> TriggerStatus:
-    """Return the trigger status of ballast: each broker's distance from the ideal load."""
+    """Return each broker's distance from the ideal load (ballast)."""
     levels = (
         (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
         (config.high_points, config.high_hits, shed.state.hits_high),
@@ -428,7 +428,7 @@ def threshold_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> Tri
 def usage_trigger(
     view: ShedView, shed: Shed, config: SheddingConfig, limit: float
 ) -> TriggerStatus:
-    """The trigger status of rules that hold a broker's usage against one limit, in percent."""
+    """Return each broker's usage against one limit, in percent."""
     usage = 100.0 * view.usage
     average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
     measured = _Measured(name="usage in percent", number=usage, average=average, floor=limit)
