@@ -228,7 +228,7 @@ def _balance_lines(found: Foresight) -> Iterator[str]:
         rows.append((f"{name}{drained}", *map(" → ".join, pairs)))
     yield from text_table(rows)
     groups = {one.group for one in found.after.brokers if one.group}
-    of = " of the worst broker group" if len(groups) > 1 else ""
+    of = " of the worst isolation group" if len(groups) > 1 else ""
     yield f"imbalance{of} {_imbalance(found.before)} → {_imbalance(found.after)}"
 
 

@@ -125,7 +125,7 @@ def start_service(
         waiting_max=lookup.max_waiting,
         hooks=Hooks(
             others=admin,
-            guard=None if gate.is_idle else gate,
+            guard=None if gate.is_open else gate,
             hosts=origins if origins.checks_hosts else None,
             ask_owner=Assignments(context).ask,
             kafka=context.kafka,

@@ -1,4 +1,4 @@
-"""Brokers and bundles that can not move: reasons, missing candidates, broker groups."""
+"""Brokers and bundles that can not move: reasons, missing candidates, isolation groups."""
 
 import json
 from collections.abc import Mapping, Sequence
