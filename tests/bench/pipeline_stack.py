@@ -26,7 +26,7 @@ from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.settings import load_settings
 from lbcore.config.tree import Config
 from tests.bench.load_generator import LOCAL
-from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
+from tests.bench.timed_job import STEP_LOG
 from tests.support.processes.frozen import freeze_group
 from tests.support.processes.programs import json_lines
 
@@ -88,7 +88,6 @@ class PipelineStack:
     def __post_init__(self) -> None:
         self.kafka = EmbeddedKafka(self.folder / "kafka")
         self.steps = self.folder / "steps"
-        self.profiles = self.folder / "profiles"
         self.orders = self.folder / "orders"
         self.job_log = self.folder / "job.jsonl"
         self.tables = self.folder / "tables"
@@ -97,8 +96,7 @@ class PipelineStack:
         if self.size.bundles > Config().limits.tenant_bundles_max // 2:  # all are one tenant's
             most = f"limits.tenant_bundles_max={2 * self.size.bundles}"
             self.settings = [most, *self.settings]
-        for folder in (self.steps, self.profiles):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.steps.mkdir(parents=True, exist_ok=True)
 
     def start_kafka(self) -> None:
         """Kafka and the wire's topics."""
@@ -106,7 +104,7 @@ class PipelineStack:
         specs = wanted_topics(load_settings([], self.settings))
         ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
 
-    def start_job(self, name: str = "job", *, is_profiled: bool = False) -> float:
+    def start_job(self, name: str = "job") -> float:
         """Start the streaming job; its start on the wall clock, in s. name: of its state folder."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.job_log)]
@@ -114,8 +112,6 @@ class PipelineStack:
         words += [word for setting in self.spark for word in ("--spark", setting)]
         words += ["--master", self.master] if self.master else []
         environment = {STEP_LOG: str(self.steps)}
-        if is_profiled:
-            environment[STEP_PROFILE] = str(self.profiles)
         started_s = time.time()
         self._start("job", "tests.bench.timed_job", words, environment)
         return started_s
@@ -218,7 +214,7 @@ class PipelineStack:
         return self.recoveries()[-1]
 
     def step_lines(self, since_s: float) -> list[dict[str, Any]]:
-        """The steps of both operators, of batches since that time."""
+        """When scorers began with their batches, of batches since that time."""
         lines = [line for path in sorted(self.steps.glob("*.jsonl")) for line in json_lines(path)]
         return [line for line in lines if line["now_ms"] >= since_s * 1e3]
 
