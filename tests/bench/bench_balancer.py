@@ -82,7 +82,6 @@ class Cluster:
         self.owned = [np.flatnonzero(self.owner == broker) for broker in range(self.brokers)]
 
     def records(self) -> list[OwnershipRecord]:
-        """Everything Owned."""
         return [
             OwnershipRecord(
                 cluster=CLUSTER,
@@ -182,7 +181,6 @@ class Bench:
     number: int = 0
 
     def advance(self, alive: Sequence[int], reporting: Sequence[int]) -> None:
-        """One batch that is not measured."""
         self.number += 1
         update = self.cluster.update(self.number, alive, reporting)
         now_ms = START_MS + self.number * INTERVAL_MS
@@ -192,7 +190,6 @@ class Bench:
         self.balancer.pack(self.state)
 
     def measure(self, name: str, update: GroupUpdate, *, is_cycle: bool) -> Measured:
-        """The median of the calls."""
         now_ms = START_MS + (self.number + 1) * INTERVAL_MS
         cycle_ms = 0 if is_cycle else now_ms
         state = replace(self.state, times=replace(self.state.times, cycle_ms=cycle_ms))
@@ -238,7 +235,6 @@ def _measured(name: str, times: Sequence[tuple[float, float, float]], events: in
 
 
 def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Bench:
-    """The bench with every broker's load known."""
     cluster = Cluster(brokers, bundles, per_namespace)
     balancer = ClusterBalancer(cluster=CLUSTER, config=Config())
     rows = TableRows(
@@ -261,7 +257,6 @@ def _row(record: OwnershipRecord) -> dict[str, Any]:
 
 
 def measure_all(brokers: int, bundles: int) -> list[Measured]:
-    """Every line."""
     bench = opened(brokers, bundles)
     everyone, tenth = range(brokers), range(brokers // 10)
     measured = []
@@ -315,7 +310,6 @@ def _acks(state: BalancerState) -> list[Acks]:
 
 
 def main() -> int:
-    """Measure, show the table, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=1_000)
     parser.add_argument("--bundles", type=int, default=100_000)

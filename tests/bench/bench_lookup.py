@@ -83,7 +83,6 @@ def write_tables(root: Path, bundles: int = BUNDLES) -> tuple[TablesWriter, list
 
 
 def topics_of(rows: Sequence[Row], generator: random.Random) -> list[str]:
-    """Topics of random namespaces."""
     names = sorted({row.bundle.rpartition("/")[0] for row in rows})
     return [
         f"persistent://{generator.choice(names)}/topic-{generator.randrange(10**6)}"
@@ -200,7 +199,6 @@ def _change(writer: TablesWriter, rows: list[Row], seconds: float) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All figures, and which targets they miss."""
     about = {**machine(), "bundles": arguments.bundles, "connections": CONNECTIONS}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tables"
@@ -222,7 +220,6 @@ def missed(figures: dict[str, Any], targets: Targets) -> list[str]:
 
 
 def table(found: dict[str, Any], targets: Targets) -> str:
-    """The figures as lines for people."""
     lines = [f"{name:45} {value}" for name, value in found["machine"].items()]
     for name, value in found["figures"].items():
         target = " ".join(map(str, targets.get(name, ())))

@@ -88,27 +88,21 @@ class Brokers:
         self._stack = stack
 
     def names(self) -> list[str]:
-        """Of all brokers."""
         return [row["broker"] for row in self._rows()]
 
     def stop(self, name: str) -> None:
-        """Stop one in order."""
         self._stack.fleet(f"/drain/{name}", "POST")
 
     def start(self, name: str) -> None:
-        """Start it again."""
         self._stack.fleet(f"/start/{name}", "POST")
 
     def is_gone(self, name: str) -> bool:
-        """Whether it has stopped."""
         return all(row["life"] == "stopped" for row in self._rows() if row["broker"] == name)
 
     def loads(self) -> list[float]:
-        """Of those that run, msg/s."""
         return [row["load"] for row in self._rows() if row["life"] in ("alive", "draining")]
 
     def topics(self, model: LoadModel) -> list[int]:
-        """Of those that run."""
         counts = dict.fromkeys((r["broker"] for r in self._rows() if r["life"] == "alive"), 0)
         for bundle, by in self._stack.served().items():
             counts[by[0]] += len(model.topics_in(*parse_bundle(bundle)))
@@ -233,7 +227,6 @@ TESTS: Mapping[str, Callable[[], dict[str, Any]]] = {
 
 
 def table_of(found: Mapping[str, Any]) -> str:
-    """The figures for docs/performance-tests.md."""
     lines = []
     for name, values in found.items():
         lines += [f"**{name}**: {' '.join((TESTS[name].__doc__ or '').split())}", ""]

@@ -92,7 +92,6 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures, and what stands behind them."""
     size = replace(SIZES[args.scale], is_burst=args.burst)
     wanted = args.steps.split(",")
     kept = [KEEP_BATCHES] if _REPLAY in wanted else []

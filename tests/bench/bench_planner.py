@@ -179,7 +179,6 @@ def averages(bundles: int) -> Callable[[], int]:
 
 
 def measure_all() -> list[Measured]:
-    """Every line."""
     view = cluster(BROKERS, BUNDLES)
     lines = []
     for name in STRATEGIES:
@@ -193,7 +192,6 @@ def measure_all() -> list[Measured]:
 
 
 def table(lines: list[Measured]) -> str:
-    """The lines for people."""
     form = "{:<34}{:>8}{:>9}{:>10}{:>10}{:>10}{:>9}{:>11}{:>8}"
     head = (
         "planner",

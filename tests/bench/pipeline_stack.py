@@ -51,14 +51,12 @@ class Size:
 
     @property
     def names(self) -> list[str]:
-        """The clusters' names."""
         if self.clusters == 1:
             return [LOCAL]
         return [f"c{number:02}" for number in range(self.clusters)]
 
     @property
     def all_bundles(self) -> int:
-        """Of all clusters."""
         return self.clusters * self.bundles
 
 
@@ -99,7 +97,6 @@ class PipelineStack:
         self.steps.mkdir(parents=True, exist_ok=True)
 
     def start_kafka(self) -> None:
-        """Kafka and the wire's topics."""
         self.kafka.start()
         specs = wanted_topics(load_settings([], self.settings))
         ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
@@ -117,7 +114,6 @@ class PipelineStack:
         return started_s
 
     def start_load(self, *more: str) -> None:
-        """Start the brokers."""
         size = self.size
         words = ["--bootstrap", self.kafka.bootstrap, "--log", str(self.folder / "load.jsonl")]
         words += ["--brokers", str(size.brokers), "--namespaces", str(size.namespaces)]
@@ -159,7 +155,6 @@ class PipelineStack:
         self.children.pop(name).kill()
 
     def stop(self, name: str) -> None:
-        """Stop a process in order."""
         self.children.pop(name).stop()
 
     def pause(self, name: str) -> None:
@@ -167,11 +162,9 @@ class PipelineStack:
         freeze_group(self.children[name].pid)
 
     def resume(self, name: str) -> None:
-        """Have it go on."""
         os.killpg(self.children[name].pid, signal.SIGCONT)
 
     def stop_all(self) -> None:
-        """End everything, Kafka last."""
         for name in list(self.children):
             self.kill(name)
         self.kafka.stop()
@@ -181,7 +174,6 @@ class PipelineStack:
         shutil.rmtree(self.folder / name)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """What `job` or `load` has logged so far."""
         return json_lines(self.folder / f"{name}.jsonl")
 
     def batches(self, since_s: float = 0.0) -> list[dict[str, Any]]:
@@ -301,7 +293,6 @@ class FollowerWatch(threading.Thread):
         self.seen_ms: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until `end`."""
         while not self._ended.wait(_POLL_S):
             try:
                 batch = self._batch()
@@ -311,7 +302,6 @@ class FollowerWatch(threading.Thread):
                 self.seen_ms.setdefault(batch, int(time.time() * 1e3))
 
     def end(self) -> None:
-        """Ask no more."""
         self._ended.set()
         self.join(timeout=5)
 
@@ -337,7 +327,6 @@ class BurstTimer(threading.Thread):
         self._stack, self._ended = stack, threading.Event()
 
     def run(self) -> None:
-        """Until `end`."""
         cycle, rest = None, ""
         with self._stack.job_log.open() as log:
             log.seek(0, os.SEEK_END)
@@ -352,6 +341,5 @@ class BurstTimer(threading.Thread):
                     cycle = batch["cycle"]
 
     def end(self) -> None:
-        """Order no more."""
         self._ended.set()
         self.join(timeout=5)

@@ -33,7 +33,6 @@ class TimedProcessor(MachineProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: ARG002, N803 Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """As the job's."""
         began_ms = int(time.time() * 1e3)
         events, now_ms = self._decode(rows)
         if self._operator.name == "scorer":
@@ -44,7 +43,6 @@ class TimedProcessor(MachineProcessor):
 
 
 def main() -> int:
-    """The job, timed."""
     # loaded here, so that a process that only declares the state loads no more than in production
     stream = importlib.import_module("jobs.adapters.spark.stream")
     stream.MachineProcessor = TimedProcessor  # type: ignore[attr-defined]

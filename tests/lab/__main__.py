@@ -90,7 +90,6 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
 
 
 def _run_all(args: argparse.Namespace) -> list[str]:
-    """The runs that failed."""
     failed = []
     for run in range(1, args.runs + 1):
         for name in args.contenders:

@@ -46,12 +46,10 @@ class Contender:
 
     @property
     def broker_settings(self) -> dict[str, str]:
-        """Of the brokers' broker.conf."""
         return {**PULSAR_SETTINGS, **self.pulsar}
 
     @property
     def job_settings(self) -> tuple[str, ...]:
-        """Of Ballast's job, each for --set."""
         return (*BALLAST_SETTINGS, *(self.ballast or ()))
 
 

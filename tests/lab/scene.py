@@ -52,7 +52,6 @@ class OurSide:
         say("the job has written its first batch")
 
     def start_bridge(self, admin_url: str) -> None:
-        """The bridge, and it acts."""
         words = ["bridge", "pulsar", "--act", "--switch-shedding-off", "--admin-url", admin_url]
         words += self.words()
         self._stack.children["bridge"] = Child(
@@ -95,7 +94,6 @@ class OurSide:
         return tuple(found)
 
     def stop(self) -> None:
-        """All of it."""
         self._stack.stop_all()
 
     def _start_job(self) -> None:
@@ -160,7 +158,6 @@ class Watch:
         self._admins.pop(number, None)
 
     def phase(self, name: str, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Look for so long, or until it is over."""
         if not self.phases:
             self.began_s = time.monotonic()
         began_s = self.phases[-1].ended_s if self.phases else 0.0
@@ -248,13 +245,11 @@ class Scene:
     ours: OurSide | None
 
     def watch(self) -> Watch:
-        """Start the traffic, and look."""
         self.traffic.start()
         bundles = bundles_of(self.cluster, self.traffic)
         return Watch(cluster=self.cluster, traffic=self.traffic, bundles=bundles)
 
     def notes(self) -> tuple[str, ...]:
-        """What went otherwise than it should."""
         died = tuple(f"{name} ended by itself" for name in self.cluster.died())
         return died + (() if self.ours is None else self.ours.notes())
 

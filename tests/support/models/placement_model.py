@@ -45,7 +45,6 @@ class Cluster:
         return float(self.weighted[self.number[name]])
 
     def add(self, row: int, broker: str) -> None:
-        """Count a bundle on its broker."""
         self.topics[broker] += int(self.snapshot.bundles.topics[row])
         self.holders.append((self.spaces[row], broker))
 
@@ -55,7 +54,6 @@ class Cluster:
         return bool(self.snapshot.brokers.is_draining[at] or self.is_unsteady(at))
 
     def is_unsteady(self, at: int) -> bool:
-        """Whether a broker flaps or is suspected."""
         flapping = self.snapshot.brokers.is_flapping
         return bool((flapping is not None and flapping[at]) or self._is_suspected(at))
 
@@ -77,14 +75,12 @@ class Cluster:
         return bool(self.snapshot.brokers.is_draining[at] or self._is_suspected(at))
 
     def policy(self, space: str) -> IsolationPolicy | None:
-        """The first isolation policy that matches."""
         for policy in self.snapshot.policies.isolation:
             if any(re.fullmatch(pattern, space) for pattern in policy.namespaces):
                 return policy
         return None
 
     def by_policies(self, row: int, available: Sequence[str]) -> list[str]:
-        """As applyNamespacePolicies."""
         policy = self.policy(self.spaces[row])
         if policy is None:
             return [name for name in available if self._is_shared(name)]
@@ -111,7 +107,6 @@ class Cluster:
         return [name for name in by_policies if not self.is_shut(name)]
 
     def least_of_group(self, row: int, candidates: list[str]) -> list[str]:
-        """As filterAntiAffinityGroupOwnedBrokers."""
         if not self._group(self.spaces[row]) or not candidates:
             return candidates
         counts = self.group_counts(row)
@@ -142,13 +137,11 @@ class Cluster:
         return self.snapshot.policies.anti_affinity.get(space, "").strip().lower()
 
     def fewest_of_namespace(self, row: int, candidates: list[str]) -> list[str]:
-        """As removeMostServicingBrokersForNamespace."""
         counts = Counter(broker for space, broker in self.holders if space == self.spaces[row])
         least = min((counts[name] for name in candidates), default=0)
         return [name for name in candidates if counts[name] == least]
 
     def of_class(self, candidates: list[str]) -> list[str]:
-        """BrokerLoadManagerClassFilter."""
         wanted = self.settings.filters.load_manager_class
         classes = self.snapshot.brokers.load_manager_classes
         if not wanted:
@@ -272,7 +265,6 @@ class Placer:
         return chosen
 
     def count(self, row: int, broker: str) -> None:
-        """Count what the bundle adds to its broker."""
         bundles, brokers = self.cluster.snapshot.bundles, self.cluster.snapshot.brokers
         rate = max(self.rate_of(row), self.floor_of(row))
         self.planned_rate[broker] = self.planned_rate.get(broker, 0.0) + rate
@@ -283,7 +275,6 @@ class Placer:
         self.planned_usage[broker] = self.planned_usage.get(broker, 0.0) + own
 
     def floor_of(self, row: int) -> float:
-        """What a bundle counts for, however idle."""
         floor, bundles = self.placement.planned_rate_floor_msg_per_s, self.cluster.snapshot.bundles
         known = bundles.is_load_known
         if known is None or not floor:
@@ -293,7 +284,6 @@ class Placer:
         return min(floor, max(mean, floor / 1_000)) if known[row] else max(floor, mean)
 
     def unit_usage(self) -> float:
-        """Usage that one byte/s makes."""
         brokers = self.cluster.snapshot.brokers
         traffic, capacity = brokers.traffic, brokers.capacity
         total = usage = 0.0
@@ -303,7 +293,6 @@ class Placer:
         return usage / total if total > 0 else 0.0
 
     def select(self, candidates: list[str], at: int, row: int) -> str | None:
-        """The configured strategy's choice."""
         if self.strategy == "round_robin":
             return self.take_turn(candidates, "")
         if self.strategy == "least_resource_usage_with_weight":
@@ -320,7 +309,6 @@ class Placer:
         return self.draw(self.least_rate(candidates), row)
 
     def draw(self, best: list[str], row: int) -> str | None:
-        """One of the equally good."""
         if not best:
             return None
         bundles = self.cluster.snapshot.bundles
@@ -328,7 +316,6 @@ class Placer:
         return best[mmh3.hash(key, self.seed, signed=False) % len(best)]
 
     def least_rate(self, candidates: list[str]) -> list[str]:
-        """LeastLongTermMessageRate's best set."""
         threshold = self.placement.overloaded_threshold_percent / 100.0
         scores = {name: self.rate(name) for name in candidates}
         cool = [
@@ -365,12 +352,10 @@ class Placer:
         return found
 
     def reported_rate(self, broker: int) -> float:
-        """What a broker says that it carries."""
         traffic = self.cluster.snapshot.brokers.traffic
         return float(traffic[broker, 0] + traffic[broker, 1])
 
     def rate(self, name: str) -> float:
-        """The broker's message rate, planned and own."""
         if self.placement.count_planned:
             number = self.names.index(name)
             own = max(self.own_rate(number), self.reported_rate(number))
@@ -411,7 +396,6 @@ class Placer:
         return rate_in + rate_out
 
     def smooth(self, name: str) -> None:
-        """Advance a broker's average."""
         brokers, at = self.cluster.snapshot.brokers, self.names.index(name)
         history: float | None = self.memory.smoothed.get(name)
         if brokers.bundle_count[at] == 0 or brokers.traffic[at, 0] + brokers.traffic[at, 1] == 0:
@@ -422,7 +406,6 @@ class Placer:
         )
 
     def below_average(self, candidates: list[str]) -> list[str]:
-        """LeastResourceUsageWithWeight's best set."""
         usage = {name: self.known_usage(name) for name in candidates}
         total, count = 0.0, 0
         for name in candidates:
@@ -447,7 +430,6 @@ class Placer:
         return smoothed + self.planned_usage.get(name, 0.0)
 
     def take_turn(self, candidates: list[str], which: str) -> str | None:
-        """RoundRobinBrokerSelector."""
         if not candidates:
             return None
         count = getattr(self.memory, f"{which}count")

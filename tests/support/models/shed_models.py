@@ -64,7 +64,6 @@ def until_reached(broker: PlainBroker, minimum: float) -> list[str]:
 
 
 def overload(brokers: list[PlainBroker], config: SheddingConfig) -> Taken:
-    """OverloadShedder."""
     answer: Taken = {}
     threshold = config.overloaded_threshold_percent / 100.0
     for broker in brokers:
@@ -93,7 +92,6 @@ def mean_usage(brokers: list[PlainBroker], memory: Memory, weight: float) -> flo
 def threshold(
     brokers: list[PlainBroker], memory: Memory, config: SheddingConfig, weight: float
 ) -> Taken:
-    """ThresholdShedder with the lower boundary."""
     answer: Taken = {}
     mean = mean_usage(brokers, memory, weight)
     if mean == 0:
@@ -142,12 +140,10 @@ def java_int(value: float) -> int:
 
 
 def java_wrap(value: int) -> int:
-    """The sum of two ints."""
     return (value + 2**31) % 2**32 - 2**31
 
 
 def uniform(brokers: list[PlainBroker], config: SheddingConfig) -> Taken:
-    """UniformLoadShedder."""
     top = {True: -1.0, False: -1.0}
     bottom = {True: float(INT_MAX), False: float(INT_MAX)}
     chosen: dict[bool, PlainBroker | None] = {True: None, False: None}
@@ -188,7 +184,6 @@ def _while_it_fits(
 
 
 def avg(brokers: list[PlainBroker], memory: Memory, config: SheddingConfig) -> Taken:
-    """AvgShedder, the shedding half."""
     order = sorted(brokers, key=lambda one: 100.0 * one.usage)
     pairs: list[tuple[PlainBroker, PlainBroker]] = []
     left, right = 0, len(order) - 1
@@ -396,7 +391,6 @@ class _Run:
         self.predict(most.load, least.load, _divide(freed, most.throughput))
 
     def walk(self, pair: "_Pair", report: list[tuple[str, float]]) -> None:
-        """The source's report, lightest first."""
         remaining = len(report)
         for bundle, throughput in report:
             if bundle in self.store.disowned | self.store.excluded | self.store.recent:

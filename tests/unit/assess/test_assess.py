@@ -62,7 +62,6 @@ def fake() -> Iterator[FakePulsar]:
 def assess(
     fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, Any, str]:
-    """Exit code, the report and what was noted."""
     words = ["assess", fake.url, *QUICK, "--html", str(tmp_path / "page.html"), "--json", *more]
     code = main(words)
     out, err = capsys.readouterr()
@@ -280,7 +279,6 @@ def test_group_without_load_divides_by_no_zero(rates: list[float]) -> None:
 
 
 def row_of(broker: str, rates: Sequence[float], group: str = "") -> dict[str, Any]:
-    """A row of load_history."""
     return {
         "broker_group": group,
         "broker": broker,

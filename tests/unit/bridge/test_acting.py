@@ -249,7 +249,6 @@ class Hands:
             time.sleep(0.01)
 
     def answer(self) -> tuple[AckOutcome, str]:
-        """The one acknowledgement."""
         self.wait(lambda: not self.actuator.busy())
         (acks,) = self.sent
         assert isinstance(acks, Acks)
