@@ -198,7 +198,10 @@ def fail_further_each_time(all_: Upgrades, each: int) -> None:
     all_.check(upgrade)
 
 
-@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize(
+    "left",
+    [pytest.param(left, marks=[pytest.mark.long] if left in GOES_ON else []) for left in LEFT],
+)
 def test_upgrade_that_crashes_again_and_again_gets_through(
     old: Old, left: str, tmp_path: Path
 ) -> None:

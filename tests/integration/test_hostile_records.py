@@ -151,6 +151,7 @@ def test_record_of_700_mb_is_named_in_the_table_and_the_job_goes_on(
     check(stack)
 
 
+@pytest.mark.long
 def test_many_medium_records_are_read_some_at_a_time_and_most_are_counted(
     stack: Stack, producer: RawProducer
 ) -> None:

@@ -292,6 +292,7 @@ def test_checkpoint_that_was_begun_from_the_tables_is_not_replayed(stack: Stack)
     assert "read on from where the tables ended" in caught.value.why
 
 
+@pytest.mark.long
 def test_second_job_on_the_same_tables_fences_the_first_which_is_then_refused(
     stack: Stack,
 ) -> None:
@@ -366,6 +367,7 @@ def taken_over_by(
     return name
 
 
+@pytest.mark.long
 def test_topics_deleted_are_filled_again_from_the_tables(stack: Stack) -> None:
     (name,) = {"next", "spare"} & stack.children.keys()
     admin = KafkaAdminClient(bootstrap_servers=stack.kafka.bootstrap)

@@ -211,6 +211,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.long
 def test_errors_of_a_real_jvm_are_told_apart(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

@@ -6,7 +6,6 @@ in between; then each recording is a test of its own.
 
 import http.client
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -304,27 +303,3 @@ def test_runtime_configuration_has_pulsars_keys_in_pulsars_units(service: Servic
 def test_metrics_have_pulsars_form(service: Service) -> None:
     found = service.answers["43-broker-stats-monitoring-metrics"].json
     assert all(set(one) == {"metrics", "dimensions"} for one in found)
-
-
-def test_command_survives_a_restart_of_the_balancer(service: Service) -> None:
-    stack, target = service.stack, "/admin/v2/namespaces/acme/late"
-    started = len(stack.lines("job", "start"))
-    stack.kill("job")
-    stack.start_job()
-    stack.wait("the job to start", lambda: len(stack.lines("job", "start")) > started)
-    while (outcome := _outcome_of_put(service, target)) == "timed_out":
-        pass  # a command that was read later than it may wait is not begun: a client asks again
-    assert outcome == "done"
-    assert service.must("GET", f"{target}/bundles", status=200).json["numBundles"] == 4
-
-
-def _outcome_of_put(service: Service, target: str) -> str:
-    """Ask; on a crowded machine the job's first batch is further than the service waits."""
-    answer = service.send("PUT", target)
-    if answer.status == 204:
-        return "done"
-    assert answer.status == 503, answer
-    (command_id,) = re.findall(r"has not taken up command (\S+)", answer.json["reason"])
-    ends = ("done", "timed_out")
-    service.stack.wait("the command's end", lambda: service.stack.outcome(command_id) in ends)
-    return service.stack.outcome(command_id)

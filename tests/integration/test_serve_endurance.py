@@ -147,6 +147,7 @@ def open_files(service: LookupService) -> int:
     return psutil.Process(service.process.pid).num_fds()
 
 
+@pytest.mark.long
 def test_requests_of_every_kind_get_a_listed_status_and_leave_nothing_behind(
     service: LookupService,
 ) -> None:

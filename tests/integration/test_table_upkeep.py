@@ -359,7 +359,7 @@ def test_refreshed_handle_is_new_when_all_between_was_cleaned_away(job: Job) -> 
     assert slept.version() == job.writer.refreshed(EVENTS).version()
 
 
-@pytest.mark.parametrize("full", [32_000_000, 1_000_000])
+@pytest.mark.parametrize("full", [32_000_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_joining_writes_what_there_is_a_few_times_and_not_once_a_turn(
     job: Job, monkeypatch: pytest.MonkeyPatch, full: int
 ) -> None:

@@ -101,10 +101,6 @@ class Browser:
         pass_ = token(SECRET, "HS256", sub="ada", roles=[role])
         self.value(f"sessionStorage.setItem('token', '{pass_}')")
 
-    def before_load(self, script: str) -> None:
-        """Run a script in each page before the page's own, from now on."""
-        self._ask("Page.addScriptToEvaluateOnNewDocument", source=script)
-
     def look(self, scheme: str, width: int, height: int) -> None:
         """Show the page as a screen of this size does under a colour scheme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -13,6 +13,7 @@ from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.acting import (
+    Attempts,
     Leave,
     LookAgain,
     Lookup,
@@ -20,7 +21,6 @@ from lbcore.bridge.acting import (
     RecordAnswer,
     RetryPolicy,
     Split,
-    Tried,
     Unload,
     next_action,
     positions_for,
@@ -80,7 +80,7 @@ def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
     incarnations = more.pop("incarnations", STARTS)
     bounds = RetryPolicy(forbidden=more.pop("forbidden", ""))
     seen = PulsarState(owner=owner, incarnations=incarnations, boundaries=boundaries)
-    return next_action(record, seen, Tried(**more), bounds)
+    return next_action(record, seen, Attempts(**more), bounds)
 
 
 @pytest.mark.parametrize("record", [releasing(), ASSIGNING, SPLITTING])
