@@ -8,18 +8,18 @@ import pytest
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import TransferConfig
+from lbcore.config.strategies import AVG
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.pipeline import UNREADABLE, of_latest_version
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
-
 from lbcore.plan.place.place import place_bundles, placing_order
 from lbcore.plan.place.request import PlacementState, PlaceSettings, place_request
 from lbcore.plan.place.round_robin import COUNT_MAX, Turn
 from lbcore.plan.shed.common import throughput
 from lbcore.plan.shed.transfer import find_transfers
-from lbcore.plan.shed.transfer_types import TransferState, TransferView
+from lbcore.plan.shed.transfer_types import Reason, TransferState, TransferView
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
@@ -28,7 +28,10 @@ def grouped(owners: list[int], *policies: IsolationPolicy) -> Snapshot:
     """Bundles of one anti-affinity group, each of a namespace of its own, on three brokers."""
     names = [f"t/n{at}/0" for at in range(len(owners))]
     groups = {f"t/n{at}": "g" for at in range(len(owners))}
-    made = snapshot(broker_table(["b1", "b2", "b3"]), bundle_table(names, owner=np.array(owners)))
+    traffic = np.zeros((3, 4))
+    traffic[2] = 1e5  # nobody would choose b3 but for the group
+    brokers = broker_table(["b1", "b2", "b3"], traffic=traffic)
+    made = snapshot(brokers, bundle_table(names, owner=np.array(owners)))
     return replace(made, policies=Policies(isolation=policies, anti_affinity=groups))
 
 
@@ -36,7 +39,7 @@ def grouped(owners: list[int], *policies: IsolationPolicy) -> Snapshot:
 def test_bundles_of_a_group_that_one_plan_places_go_to_different_brokers(pipeline: str) -> None:
     snap = grouped([-1, -1, -1, 0])
     filters = FilterConfig(pipeline=pipeline, distribute_evenly=False)
-    settings = PlaceSettings(placement=PlacementConfig(), filters=filters)
+    settings = PlaceSettings(placement=PlacementConfig(strategy=AVG), filters=filters)
     rows, usage = np.arange(3), np.zeros(3)
     request = place_request(snap, rows, candidate_index(snap), usage)
     found = place_bundles(request, PlacementState(), settings, 1).brokers.tolist()
@@ -101,5 +104,7 @@ def test_broker_that_was_unloaded_lately_holds_the_cycle_until_it_has_cooled_dow
         registered=frozenset({"a", "b"}),
         lookup=None,  # type: ignore[arg-type]  # a cluster at rest asks for no bundle
     )
-    _, state = find_transfers(view, TransferState(unloaded_brokers={"a": 0, "b": 0}), config, 600)
+    unloaded = TransferState(unloaded_brokers={"a": 0, "b": 0})
+    found, state = find_transfers(view, unloaded, config, 600)
     assert dict(state.unloaded_brokers) == left
+    assert (found.reason is Reason.COOL_DOWN) == bool(left)
