@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from jobs.adapters.kafka.command_client import CommandClient, local_principal
@@ -66,14 +67,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir")
     pace = parser.add_argument_group("pace and bounds")
     for one in fields(RestartBounds):
-        is_time = one.name.endswith("_ms") and isinstance(one.default, int)
+        default: Any = one.default
+        is_time = one.name.endswith("_ms") and isinstance(default, int)
         option = one.name.replace("_ms", "_within") if is_time else one.name
-        shown = duration(one.default) if is_time else f"{one.default:g}"
+        shown = duration(default) if is_time else f"{default:g}"
         pace.add_argument(
             f"--{option.replace('_', '-')}",
             dest=one.name,
-            type=parse_duration_ms if is_time else type(one.default),
-            default=one.default,
+            type=parse_duration_ms if is_time else type(default),
+            default=default,
             metavar="TIME" if is_time else "N",
             help=f"{one.metadata['help']} (default {shown})",
         )

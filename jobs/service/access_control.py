@@ -34,10 +34,10 @@ from jobs.service.access import (
     TokenChecker,
     TokenError,
     TokenFault,
+    TrustedKey,
     anonymous,
 )
 from jobs.service.exchange import RETRY, HttpError, Message
-from jobs.service.token_keys import TrustedKey
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
@@ -138,7 +138,7 @@ class Gatekeeper:
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
 
     @property
-    def is_idle(self) -> bool:
+    def is_open(self) -> bool:
         """True if nothing is checked or limited, so lookups may skip the gatekeeper."""
         rules = self._rules
         return (rules.open_lookups or not rules.needs_proof) and not self._limiter.per_s

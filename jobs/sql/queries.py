@@ -513,7 +513,7 @@ ORDER BY msg_per_s DESC, b.cluster, b.bundle, b.broker LIMIT 50""",
         question="How even was the load, by the minute?",
         reading="`imbalance` is max / mean of the brokers' message rates, 1 is even; "
         "`floor_adjusted` divides by the hottest bundle where that is more than the mean: what no "
-        "move could better. Isolation policies make several broker groups, each with its row; one "
+        "move could better. Isolation policies make several groups, each with its row; one "
         "without a group is then that of draining brokers.",
         text="""
 SELECT l.cluster, l.minute, l.broker_group, COUNT(*) AS brokers,

@@ -48,9 +48,9 @@ from lbcore.ownership.holding import (
     CallDone,
     Goal,
     Holding,
+    apply_record,
     due_at_ms,
     finish,
-    follow,
     give_up,
     retry,
     say,
@@ -167,7 +167,7 @@ class AgentMachine:
             return
         work.remember_version(record.bundle, record.version_id)
         before = work.holdings.get(record.bundle)
-        after = follow(before, record, self._me, now_ms)
+        after = apply_record(before, record, self._me, now_ms)
         is_new_here = after.is_closed and not after.is_owned
         if work.stopping_at_ms is not None and is_new_here:
             after = give_up(after, STOPPING)

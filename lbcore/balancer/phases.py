@@ -34,9 +34,9 @@ from lbcore.balancer.report import write_brokers, write_history, write_memory, w
 from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.book import FAILED, Outcome
 from lbcore.balancer.tasks.creations import (
+    adapt_creation_rate,
     drive_creations,
     drop_unrecorded,
-    keep_pace,
     reserve_bundles,
 )
 from lbcore.balancer.tasks.deletions import drive_deletions, expire_deleted, expire_state
@@ -212,7 +212,7 @@ PHASES: dict[str, Phase] = {
     # whose clock is ahead or behind, before any time is believed
     "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
     # caps this batch's creations and deletions by how long recent batches took
-    "keep_pace": BatchPhase(do=lambda work, _: keep_pace(work)),
+    "adapt_creation_rate": BatchPhase(do=lambda work, _: adapt_creation_rate(work)),
     # adds the ledger's rows for all namespaces that this batch creates at once
     "reserve_bundles": BatchPhase(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))

@@ -250,7 +250,7 @@ def _ages(work: BatchContext, state: State) -> dict[str, int]:
 def _balance(work: BatchContext) -> dict[str, float | None]:
     """Return the balance of live brokers' message rates and scores; None = no load.
 
-    Each number is that of the broker group where it is highest.
+    Each number is that of the isolation group where it is highest.
     """
     live = [
         name
@@ -282,7 +282,7 @@ def _balance_of(live: Sequence[BrokerEntry], hottest: float) -> tuple[float | No
 
 
 def _hottest(work: BatchContext) -> dict[str, float]:
-    """Return broker group → msg/s, in plus out, of its busiest reported bundle."""
+    """Return isolation group → msg/s, in plus out, of its busiest reported bundle."""
     ledger, groups = work.ledger, work.plan.groups
     holders = ledger.holders()
     is_known = (ledger.short_count > 0) & (holders != NOBODY)

@@ -159,7 +159,7 @@ def capacity_message(row: Row) -> str:
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
     needed, full = count_of(missing, "broker"), count_of(inputs["brokers"], "broker")
-    whole = f"the broker group of {inputs['group']}" if "group" in inputs else "the cluster"
+    whole = f"the isolation group of {inputs['group']}" if "group" in inputs else "the cluster"
     of = ", ".join(inputs["of"])
     of += ", ..." if inputs["brokers"] > len(inputs["of"]) else ""
     return (

@@ -647,8 +647,8 @@ def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
 def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
     """Return moments from (at_ms, group, brokers, mean, most) in any order.
 
-    One row a time and broker group. Of several groups the worst counts; what is in none ("") counts
-    only where there are no others.
+    One row a time and isolation group. Of several groups the worst counts; what is in none ("")
+    counts only where there are no others.
     """
     found: dict[int, dict[str, Moment]] = {}
     for at_ms, group, brokers, mean, most in sorted(rows):

@@ -180,7 +180,9 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
     return Goal.DROP
 
 
-def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int) -> Holding:
+def apply_record(
+    holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int
+) -> Holding:
     """The holding under a newer record; None = the bundle was of no concern so far.
 
     A parent that was split here needs no close callback when that split deletes its record

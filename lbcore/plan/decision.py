@@ -203,7 +203,7 @@ class PlanState:
                 hits_high=of_brokers(self.shed.hits_high),
                 destinations=of_bundles(self.shed.destinations),
                 evidence=self.shed.evidence,
-                tried=of_brokers(self.shed.tried),
+                reliefs=of_brokers(self.shed.reliefs),
                 crowded=self.shed.crowded,
             ),
             transfer=replace(

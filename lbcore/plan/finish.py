@@ -39,7 +39,7 @@ from lbcore.plan.trace import Trace
 from lbcore.signals.usage import weighted_usage
 
 
-def opened(
+def initial_draft(
     snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, scope: Scope
 ) -> Draft:
     """The draft before the first phase."""
@@ -48,7 +48,7 @@ def opened(
     return Draft(
         reported=snapshot,
         snapshot=snapshot,
-        state=_started(state, strategy),
+        state=_state_for(state, strategy),
         config=config,
         now_ms=now_ms,
         scope=scope,
@@ -58,7 +58,7 @@ def opened(
     )
 
 
-def _started(state: PlanState, strategy: str) -> PlanState:
+def _state_for(state: PlanState, strategy: str) -> PlanState:
     """Return the state for a strategy.
 
     Another one begins with an empty state: its hits and averages mean something else.

@@ -1,4 +1,4 @@
-"""Broker groups: the brokers among which load can be evened out.
+"""Isolation groups: the brokers among which load can be evened out.
 
 Isolation policies divide a cluster: two brokers belong together when some bundle may run on
 both, directly or through a third one. Balancing judges a broker against its group, because a mean
@@ -16,7 +16,7 @@ from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance, worst_of
 
 
-def broker_groups(row: Ints, admits: Bools) -> Ints:
+def isolation_groups(row: Ints, admits: Bools) -> Ints:
     """Return each broker's group, int64[n].
 
     Numbered from 0 in the order of their first brokers. row: int64[m], each bundle's row of admits.

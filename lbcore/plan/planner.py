@@ -11,7 +11,7 @@ from dataclasses import replace
 from lbcore.config.tree import Config
 from lbcore.plan.decision import EVERYTHING, ONLY_PLACES, Places, Plan, PlanState, Scope, Skip
 from lbcore.plan.draft import Moves
-from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
+from lbcore.plan.finish import finish, finish_moves, finish_placing, initial_draft
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
 from lbcore.plan.phases.eligible import eligible, index
@@ -48,7 +48,7 @@ def plan(
     A skip advances hits and averages too. O(brokers log brokers + bundles); equal arguments always
     give equal results.
     """
-    draft = opened(snapshot, state, config, now_ms, scope)
+    draft = initial_draft(snapshot, state, config, now_ms, scope)
     for phase in PHASES:
         draft = phase(draft)
     return finish(draft)
@@ -67,13 +67,15 @@ def place(
     splits. The placed load counts for its broker until the broker reports it. O(bundles + placed x
     brokers).
     """
-    draft = replace(opened(snapshot, state, config, now_ms, ONLY_PLACES), splits=tuple(splits))
+    draft = replace(
+        initial_draft(snapshot, state, config, now_ms, ONLY_PLACES), splits=tuple(splits)
+    )
     for phase in PLACING:
         draft = phase(draft)
     return finish_placing(draft)
 
 
-def follow(
+def project_moves(
     snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, moves: Moves
 ) -> tuple[Floats, Floats, PlanState]:
     """Return the brokers' usages before and after moves decided elsewhere.
@@ -81,5 +83,7 @@ def follow(
     Weighted, float64[n], 1.0 = 100 %; both count load that is decided and not reported yet. Also
     returns the state in which the moves count as decided. O(brokers + moves).
     """
-    draft = replace(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves)
+    draft = replace(
+        adjust(initial_draft(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves
+    )
     return finish_moves(draft)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.shed.common import Gauge
+from lbcore.plan.shed.common import TriggerStatus
 from lbcore.plan.snapshot import Floats, Ints
 
 
@@ -85,7 +85,7 @@ class PlacementRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaugeRows:
+class TriggerRows:
     """Distance of each broker from giving bundles.
 
     verdicts: one per broker, "" = not judged. movable: int64[n], its bundles that may move. takers:
@@ -95,14 +95,14 @@ class GaugeRows:
     """
 
     phase: str
-    gauge: Gauge
+    trigger: TriggerStatus
     verdicts: Sequence[str]
     movable: Ints
     takers: Ints
     refusals: Sequence[str]
 
 
-Part: TypeAlias = Columns | PlacementRows | GaugeRows
+Part: TypeAlias = Columns | PlacementRows | TriggerRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbcore.scorer.group_update import BrokerReport, BundleReport, Placed, RejectedMessage
-from lbcore.scorer.tracks import OpenTrack, ScorerState
+from lbcore.scorer.tracks import MutableTrack, ScorerState
 
 REFUSED_RAW_BYTES = 16_384
 """So much of a refused message is kept."""
@@ -31,10 +31,10 @@ class ScorerBatch:
     """
 
     before: ScorerState
-    tracks: dict[str, OpenTrack] = field(default_factory=dict)
+    tracks: dict[str, MutableTrack] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
-    loads: dict[str, OpenTrack] = field(default_factory=dict)
+    loads: dict[str, MutableTrack] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
     placed: list[Placed] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
@@ -73,9 +73,9 @@ class ScorerBatch:
             return tracks
         return {name: track for name, track in tracks.items() if name not in self.silent}
 
-    def track(self, broker: str) -> OpenTrack | None:
+    def track(self, broker: str) -> MutableTrack | None:
         """The broker's track, opened on first touch; None when it has none."""
         found = self.tracks.get(broker)
         if found is None and broker in self.before:
-            found = self.tracks[broker] = OpenTrack.of(self.before[broker])
+            found = self.tracks[broker] = MutableTrack.of(self.before[broker])
         return found

@@ -30,15 +30,15 @@ from lbcore.scorer.group_update import (
 from lbcore.scorer.tracks import (
     TRACK_KEPT_MS,
     BrokerTrack,
-    OpenTrack,
+    IncarnationStatus,
+    MutableTrack,
     PendingParts,
     RawMessage,
     ScorerState,
     Smoothed,
-    Start,
-    follow_start,
+    incarnation_status,
     pack_tracks,
-    start_of,
+    track_after,
     unpack_tracks,
 )
 from lbcore.wire.messages import (
@@ -166,11 +166,11 @@ class BrokerScorer:
         at, broker = event.position, message.envelope.broker
         track = batch.track(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
-            track = follow_start(track, message.envelope, at.timestamp_ms)
-            start = Start.LATE if track is None else Start.PRESENT
+            track = track_after(track, message.envelope, at.timestamp_ms)
+            start = IncarnationStatus.SUPERSEDED if track is None else IncarnationStatus.CURRENT
         else:
-            start = start_of(track, message.envelope)
-        if track is None or start is not Start.PRESENT:
+            start = incarnation_status(track, message.envelope)
+        if track is None or start is not IncarnationStatus.CURRENT:
             batch.counts[start.value] += 1
             return
         self._keep_start(batch, broker, track)
@@ -198,7 +198,7 @@ class BrokerScorer:
         for refused in message.refused:
             self._reject(batch, event, refused)
 
-    def _keep_start(self, batch: ScorerBatch, broker: str, track: OpenTrack) -> None:
+    def _keep_start(self, batch: ScorerBatch, broker: str, track: MutableTrack) -> None:
         """Keep the track; reject waiting parts of an earlier start."""
         before = batch.tracks.get(broker)
         if before is not None and before is not track and before.pending:
@@ -211,7 +211,7 @@ class BrokerScorer:
         at_ms: the earlier of Kafka's clock and ours, so that neither alone forgets.
         """
         heard_ms = at_ms - TRACK_KEPT_MS
-        tracks: Mapping[str, OpenTrack | BrokerTrack] = {**batch.before, **batch.tracks}
+        tracks: Mapping[str, MutableTrack | BrokerTrack] = {**batch.before, **batch.tracks}
         batch.silent = {name for name, track in tracks.items() if track.heard_ms < heard_ms}
         for name in sorted(batch.silent):
             pending = tracks[name].pending
@@ -253,7 +253,7 @@ class BrokerScorer:
         return broker
 
     def _take_part(
-        self, batch: ScorerBatch, track: OpenTrack, event: RawMessage, message: BundleLoad
+        self, batch: ScorerBatch, track: MutableTrack, event: RawMessage, message: BundleLoad
     ) -> None:
         seq = message.envelope.seq
         done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
@@ -387,7 +387,7 @@ def _topic_of(message: Heartbeat | BrokerLoad | Acks) -> str:
     return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
 
 
-def _judge_seq(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
+def _judge_seq(track: MutableTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
     last = track.seqs.get(_topic_of(message), -1)
     if message.envelope.seq > last:
         return "accepted"

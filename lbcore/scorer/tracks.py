@@ -27,12 +27,12 @@ start takes an hour. It begins anew.
 """
 
 
-class Start(str, Enum):
+class IncarnationStatus(str, Enum):
     """Relation of a message's incarnation to its broker's track."""
 
-    PRESENT = "present"
-    LATE = "late"
-    EARLY = "early"
+    CURRENT = "current"
+    SUPERSEDED = "late"
+    UNKNOWN = "early"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ ScorerState: TypeAlias = Mapping[str, BrokerTrack]
 
 
 @dataclass(slots=True, kw_only=True)
-class OpenTrack:
+class MutableTrack:
     """BrokerTrack that changes in place within a batch.
 
     A copy for each message would be expensive. loads: reports of this start in this batch, with
@@ -118,7 +118,7 @@ class OpenTrack:
         return self.pending.bytes if self.pending else 0
 
     @classmethod
-    def of(cls, track: BrokerTrack) -> "OpenTrack":
+    def of(cls, track: BrokerTrack) -> "MutableTrack":
         """The track, opened; it stays as it is."""
         return cls(
             incarnation=track.incarnation,
@@ -144,13 +144,13 @@ class OpenTrack:
         )
 
 
-def follow_start(track: OpenTrack | None, envelope: Envelope, at_ms: int) -> OpenTrack | None:
+def track_after(track: MutableTrack | None, envelope: Envelope, at_ms: int) -> MutableTrack | None:
     """Return the track after a message of broker-load; None when it is late.
 
     The same one, moved on, while the start goes on; a new one where another start counts now.
     """
     if track is None:
-        return OpenTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
+        return MutableTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
     if envelope.incarnation == track.incarnation:
         track.heard_ms = at_ms
         return track
@@ -160,16 +160,20 @@ def follow_start(track: OpenTrack | None, envelope: Envelope, at_ms: int) -> Ope
         return None
     others = [one for one in track.superseded if one != envelope.incarnation]
     superseded = (*others, track.incarnation)[-_SUPERSEDED_KEPT:]
-    return OpenTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
+    return MutableTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
 
 
-def start_of(track: OpenTrack | None, envelope: Envelope) -> Start:
+def incarnation_status(track: MutableTrack | None, envelope: Envelope) -> IncarnationStatus:
     """Return the relation of a message of any other topic to the broker's track."""
     if track is None:
-        return Start.EARLY
+        return IncarnationStatus.UNKNOWN
     if envelope.incarnation == track.incarnation:
-        return Start.PRESENT
-    return Start.LATE if envelope.incarnation in track.superseded else Start.EARLY
+        return IncarnationStatus.CURRENT
+    return (
+        IncarnationStatus.SUPERSEDED
+        if envelope.incarnation in track.superseded
+        else IncarnationStatus.UNKNOWN
+    )
 
 
 _STATE = plain_of(ScorerState)

@@ -2,8 +2,8 @@
 
 Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
 usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
-highest over the mean of the live brokers' message rates, of several broker groups in the worst. The
-job writes usage by `usage_of` and the groups, so that metrics, tables and SQL have the same.
+highest over the mean of the live brokers' message rates, of several isolation groups in the worst.
+The job writes usage by `usage_of` and the groups, so that metrics, tables and SQL have the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class ShownLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoad:
-    """A broker group.
+    """An isolation group.
 
     group: its first broker, "" for all. brokers: live ones, in name order. mean: of their usages,
     1.0 = 100 %. imbalance: of their message rates, None without load.
@@ -103,7 +103,7 @@ def usages_of(percents: Sequence[Sequence[float]], signals: SignalsConfig) -> li
 
 
 def group_loads(loads: Mapping[str, ShownLoad]) -> tuple[GroupLoad, ...]:
-    """The broker groups, by their first brokers; one of all where there are no others."""
+    """Return the isolation groups, by their first brokers; one of all by default."""
     found: dict[str, list[ShownLoad]] = {}
     for load in loads.values():
         found.setdefault(load.group, []).append(load)
@@ -126,7 +126,7 @@ def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
 
 
 def groups_line(groups: Sequence[GroupLoad]) -> str:
-    """The number of broker groups and each one's mean usage, in a sentence; "" of one."""
+    """Return a sentence on the isolation groups and their usages; "" of one."""
     if len(groups) <= 1:
         return ""
     words = [

@@ -1,4 +1,4 @@
-"""Brokers and bundles that can not move: reasons, missing candidates, broker groups."""
+"""Brokers and bundles that can not move: reasons, missing candidates, isolation groups."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.status import read_status_rows
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.state.rules import PlanProposal, PlanStatus
 from lbcore.config.load import parse_assignments

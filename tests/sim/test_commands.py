@@ -486,8 +486,12 @@ def test_command_that_waits_keeps_its_id_for_itself() -> None:
     waiting = world.state.waiting["moving"]
     send_reused_ids(world, "moving", kind="pause", arguments={})
     send_reused_ids(world, "moving", **moving, principal="eve")
+    send_reused_ids(world, "moving", **moving)
+    world.reports.clear()
     world.run(1_000)
     assert world.state.waiting["moving"] == waiting
+    for name, count in (("reused_command_id", 2), ("repeated_command", 1)):
+        assert sum(report["counts"].get(name, 0) for report in world.reports) == count, name
 
 
 def test_two_commands_in_one_batch_under_one_id_are_the_first_alone() -> None:

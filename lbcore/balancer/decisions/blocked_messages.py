@@ -39,7 +39,7 @@ _BUNDLES: Mapping[str, str] = {
 _STRATEGY: Mapping[str, str] = {
     "no_fitting_bundle": "each is larger than what is to be moved",
     "no_gain": "no move or exchange gains more than it costs",
-    "suspended_brokers": "it got worse although it carries less",
+    "suspended": "it got worse although it carries less",
     "below_min_unload": "all of them are less than is worth moving",
     "below_min_throughput": "all of them are less than is worth moving",
     "churn_budget": "the round has moved what its budget allows",
@@ -61,7 +61,7 @@ _REMEDIES: Mapping[str, str] = {
     "anti_affinity": "another group: `ballast policy list`",
     "role_cool_down": "time, or `ballast config set shedding.cool_down_ms=0`",
     "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
-    "suspended_brokers": "find what else uses it",
+    "suspended": "find what else uses it",
     "churn_budget": "the next round, or a higher ideal_load.churn_budget",
 }
 

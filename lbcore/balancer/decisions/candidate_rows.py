@@ -14,9 +14,9 @@ from lbcore.plan.decision import PLACEMENTS_NAMED
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.phases.assign import PHASE as ASSIGN
 from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
-from lbcore.plan.shed.common import Gauge
+from lbcore.plan.shed.common import TriggerStatus
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
+from lbcore.plan.trace import CandidateVerdict, Columns, PlacementRows, Trace, TriggerRows
 
 NEAR = 0.8
 """Part of the way to a threshold from which a broker is near it."""
@@ -36,8 +36,8 @@ _NOTHING: Row = {
 }
 
 
-GAUGE_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
-"""Fields in the `detail` of a broker's row; see `trace.GaugeRows`."""
+TRIGGER_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
+"""Fields in the `detail` of a broker's row; see `trace.TriggerRows`."""
 
 
 def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -> None:
@@ -61,20 +61,20 @@ def skip_inputs(trace: Trace) -> dict[str, Any]:
         "counts": dict(sorted(trace.counts().items())),
     }
     for part in trace.parts:
-        if isinstance(part, GaugeRows):
-            order = _by_nearness(part.gauge, part.verdicts)[:1]
-            found["nearest"] = [_gauge_detail(trace, part, at) for at in order]
+        if isinstance(part, TriggerRows):
+            order = _by_nearness(part.trigger, part.verdicts)[:1]
+            found["nearest"] = [_trigger_detail(trace, part, at) for at in order]
     return found
 
 
 def _near_brokers(trace: Trace) -> Iterator[Row]:
     for part in trace.parts:
-        if not isinstance(part, GaugeRows):
+        if not isinstance(part, TriggerRows):
             continue
-        nearness = part.gauge.nearness()
-        near = [at for at in _by_nearness(part.gauge, part.verdicts) if nearness[at] >= NEAR]
+        nearness = part.trigger.nearness()
+        near = [at for at in _by_nearness(part.trigger, part.verdicts) if nearness[at] >= NEAR]
         for at in near[:BROKERS_NAMED]:
-            words = _gauge_detail(trace, part, at)
+            words = _trigger_detail(trace, part, at)
             first = words["levels"][0]
             yield {
                 "phase": part.phase,
@@ -85,29 +85,29 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
                 "threshold": float(first["threshold"]),
                 "hits": first["hits"],
                 "hits_needed": first["needed"],
-                "detail": to_json({name: words[name] for name in GAUGE_DETAIL}),
+                "detail": to_json({name: words[name] for name in TRIGGER_DETAIL}),
             }
         rest = Counter(part.verdicts[at] for at in near[BROKERS_NAMED:])
         yield from _rest(part.phase, rest)
 
 
-def _by_nearness(gauge: Gauge, verdicts: Iterable[str]) -> list[int]:
+def _by_nearness(trigger: TriggerStatus, verdicts: Iterable[str]) -> list[int]:
     """The brokers that are judged, the nearest first; of equal ones the first."""
-    nearness = gauge.nearness()
+    nearness = trigger.nearness()
     shown = np.array([bool(text) for text in verdicts], dtype=np.bool_)
     order = np.argsort(-np.where(np.isnan(nearness), -np.inf, nearness), kind="stable")
     return [at for at in order.tolist() if shown[at] and not math.isnan(nearness[at])]
 
 
-def _gauge_detail(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
-    partner = int(part.gauge.partner[at])
+def _trigger_detail(trace: Trace, part: TriggerRows, at: int) -> dict[str, Any]:
+    partner = int(part.trigger.partner[at])
     return {
         "broker": trace.brokers[at],
         "partner": trace.brokers[partner] if partner >= 0 else "",
         "verdict": part.verdicts[at],
-        "measure": part.gauge.measure,
-        "number": float(part.gauge.number[at]),
-        "levels": [dict(level) for level in part.gauge.of(at)],
+        "measure": part.trigger.measure,
+        "number": float(part.trigger.number[at]),
+        "levels": [dict(level) for level in part.trigger.of(at)],
         "movable": int(part.movable[at]),
         "takers": int(part.takers[at]),
         "refusal": part.refusals[at],

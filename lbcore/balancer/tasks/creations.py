@@ -80,8 +80,8 @@ _NEW_MS = 600_000
 _NEW_PATIENCE = 4
 
 
-def keep_pace(work: BatchContext) -> None:
-    """Set the batch's share, `Work.share_made`. O(bundles), in numpy."""
+def adapt_creation_rate(work: BatchContext) -> None:
+    """Set the batch's share, `BatchContext.share_made`. O(bundles), in numpy."""
     limits, pipeline = work.config.limits, work.config.pipeline
     if not work.times.stepped_ms:
         return

@@ -111,7 +111,7 @@ class Crowding:
             beyond[self.group[of], taker] += self.count[of]
 
 
-def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
+def crowded_topics(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
     """Topics whose partitions are on too few of the brokers.
 
     owner: int64[m], -1 = none; a topic with a partition that nobody has waits.
@@ -129,7 +129,9 @@ def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...
     return tuple(found[:_KEPT_MAX].tolist())
 
 
-def counted(before: Mapping[str, int], names: Iterable[str], *, is_news: bool) -> dict[str, int]:
+def count_rounds(
+    before: Mapping[str, int], names: Iterable[str], *, is_news: bool
+) -> dict[str, int]:
     """Return topic → rounds in a row in which it was crowded.
 
     is_news: some broker has reported since.

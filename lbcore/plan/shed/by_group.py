@@ -1,7 +1,7 @@
 """A shedding strategy run group by group, each as a cluster of its own.
 
 With one group the strategy sees the view as it is. With several, the answers are merged: moves
-take turns between groups, state is joined by broker and bundle, and a gauge is drawn per group.
+take turns between groups, state is joined by broker and bundle, each group has a trigger status.
 
 A group's view is a smaller snapshot (`Subset`). Draining brokers are left out in the same way.
 """
@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import NOBODY, Gauge, Selection, Shed, ShedState, TooBig, owner_index
+from lbcore.plan.shed.common import (
+    NOBODY,
+    Selection,
+    Shed,
+    ShedState,
+    TooBig,
+    TriggerStatus,
+    owner_index,
+)
 from lbcore.plan.shed.strategy import ShedCycle, Shedding
 from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Partitions, Snapshot
 
@@ -155,7 +163,7 @@ def _taken(table: Table, rows: Ints, whole: Sequence[str] = ()) -> Table:
 
 _QUIET = ("NoOverloadedBroker", "NoLoadData")
 """Reasons that a group gives when there is nothing to do in it."""
-_BY_BROKER = ("ema", "hits_low", "hits_high", "tried")
+_BY_BROKER = ("ema", "hits_low", "hits_high", "reliefs")
 _JOINED = (*_BY_BROKER, "destinations", "crowded")
 
 
@@ -179,20 +187,20 @@ class GroupedShed:
     state: PlanState
     groups: tuple[GroupAnswer, ...] = ()
 
-    def gauge(self, strategy: Shedding, cycle: ShedCycle) -> Gauge:
-        """The gauge of every broker, each against its own group."""
+    def trigger(self, strategy: Shedding, cycle: ShedCycle) -> TriggerStatus:
+        """The trigger status of every broker, each against its own group."""
         if not self.groups:
-            return strategy.gauge(cycle, self.answer)
+            return strategy.trigger(cycle, self.answer)
         brokers = len(cycle.view.usage)
-        gauges = [
-            strategy.gauge(one.cycle, one.shed).spread(one.subset.original, brokers)
+        triggers = [
+            strategy.trigger(one.cycle, one.shed).spread(one.subset.original, brokers)
             for one in self.groups
         ]
-        number = np.fmax.reduce([one.number for one in gauges])
-        partner = np.maximum.reduce([one.partner for one in gauges])
-        levels = zip(*(one.levels for one in gauges), strict=True)
+        number = np.fmax.reduce([one.number for one in triggers])
+        partner = np.maximum.reduce([one.partner for one in triggers])
+        levels = zip(*(one.levels for one in triggers), strict=True)
         return replace(
-            gauges[0],
+            triggers[0],
             number=number,
             partner=np.where(np.isnan(number), NOBODY, partner),
             levels=tuple(
@@ -207,12 +215,12 @@ class GroupedShed:
 
 
 def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedShed:
-    """The strategy's answer for each group. group: int64[n], of `broker_groups`."""
+    """The strategy's answer for each group. group: int64[n], of `isolation_groups`."""
     if not group.any():
         answer, state = strategy.run(cycle)
         return GroupedShed(answer=answer, state=state)
     cycle, found, states = _learned(strategy, cycle), [], []
-    for subset, part in _parts(cycle, group):
+    for subset, part in _cycles_by_group(cycle, group):
         answer, state = strategy.run(part)
         found.append(GroupAnswer(subset=subset, cycle=part, shed=answer))
         states.append(state.shed)
@@ -229,7 +237,7 @@ def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanS
     if not group.any():
         return observe(cycle)
     cycle = _learned(strategy, cycle)
-    return _joined(cycle.state, [observe(part).shed for _, part in _parts(cycle, group)])
+    return _joined(cycle.state, [observe(part).shed for _, part in _cycles_by_group(cycle, group)])
 
 
 def _learned(strategy: Shedding, cycle: ShedCycle) -> ShedCycle:
@@ -237,7 +245,7 @@ def _learned(strategy: Shedding, cycle: ShedCycle) -> ShedCycle:
     return cycle if strategy.learn is None else replace(cycle, state=strategy.learn(cycle))
 
 
-def _parts(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, ShedCycle]]:
+def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, ShedCycle]]:
     """Each group's snapshot and cycle, with the state of its own brokers."""
     view, shed = cycle.view, cycle.state.shed
     of_bundle = np.append(group, -1)[view.snapshot.bundles.owner]

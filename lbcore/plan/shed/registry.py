@@ -24,12 +24,12 @@ from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
 from lbcore.plan.shed.ballast_problem import divisible, learn_costs
 from lbcore.plan.shed.common import (
     Shed,
-    gauge_avg,
-    gauge_ballast,
-    gauge_threshold,
-    gauge_transfer,
-    gauge_uniform,
-    gauge_usage,
+    avg_trigger,
+    ballast_trigger,
+    threshold_trigger,
+    transfer_trigger,
+    uniform_trigger,
+    usage_trigger,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
 from lbcore.plan.shed.strategy import (
@@ -81,7 +81,7 @@ AVG_SHEDDER = Shedding(
     "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to foreign load",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
-    gauge=lambda cycle, shed: gauge_avg(cycle.view, shed, cycle.config.shedding),
+    trigger=lambda cycle, shed: avg_trigger(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (config.shedding.avg_low_hits, config.shedding.avg_high_hits),
     destinations=lambda config: (
         Destinations.KEPT if config.shedding.keep_destination else Destinations.OPEN
@@ -121,7 +121,7 @@ THRESHOLD_SHEDDER = Shedding(
             view, state, config.shedding, config.signals.history_weight
         )
     ),
-    gauge=lambda cycle, shed: gauge_threshold(cycle.view, shed, cycle.config.shedding),
+    trigger=lambda cycle, shed: threshold_trigger(cycle.view, shed, cycle.config.shedding),
     hot_points=lambda config: config.shedding.threshold_percent,
     hits_needed=multi_hits,
     forget=without_averages,
@@ -144,7 +144,7 @@ OVERLOAD_SHEDDER = Shedding(
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
-    gauge=lambda cycle, shed: gauge_usage(
+    trigger=lambda cycle, shed: usage_trigger(
         cycle.view,
         shed,
         cycle.config.shedding,
@@ -177,7 +177,7 @@ UNIFORM_SHEDDER = Shedding(
     "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
-    gauge=lambda cycle, shed: gauge_uniform(cycle.view, shed, cycle.config.shedding),
+    trigger=lambda cycle, shed: uniform_trigger(cycle.view, shed, cycle.config.shedding),
     hits_needed=lambda config: (multi_hits(config)[0],) * 2,
 )
 
@@ -196,7 +196,7 @@ TRANSFER_SHEDDER = Shedding(
     ),
     seen_in="[cases](conformance/cases/transfer.jsonl)",
     run=run_transfer,
-    gauge=lambda cycle, _shed: gauge_transfer(
+    trigger=lambda cycle, _shed: transfer_trigger(
         cycle.view, cycle.state.transfer, cycle.config.transfer
     ),
     hits_needed=lambda config: (config.transfer.hit_count_threshold + 1,) * 2,
@@ -233,7 +233,7 @@ BALLAST_SHEDDER = Shedding(
     observe=lambda cycle: replace(
         cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.ideal_load)
     ),
-    gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.ideal_load),
+    trigger=lambda cycle, shed: ballast_trigger(cycle.view, shed, cycle.config.ideal_load),
     hot_points=lambda config: config.ideal_load.high_points,
     hits_needed=lambda config: (config.ideal_load.low_hits, config.ideal_load.high_hits),
     destinations=lambda _config: Destinations.KEPT,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import Gauge, Shed, ShedState, ShedView
+from lbcore.plan.shed.common import Shed, ShedState, ShedView, TriggerStatus
 from lbcore.plan.strategy import Strategy
 
 
@@ -92,7 +92,7 @@ class Shedding(Strategy):
     """A shedding strategy.
 
     run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
-    because its next round isn't due → the state after it; None: it doesn't look. gauge: the cycle
+    because its next round isn't due → the state after it; None: it doesn't look. trigger: the cycle
     with the state after it and the answer → how near each broker is. hits_needed: low and high, in
     a row. hot_points: how far above the mean of its group a broker is shown as hot. forget: what is
     left of its state when only these brokers are active. prices_moves: a move soon after another
@@ -102,7 +102,7 @@ class Shedding(Strategy):
     """
 
     run: Run
-    gauge: Callable[[ShedCycle, Shed], Gauge]
+    trigger: Callable[[ShedCycle, Shed], TriggerStatus]
     observe: Callable[[ShedCycle], PlanState] | None = None
     hits_needed: Callable[[Config], tuple[int, int]] = acts_at_once
     hot_points: Callable[[Config], float] = ten_points

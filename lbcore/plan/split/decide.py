@@ -147,7 +147,7 @@ def _first_verdicts(
     for holds, reached in (
         (in_namespace[bundles.namespace[at]] >= config.max_namespace_bundles, "NAMESPACE_FULL"),
         (bundles.topics[at] <= 1, "SINGLE_TOPIC"),
-        (blocked[at], "IN_FLIGHT"),
+        (blocked[at], "DEFERRED"),
         (bundles.owner[at] < 0, "UNOWNED"),
         (hits <= config.hit_count_threshold, "HIT_COUNT"),
     ):

@@ -137,7 +137,7 @@ class _Model:
         elif owner < 0:
             verdict = SplitVerdict.UNOWNED
         elif is_blocked:
-            verdict = SplitVerdict.IN_FLIGHT
+            verdict = SplitVerdict.DEFERRED
         elif bundles.topics[at] < 2:
             verdict = SplitVerdict.SINGLE_TOPIC
             self.unsplittable[name] = int(bundles.topics[at])

@@ -26,7 +26,7 @@ from lbcore.plan.decision import (
     with_moves,
 )
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.finish import opened
+from lbcore.plan.finish import initial_draft
 from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load, unreported_arrays
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
@@ -185,7 +185,7 @@ def test_ballast_lets_a_bundle_move_again_once_reports_show_its_last_move(
     state = PlanState(unloaded_ms=dict.fromkeys(cluster.bundles.names, NOW_MS))
 
     def can_move(age_ms: int) -> bool:
-        draft = opened(cluster, state, config, NOW_MS + age_ms, EVERYTHING)
+        draft = initial_draft(cluster, state, config, NOW_MS + age_ms, EVERYTHING)
         return bool(eligible(adjust(draft)).snapshot.bundles.can_move.all())
 
     assert not can_move(rests_ms)
