@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,7 +30,7 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, MisuseError, complain, json_line, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
-from jobs.fleet.control import ControlServer, EventLog
+from jobs.fleet.control import ControlServer, event_log
 from jobs.fleet.fleet import Fleet, FleetLoop
 from jobs.parser import Parser, add_settings_options
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
@@ -163,13 +162,13 @@ def run(args: argparse.Namespace) -> NoReturn:
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
     KafkaWatch(address, f"fleet of {args.cluster}").start()
-    with EventLog(args.state_dir / "fleet-events.jsonl") as log:
+    with event_log(args.state_dir / "fleet-events.jsonl") as note:
         surroundings = FleetSurroundings(
             settings=settings,
             model=model,
             sender=sender,
             timetable=timetable,
-            note=log.note,
+            note=note,
             origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
         )
         loop = FleetLoop(Fleet(surroundings), clock, timetable.next_ms)
@@ -184,9 +183,11 @@ def _follow(tail: Tail, loop: FleetLoop, args: argparse.Namespace) -> None:
     try:
         _catch_up(tail, loop)
         for number in range(1, args.brokers + 1):
-            loop.call(partial(_start, f"broker-{number}"))
+            loop.call(lambda fleet, now_ms, n=number: fleet.start(f"broker-{n}", now_ms))
         server = ControlServer(loop, args.port)
-        _announce(server.port, args.port_file)
+        if args.port_file is not None:
+            atomic_write(args.port_file, str(server.port), is_durable=False)
+        _say("the fleet is ready", port=server.port)
         asked_ms = 0
         while True:
             _poll_once(tail, loop)
@@ -216,10 +217,6 @@ def _poll_once(tail: Tail, loop: FleetLoop) -> None:
         return
     if messages:
         loop.call(lambda fleet, now_ms: fleet.take_records(messages, now_ms))
-
-
-def _start(name: str, fleet: Fleet, now_ms: int) -> None:
-    fleet.start(name, now_ms)
 
 
 def _catch_up(tail: Tail, loop: FleetLoop) -> None:
@@ -330,12 +327,6 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
         state_dir.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps({"origin_ms": now_ms}))
     return int(json.loads(path.read_text())["origin_ms"])
-
-
-def _announce(port: int, port_file: Path | None) -> None:
-    if port_file is not None:
-        atomic_write(port_file, str(port), is_durable=False)
-    _say("the fleet is ready", port=port)
 
 
 def _say(event: str, **more: object) -> None:

@@ -121,7 +121,7 @@ class FleetSurroundings:
     model: LoadModel
     sender: Sender
     timetable: Timetable[Due]
-    note: Callable[[Mapping[str, Any]], None]
+    note: Callable[[Mapping[str, Any]], object]
     origin_ms: int
 
     def virtual_ms(self, now_ms: int) -> int:
@@ -285,7 +285,7 @@ class SimulatedBroker:
         topic, key, value = format_message(effect.message)
         assert self._host is not None  # noqa: S101 it asks
         on_signals = partial(self._on_delivery, self._host, effect.message.envelope.reported_at_ms)
-        heard = on_signals if topic is Topic.BROKER_LOAD else _ignore
+        heard = on_signals if topic is Topic.BROKER_LOAD else lambda _: None
         self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
 
     def _on_delivery(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
@@ -337,7 +337,3 @@ class SimulatedBroker:
             load_manager_class="ballast",
             capacity=self.capacity,
         )
-
-
-def _ignore(_: Delivery) -> None:
-    return None

@@ -193,7 +193,16 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
         "decisions": dict(sorted(facts.job.decisions.items())),
         "moves": {"count": len(made), "thrash": thrash(made)},
         "imbalance": _imbalance(facts),
-        "crashes": [_crash(crash, facts.opened) for crash in facts.crashes],
+        "crashes": [
+            {
+                "broker": found.broker,
+                "bundles": found.bundles,
+                "first_served_again_ms": found.first_served_ms,
+                "all_served_again_ms": found.all_served_ms,
+                "unserved": list(found.unserved),
+            }
+            for found in (recovery(crash, facts.opened) for crash in facts.crashes)
+        ],
         **_lookups(facts.probe),
         "reports": facts.job.reports_by_verdict(),
         "restarts": dict(facts.restarts),
@@ -237,17 +246,6 @@ def _of(window: Balance) -> dict[str, float | int | None]:
         "max_over_mean": window.imbalance,
         "floor_adjusted": window.floor_adjusted,
         "samples": window.samples,
-    }
-
-
-def _crash(crash: Crash, opened: Sequence[BundleOpened]) -> dict[str, Any]:
-    found = recovery(crash, opened)
-    return {
-        "broker": found.broker,
-        "bundles": found.bundles,
-        "first_served_again_ms": found.first_served_ms,
-        "all_served_again_ms": found.all_served_ms,
-        "unserved": list(found.unserved),
     }
 
 

@@ -82,26 +82,18 @@ _PORT = 9092
 def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
     """Send an ApiVersions request; return why there is no answer, "" = one."""
     try:
-        with _connected(host, port, is_encrypted=is_encrypted) as connection:
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((host, port), _TIMEOUT_S))
+            if is_encrypted:
+                context = ssl.create_default_context()  # asks if it lives, trusts it with nothing
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                connection = stack.enter_context(context.wrap_socket(connection))
             connection.sendall(_API_VERSIONS_REQUEST)
             return "" if connection.recv(8) else "the connection was closed"
     except TimeoutError:
         return f"no answer within {_TIMEOUT_S:.0f} s"
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
-
-
-def _connected(host: str, port: int, *, is_encrypted: bool) -> socket.socket:
-    connection = socket.create_connection((host, port), timeout=_TIMEOUT_S)
-    if not is_encrypted:
-        return connection
-    context = ssl.create_default_context()  # asks whether it lives, trusts it with nothing
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(connection)
-        wrapped = context.wrap_socket(connection)
-        stack.pop_all()
-    return wrapped
 
 
 def kafka_trouble(address: KafkaAddress) -> str:
@@ -188,20 +180,16 @@ class KafkaPlace:
         for topic, partitions in sorted(self.bounds.items()):
             is_same = ids.get(topic, self.topics[topic]) == self.topics[topic]
             ends = offsets.get(topic, {}) if is_same else {}
-            found[topic] = {
-                str(partition): _within(ends.get(str(partition), 0), *bounds)
-                for partition, bounds in sorted(partitions.items())
-            }
+            found[topic] = {}
+            for partition, (earliest, latest) in sorted(partitions.items()):
+                end = ends.get(str(partition), 0)
+                found[topic][str(partition)] = end if earliest <= end <= latest else earliest
         return found
 
     def ends_beyond(self, skipped: str, last_commit: Mapping[str, Any] | None) -> Ends:
         """The same, but after all that is in one topic by now."""
         ends = {str(partition): latest for partition, (_, latest) in self.bounds[skipped].items()}
         return {**self.ends_after(last_commit), skipped: ends}
-
-
-def _within(end: int, earliest: int, latest: int) -> int:
-    return end if earliest <= end <= latest else earliest
 
 
 def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[str]) -> KafkaPlace:

@@ -74,17 +74,18 @@ class OwnershipPublisher:
         A commit would wait for them without end.
         """
         sent: Future[bool] = Future()
-        threading.Thread(target=self._send, args=(messages, sent), daemon=True).start()
+
+        def send() -> None:
+            try:
+                sent.set_result(self._is_sent(messages))
+            except Exception as error:  # noqa: BLE001 whatever it is, it is the caller's
+                sent.set_exception(error)
+
+        threading.Thread(target=send, daemon=True).start()
         while not wait([sent], timeout=_LOOK_S).done:
             if self._is_lost():
                 raise KafkaError(f"{self._topic} is lost: its records wait no longer")
         return sent.result()
-
-    def _send(self, messages: Sequence[Keyed], sent: "Future[bool]") -> None:
-        try:
-            sent.set_result(self._is_sent(messages))
-        except Exception as error:  # noqa: BLE001 whatever it is, it is the caller's
-            sent.set_exception(error)
 
     def _is_sent(self, messages: Sequence[Keyed]) -> bool:
         """Send the messages in one transaction; return True if Kafka took them.

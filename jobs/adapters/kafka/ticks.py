@@ -48,12 +48,9 @@ class Ticker:
         while not self._stopped.wait(self._interval_s):
             number += 1
             try:
-                self._send(number)
+                for partition in sorted(self._producer.partitions_for(self._topic)):
+                    for cluster in self._clusters:
+                        _, key, value = format_message(Tick(cluster=cluster, number=number))
+                        self._producer.send(self._topic, key=key, value=value, partition=partition)
             except KafkaError:
                 self.failed += 1
-
-    def _send(self, number: int) -> None:
-        for partition in sorted(self._producer.partitions_for(self._topic)):
-            for cluster in self._clusters:
-                _, key, value = format_message(Tick(cluster=cluster, number=number))
-                self._producer.send(self._topic, key=key, value=value, partition=partition)
