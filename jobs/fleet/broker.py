@@ -174,7 +174,12 @@ class SimulatedBroker:
         self.service = ServedBundles()
         self._topics_due.clear()
         self._reads = 0
-        self._host = Host(self._agent_under(self._first_signals()), self)
+        # a first interval of random length spreads the fleet's reports over the interval
+        settings = self._around.settings
+        phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
+        first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
+        first = replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
+        self._host = Host(self._agent_under(first), self)
         self._become(ProcessLife.ALIVE, now_ms)
         self.take(records, now_ms)
 
@@ -249,7 +254,17 @@ class SimulatedBroker:
 
     def _agent_under(self, signals: SignalsConfig) -> AgentMachine:
         settings = self._around.settings
-        return AgentMachine(self._identity(), settings.agent, signals, settings.fencing)
+        identity = Identity(
+            cluster=settings.cluster,
+            broker=self.name,
+            incarnation=self.incarnation,
+            web_service_url=f"http://{self.name}:8080",
+            pulsar_service_url=f"pulsar://{self.name}:6650",
+            broker_version=VERSION,
+            load_manager_class="ballast",
+            capacity=self.capacity,
+        )
+        return AgentMachine(identity, settings.agent, signals, settings.fencing)
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out what the agent asks for."""
@@ -318,22 +333,3 @@ class SimulatedBroker:
                 topics, traffic = model.topics_of(bundle, virtual_ms)
                 found.append(TopicsRead(bundle=bundle, topics=topics, traffic=traffic))
         return found
-
-    def _first_signals(self) -> SignalsConfig:
-        """A first interval of random length spreads the fleet's reports over the interval."""
-        settings = self._around.settings
-        phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
-        first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
-        return replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
-
-    def _identity(self) -> Identity:
-        return Identity(
-            cluster=self._around.settings.cluster,
-            broker=self.name,
-            incarnation=self.incarnation,
-            web_service_url=f"http://{self.name}:8080",
-            pulsar_service_url=f"pulsar://{self.name}:6650",
-            broker_version=VERSION,
-            load_manager_class="ballast",
-            capacity=self.capacity,
-        )
