@@ -29,7 +29,7 @@ from lbcore.sim.summary import Crash, LoadSample
 
 @contextmanager
 def event_log(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Give a function that appends one line an event: it is in the file when that returns."""
+    """Give a function that appends one line an event, which is in the file at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", buffering=1, encoding="utf-8") as file:
         yield lambda event: file.write(json.dumps(event, separators=(",", ":")) + "\n")

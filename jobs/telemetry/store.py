@@ -74,7 +74,7 @@ class MetricStore(Collector):
             self._series[name][first] = named
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        """Put a value into a histogram: its series has the count of each bucket, and the sum."""
+        """Put a value into a histogram: the count of each bucket, and the sum."""
         bounds = self._metrics[name].buckets
         with self._lock:
             values, labels = self._values_of(name, labels)

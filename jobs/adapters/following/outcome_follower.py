@@ -161,7 +161,7 @@ class OutcomeFollower:
             return not self._is_closed
 
     def _poll(self) -> None:
-        """Ask the table for all that is waited for, where it has changed or somebody is new."""
+        """Ask the table for all that is waited for, if it or what is waited for is new."""
         with self._lock:
             wanted = sorted(self._watches)
             is_due = not self._new.isdisjoint(wanted) or self._tail is None

@@ -209,7 +209,7 @@ def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[
 
 
 def _prefix(plain: bytes, at: int) -> tuple[bytes, int]:
-    """Return the first of the next bytes, whatever length they claim, and where they end."""
+    """Return the first of the next bytes, whatever they claim, and where they end."""
     try:
         length, at = decode_varint(plain, at)
     except (ValueError, IndexError):

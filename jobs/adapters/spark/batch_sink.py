@@ -276,12 +276,9 @@ class BatchSink:
             "delta_ms": _ms(done.committed_s - computed),
             "kafka_ms": _ms(sent - done.committed_s),
         }
+        versions = {name: version for name, (version, _) in done.tables.items()}
         seen = WrittenBatch(
-            batch_id=batch_id,
-            reports=reports,
-            tables=tables,
-            versions={name: version for name, (version, _) in done.tables.items()},
-            parts_ms=parts,
+            batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
         )
         written = {
             "records": done.sent,
