@@ -22,11 +22,15 @@ from pyspark.sql import SparkSession
 from jobs.adapters.delta.table_location import store_errors, table_place, usable_path
 from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.kafka.connection import KafkaPlace, KafkaWatch, find_kafka, kafka_address
-from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
+from jobs.adapters.kafka.connection import (
+    KafkaPlace,
+    KafkaWatch,
+    TopicWatch,
+    find_kafka,
+    kafka_address,
+)
+from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher, Ticker
 from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
-from jobs.adapters.kafka.ticks import Ticker
-from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import ClockSteps, wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.preflight import use_java_home

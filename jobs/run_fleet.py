@@ -29,7 +29,7 @@ from jobs.adapters.kafka.connection import KafkaWatch, kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
 from jobs.atomic_file import atomic_write
-from jobs.console import CommandError, MisuseError, complain, json_line, say
+from jobs.console import CommandError, Exit, MisuseError, complain, json_line, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
 from jobs.fleet.control import ControlServer, event_log
 from jobs.fleet.fleet import Fleet, FleetLoop
@@ -52,22 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # 5 ms each of them may wait that long for the interpreter.
     sys.setswitchinterval(0.000_5)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(
+            number, lambda *_: os._exit(Exit.DONE)
+        )  # a power cut waits for nothing either
     try:
         run(args)
-    except _StopRequestedError:
-        return 0
     except CommandError as error:
         complain(error, as_json=False)
         return int(error.exit_code)
-
-
-class _StopRequestedError(BaseException):
-    """Raised wherever the main thread is: a power cut waits for nothing either."""
-
-
-def _stop(_number: int, _frame: object) -> NoReturn:
-    raise _StopRequestedError
 
 
 def parser() -> argparse.ArgumentParser:

@@ -22,8 +22,8 @@ from typing import Any, cast
 
 import uvicorn
 
-from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import table_place
+from jobs.adapters.delta.table_scan import block_pandas
 from jobs.adapters.http.protocol import BoundedProtocol, Bounds
 from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
