@@ -119,7 +119,7 @@ class OwnershipPublisher:
 
 
 class Ticker:
-    """Sends a tick per cluster to each partition of one topic, which advance Kafka's clock.
+    """Sends a tick per cluster to each partition of a topic, for Kafka's clock.
 
     A tick that can't be sent is left out: a gap in the ticks counts for nobody.
     """
