@@ -30,9 +30,9 @@ from lbcore.bridge.answers import Settings
 from lbcore.bridge.guardian import Finding
 from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written_finding
 from lbcore.config.tree import Config
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Message, Topic
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from jobs.console import MisuseError, add_json_option
 from jobs.operating.connection_options import add_stack_arguments
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.model.times import duration
+from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
-from lbcore.wire.kinds.command_about import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 
 EXIT_CODES = (
     "exit codes: 0 done (with --no-wait: sent), 1 refused or failed, 2 misuse, 3 nobody knows: no"

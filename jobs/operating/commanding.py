@@ -25,8 +25,8 @@ from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.rehearse import Rehearsal
 from lbcore.model.times import duration
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import KINDS
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
 _LISTED = 20

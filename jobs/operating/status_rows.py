@@ -7,7 +7,7 @@ from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import ends_in_file
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.sql.engine import SqlEngine
-from lbcore.balancer.decisions.blocked_messages import BLOCKED
+from lbcore.balancer.decisions.candidate_rows import BLOCKED
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.placement import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig

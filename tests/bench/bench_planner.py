@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import FilterConfig, PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
@@ -30,10 +29,10 @@ from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import ShedState
-from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer import TopLists, find_transfers, transfer_pipeline, transfer_view
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.strategy import ShedCycle
 from lbcore.signals.averages import BundleAverages, observe_bundles
 from lbcore.signals.usage import weighted_usage
 from tests.bench.calibration import machine

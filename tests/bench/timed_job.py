@@ -95,7 +95,7 @@ def _profile(operator: str) -> cProfile.Profile | None:
 
 
 def _time_phases() -> None:
-    phases = importlib.import_module("lbcore.balancer.phases")
+    phases = importlib.import_module("lbcore.balancer.balancer")
     if not hasattr(phases, "is_timed"):
         phases.is_timed = True  # type: ignore[attr-defined]
         for name, phase in phases.PHASES.items():
