@@ -23,7 +23,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.rolling_progress import Complaint, Observation, Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
-from jobs.operating.status_rows import RECORD, read_status_rows
+from jobs.operating.status import RECORD, read_status_rows
 from lbcore.balancer.state.book import FAILED, REFUSED
 from lbcore.balancer.state.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.anomalies import Trouble

@@ -21,9 +21,14 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.prometheus import add_prometheus_arguments, trace_lines, write_trace
-from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
+from jobs.operating.simulations import (
+    CONTESTANTS,
+    ManyRuns,
+    add_workers_argument,
+    config_of,
+    note_wrong,
+)
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration

@@ -46,7 +46,7 @@ from jobs.operating.connection_options import (
     connection_options,
 )
 from jobs.operating.service_answers import answers_of
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.status import read_status_rows
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.mirrored import certificates_ending
 from lbcore.explain.recent_findings import (

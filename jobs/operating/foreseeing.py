@@ -13,7 +13,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.simulations import STRATEGIES, settings_with
-from jobs.operating.status_rows import read_rehearsal_rows
+from jobs.operating.status import read_rehearsal_rows
 from jobs.operating.text_format import did_you_mean, text_table
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError

@@ -34,10 +34,10 @@ from jobs.service.access import (
     TokenChecker,
     TokenError,
     TokenFault,
+    TrustedKey,
     anonymous,
 )
 from jobs.service.exchange import RETRY, HttpError, Message
-from jobs.service.token_keys import TrustedKey
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)

@@ -23,9 +23,14 @@ from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.service.access import (
     Caller,
+    KeyAddress,
     TokenChecker,
+    TokenKeys,
     TokenRules,
+    TrustedKey,
     parse_grants,
+    read_keys,
+    secret_key,
 )
 from jobs.service.access_control import Gatekeeper, GateRules, OriginGuard, RateLimiter
 from jobs.service.all_routes import ROUTES
@@ -36,7 +41,6 @@ from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.lookup_metrics import OtherCounts
-from jobs.service.token_keys import KeyAddress, TokenKeys, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
 from jobs.service.views import TableViews
 from lbcore.config.lookup import LookupConfig

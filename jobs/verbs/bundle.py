@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
 from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, require_known
-from jobs.operating.command_options import add_verb
-from jobs.operating.commanding import run_command
+from jobs.operating.commanding import add_verb, run_command
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import text_table

@@ -34,8 +34,7 @@ from jobs.console import (
     note,
     printable,
 )
-from jobs.operating.command_options import add_commands, command_actions, commands_of
-from jobs.operating.commanding import run_command
+from jobs.operating.commanding import add_commands, command_actions, commands_of, run_command
 from jobs.operating.connection_options import add_service_options, connection_options
 from jobs.operating.service_answers import answers_of
 from lbcore.config.load import canonical, differences, digest

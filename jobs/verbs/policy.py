@@ -8,8 +8,7 @@ import argparse
 import json
 
 from jobs.console import Exit, add_json_option, answer, json_line
-from jobs.operating.command_options import add_verb
-from jobs.operating.commanding import run_command
+from jobs.operating.commanding import add_verb, run_command
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.service_answers import answers_of
 

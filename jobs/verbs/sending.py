@@ -2,8 +2,7 @@
 
 import argparse
 
-from jobs.operating.command_options import add_verb
-from jobs.operating.commanding import run_command
+from jobs.operating.commanding import add_verb, run_command
 from jobs.verbs import VERBS
 
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.extras import missing_extra
-from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import (
     RECOMMENDED,
     STRATEGIES,
     Loaded,
+    ManyRuns,
+    add_workers_argument,
     config_of,
     load_scenarios,
     note_wrong,

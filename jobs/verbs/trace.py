@@ -21,7 +21,7 @@ import pyarrow.parquet
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
-from jobs.operating.command_options import command_actions
+from jobs.operating.commanding import command_actions
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.simulations import write_text
 from jobs.operating.text_format import parse_duration_ms

@@ -4,12 +4,11 @@ The order of the rows decides ties. Built by `balancer` (name order) and by test
 order); read by every phase of the plan. Brokers are referred to by their index in `BrokerTable`,
 bundles by their index in `BundleTable`; -1 is "none".
 
-Input and result of a strategy of your own. def decide(snapshot, state, config, now_ms) ->
-tuple[Proposal, state] snapshot: `plan.snapshot.Snapshot`, read-only, of the brokers that take part
-in balancing. It includes moves that reports don't show yet; `snapshot.bundles.can_move` tells which
-bundles may move now. state: the state returned the last time, plain JSON, {} at first. config: the
-configuration. now_ms: the only time to use. Equal arguments must give equal answers: the balancer
-asks twice and compares.
+A strategy of your own is `def decide(snapshot, state, config, now_ms) -> tuple[Proposal, state]`.
+snapshot: read-only, of the brokers that take part in balancing, with moves that reports don't show
+yet; `snapshot.bundles.can_move` tells which bundles may move now. state: the state returned the
+last time, plain JSON, {} at first. now_ms: the only time to use. Equal arguments must give equal
+answers: the balancer asks twice and compares.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.status import read_status_rows
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.state.rules import PlanProposal, PlanStatus
 from lbcore.config.load import parse_assignments

@@ -28,7 +28,7 @@ from jobs.operating.history import (
     read_heat,
     read_timeline,
 )
-from jobs.operating.status_rows import read_overview, read_status_rows
+from jobs.operating.status import read_overview, read_status_rows
 from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply

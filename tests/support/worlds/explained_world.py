@@ -79,7 +79,7 @@ def asked_now(world: World, root: Path) -> Iterator[Path]:
     with (
         mock.patch("jobs.operating.foreseeing.wall_ms", now),
         mock.patch("jobs.operating.answers.wall_ms", now),
-        mock.patch("jobs.operating.status_rows.wall_ms", now),
+        mock.patch("jobs.operating.status.wall_ms", now),
         mock.patch("jobs.verbs.explain.wall_ms", now),
     ):
         yield root

@@ -18,15 +18,16 @@ from jobs.adapters.http.tls import WatchedFile
 from jobs.service.access import (
     Role,
     TokenChecker,
+    TokenKeys,
     TokenRules,
     parse_grant,
     parse_grants,
+    secret_key,
 )
 from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.lookup_http import Hooks, LookupApp
-from jobs.service.token_keys import TokenKeys, secret_key
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.values.tokens import SECRET, claims, token

@@ -20,9 +20,11 @@ from jobs.service.access import (
     TokenChecker,
     TokenError,
     TokenFault,
+    TokenKeys,
     TokenRules,
+    read_keys,
+    secret_key,
 )
-from jobs.service.token_keys import TokenKeys, read_keys, secret_key
 from tests.support.values.tokens import (
     EC_KEY,
     OTHER_RSA_KEY,

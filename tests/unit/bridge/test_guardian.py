@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobs.bridge.admin_address import AdminAddress
+from jobs.bridge.bridge import GuardianProbe
 from jobs.bridge.collector import Collector, Rhythm
-from jobs.bridge.guardian_probe import GuardianProbe
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
 from lbcore.bridge.answers import topic_within

@@ -11,8 +11,7 @@ import pytest
 from jobs.adapters.kafka.command_client import new_command
 from jobs.cli import main
 from jobs.console import MisuseError
-from jobs.operating.command_options import read_command
-from jobs.operating.commanding import shown_command
+from jobs.operating.commanding import read_command, shown_command
 from jobs.verbs import VERBS
 from lbcore.model.bundles import HashFunction
 from lbcore.wire.arguments import CommandVerb

@@ -20,7 +20,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import CommandError
 from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
-from jobs.operating.many_runs import ManyRuns, progress_message
+from jobs.operating.simulations import ManyRuns, progress_message
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World

@@ -58,7 +58,7 @@ USES = """
 import json
 import random
 from jobs.cli import verb_parser
-from jobs.operating.command_options import read_command
+from jobs.operating.commanding import read_command
 from jobs.service.access import Role
 from jobs.service.v1.commands import role_of
 from jobs.verbs import VERBS
