@@ -16,7 +16,6 @@ from tests.support.worlds.world import CLUSTER
 
 
 def start(tables: Path, *words: str) -> LookupService:
-    """A service that asks for tokens."""
     words = ("--cluster", CLUSTER, "--set", "lookup.authentication=token", *words)
     words += ("--set", "lookup.token_audience=ballast")
     service = LookupService(tables, *words, environment={"BALLAST_TOKEN_SECRET": SECRET})

@@ -73,7 +73,6 @@ _OLD, _NEXT = (
 
 
 def next_tables() -> tuple[Table, ...]:
-    """The tables as the next version declares them."""
     noted = [replace(table, columns=(*table.columns, _NOTE)) for table in TABLES]
     first, *others = noted
     first = replace(first, constraints=(*first.constraints, ("noted", "cluster <> 'x'")))
@@ -167,7 +166,6 @@ class Upgrades:
             upgrade.start()
 
     def check(self, upgrade: Upgrade) -> None:
-        """The start that gets through."""
         assert (upgrade.start() == "") == (self.left in GOES_ON)
         assert upgrade.go_on() == self.expected
 

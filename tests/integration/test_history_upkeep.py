@@ -56,7 +56,6 @@ def copy_due(root: Path, name: str) -> None:
 
 
 def check_past(history: AgedHistory) -> None:
-    """Who owned what at each time is what it was."""
     reader = TableReader(history.root, CLUSTER)
     for age in AGES:
         at_ms = day(age, now_ms=NOW_MS)

@@ -104,7 +104,6 @@ def starts(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
 
 
 def batches(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
-    """The lines of a job's batches."""
     return stack.lines(name, "batch")
 
 
@@ -132,7 +131,6 @@ def command(stack: Stack, kind: str, name: str, **more: object) -> None:
 
 
 def outcomes(stack: Stack, *command_ids: str) -> list[str | None]:
-    """What became of each of these commands so far."""
     known = {row["command_id"]: row["status"] for row in stack.rows("commands")}
     return [known.get(one) for one in command_ids]
 

@@ -35,14 +35,12 @@ def _started(folder: Path, then: str) -> Child:
 
 
 def _job(folder: Path, kafka_port: int) -> Child:
-    """The job, with its Kafka at this port."""
     places = (f"--state-dir={folder / 'state'}", f"--tables={folder / 'tables'}")
     bootstrap = f"--bootstrap=127.0.0.1:{kafka_port}"
     return _child(folder, "-m", "jobs.balance_cluster", bootstrap, *places)
 
 
 def _child(folder: Path, *words: str) -> Child:
-    """A Python process."""
     return Child(
         ProcessSpec(
             name="asked",

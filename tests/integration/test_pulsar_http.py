@@ -66,7 +66,6 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON, or as text when it is none."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -113,14 +112,12 @@ class Service:
             self.answers[name] = self.send(recorded.method, target, recorded.request_body)
 
     def owner(self, topic: str) -> str:
-        """The broker that a lookup names."""
         answer = self.must("GET", f"/lookup/v2/topic/persistent/{topic}", status=200)
         return str(answer.json["httpUrl"].removeprefix("http://").partition(":")[0])
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The stack after the whole script."""
     folder = tmp_path_factory.mktemp("pulsar")
     with running_stack(folder, STACK) as stack:
         stack.start_lookup("--set", f"ownership.unload_timeout_ms={PATIENCE_S * 1_000}")
@@ -249,7 +246,6 @@ def _statistics(service: Service) -> None:
 
 
 def _as_recorded(value: Any) -> Any:
-    """The recorded body with this cluster's name."""
     return json.loads(json.dumps(value).replace('"standalone"', f'"{CLUSTER}"'))
 
 
@@ -273,7 +269,6 @@ def _without_names(recorded: Exchange) -> Any:
 
 
 def _plain(body: Any) -> Any:
-    """A body without the maps whose keys are names."""
     maps = {"lastStats": {}, "topicHashPositions": {}}
     return {**body, **{k: v for k, v in maps.items() if k in body}} if _is_map(body) else body
 

@@ -54,7 +54,6 @@ class Cluster(AgentTalk):
 
 
 def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
-    """A fleet of six whose protocol runs fast."""
     words = [sys.executable, "-m", "jobs.run_fleet", "--bootstrap", address.bootstrap]
     words += ["--cluster", "c", "--state-dir", str(state_dir), "--brokers", "6"]
     words += ["--namespace", f"{NS}:crc32:4", "--load", "zipf", "--capacity", "broker-6=2.0"]

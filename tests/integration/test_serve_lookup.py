@@ -264,7 +264,6 @@ def test_log_is_json_with_a_line_for_the_load(service: LookupService) -> None:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    """A folder for tables that a test changes."""
     return tmp_path / "tables"
 
 

@@ -23,7 +23,6 @@ _LOOKS_S = 20.0
 
 
 def row(bundle: str, version: int, broker: str, state: str = "Owned") -> dict[str, Any]:
-    """What the service says of a bundle."""
     return {
         "bundle": bundle,
         "state": state,

@@ -60,7 +60,6 @@ class PocketJob(World):
             self._thread.start()
 
     def stop(self) -> None:
-        """End after the present batch."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(30)

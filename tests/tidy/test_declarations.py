@@ -152,7 +152,6 @@ def reads(tree: ast.AST) -> Iterator[str]:
 
 
 def found() -> set[tuple[str, str]]:
-    """Every way in every module of jobs."""
     paths = python_files("jobs")
     return {(name_of(path), word) for path in paths for word in reads(parsed(path))}
 

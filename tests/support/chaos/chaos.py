@@ -46,7 +46,6 @@ class _Round:
         self._spare = self._brokers - _RUNNING_MIN
 
     def lines(self) -> list[str]:
-        """Everything but title and seed."""
         return [
             *self._cluster_lines(),
             *self._load_lines(),

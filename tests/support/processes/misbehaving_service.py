@@ -193,7 +193,6 @@ class Beside:
         return any((ack.version_id, ack.outcome) == (version, outcome) for ack in said)
 
     def until_said(self, bundle: str, version: int, outcome: AckOutcome) -> None:
-        """Let things happen until this has been said."""
         self.until(lambda: self.has_said(bundle, version, outcome))
 
     def permitted(self) -> dict[str, int]:
@@ -281,7 +280,6 @@ MODULES = ("word_store.py", "word_broker.py")
 
 
 def write_service(folder: Path) -> None:
-    """Copy the example's modules into the folder."""
     for name in MODULES:
         shutil.copyfile(EXAMPLES / name, folder / name)
 

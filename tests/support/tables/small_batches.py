@@ -165,7 +165,6 @@ class AgedHistory:
         self.command(f"c{self.batch_id}", status, at_ms)
 
     def command(self, command_id: str, status: str, at_ms: int) -> None:
-        """A row of `commands`."""
         self._write(COMMANDS, [{"command_id": command_id, "status": status, "kind": "x"}], at_ms)
 
     def _record(self, bundle: str, state: str) -> Row:
@@ -226,5 +225,4 @@ def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[list[tuple[str, Any]]]:
 
 
 def day(number: int, *, now_ms: int) -> int:
-    """So many days ago, at noon."""
     return (now_ms // DAY_MS - number) * DAY_MS + DAY_MS // 2

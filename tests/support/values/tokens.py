@@ -33,13 +33,11 @@ def claims(**changed: Any) -> dict[str, Any]:
 
 
 def token(key: Any, algorithm: str, *, kid: str = "", **changed: Any) -> str:
-    """A signed token."""
     headers = {"kid": kid} if kid else {}
     return jwt.encode(claims(**changed), key, algorithm=algorithm, headers=headers)
 
 
 def public_pem(key: Any) -> str:
-    """The public key as a file holds it."""
     pem: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return pem.decode()
 
@@ -79,7 +77,6 @@ class Authority:
         return paths
 
     def write(self, path: Path) -> Path:
-        """The authority's own certificate as a file."""
         path.write_bytes(self.certificate.public_bytes(Encoding.PEM))
         return path
 

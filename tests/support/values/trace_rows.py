@@ -20,7 +20,6 @@ class Candidate:
 
 
 def rows_of_trace(trace: Trace) -> Iterator[Candidate]:
-    """Every candidate as a row, phase after phase."""
     for part in trace.parts:
         if isinstance(part, PlacementRows):
             yield from _placements(part, trace.brokers)

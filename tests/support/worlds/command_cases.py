@@ -36,7 +36,6 @@ class Batch:
     after: Mapping[str, bytes]
 
     def rows(self, kind: str) -> list[Mapping[str, Any]]:
-        """Its rows for one table."""
         return [dict(row) for one in self.effects if one.kind == kind for row in one.rows]
 
 

@@ -22,7 +22,6 @@ WINDOW_MS = 3_600_000
 
 
 def rows_of(world: World, config: Config | None = None) -> ExplainRows:
-    """Everything that the world's job has written."""
     return ExplainRows(
         cluster=CLUSTER,
         at_ms=world.now_ms,

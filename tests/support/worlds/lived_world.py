@@ -83,11 +83,9 @@ class LivedWorld(World):
         self._tidy()
 
     def newest(self) -> list[Mapping[str, object]]:
-        """What a compacted topic still has."""
         return [self.current[name] for name in sorted(self.current)]
 
     def command(self, kind: str, **arguments: object) -> str:
-        """Send a command, and count it."""
         self.lived.commands += 1
         return super().command(kind, **arguments)
 

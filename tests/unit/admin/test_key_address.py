@@ -38,7 +38,6 @@ class Issuer(BaseHTTPRequestHandler):
     pause_s: ClassVar[float] = 0.0
 
     def do_GET(self) -> None:
-        """Answer."""
         kind = type(self)
         kind.asked += 1
         time.sleep(kind.pause_s)

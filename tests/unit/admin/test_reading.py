@@ -51,7 +51,6 @@ def read_pid(_reader: TableReader) -> dict[str, int]:
 
 
 def ask_of(context: AdminContext, read: Read) -> dict[str, Any]:
-    """What a read answers."""
     reply = asyncio.run(in_background(context, read))
     found: dict[str, Any] = json.loads(b"".join(reply.parts or ()))
     return found

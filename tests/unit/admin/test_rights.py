@@ -58,7 +58,6 @@ class Named:
         self._grants = grants
 
     def caller(self, scope: Message) -> Caller:
-        """As told."""
         del scope
         if self._grants is None:
             raise HttpError(401, "Authentication required")
@@ -102,7 +101,6 @@ def may(grants: tuple[Grant, ...], wanted: tuple[Role, str] | None, clusters: st
 
 
 async def read_elsewhere(question: ReadQuestion) -> tuple[IO[bytes], str]:
-    """Nothing, at once."""
     del question
     return BytesIO(b"{}"), "1"
 

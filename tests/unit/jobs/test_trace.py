@@ -37,7 +37,6 @@ def imported(path: Path, *words: str) -> int:
 
 
 def total(folder: Path) -> list[float]:
-    """Messages in and out of each interval."""
     space = read_recording(folder / "out.parquet").namespaces["trace/load"]
     return space.rates[:, :, :2].sum(axis=(1, 2)).tolist()
 
