@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lbcore.model.certificates import ALERTED_MS, WARNED_MS
+from lbcore.model.times import ALERTED_MS, WARNED_MS
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Wake somebody; look today; know of it."""

@@ -29,14 +29,15 @@ from jobs.telemetry.agent_metrics import AgentMetrics
 from jobs.telemetry.job_names import CHANNEL
 from lbcore.agent.agent import AgentMachine as Machine
 from lbcore.agent.host import RunningAgent
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.load_validation import identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import (
     Effect,
+    EndConfirmed,
     Event,
     ReadLoad,
     RecordRead,
+    ReportConfirmed,
     Send,
     Stop,
     Stopped,

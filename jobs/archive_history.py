@@ -32,7 +32,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, Exit, first_line, json_line, note
 from jobs.parser import Parser, add_settings_options
-from lbcore.model.archives import ARCHIVES, MONTH, Archive
+from lbcore.model.tables import ARCHIVES, MONTH, Archive
 
 DAY_MS = 86_400_000
 _FILE_BYTES = 128_000_000

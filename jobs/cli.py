@@ -31,7 +31,7 @@ from jobs.verbs import VERBS, Verb
 _JSON, _HELP = "--json", "help"
 _OF_TABLES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
 """Modules of errors that delta-rs and Arrow raise; importing them takes longer than many verbs."""
-COMMAND_VERBS = "jobs.operating.command_options"
+COMMAND_VERBS = "jobs.operating.commanding"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

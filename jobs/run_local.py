@@ -27,7 +27,7 @@ from jobs.local.run import LocalRun
 from jobs.local.stack import Kill, RunOptions, Wiring
 from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
-from jobs.operating.status_text import StatusView
+from jobs.operating.status import StatusView
 from lbcore.sim.load.load import LoadShape
 
 _SHAPES = tuple(shape.value for shape in LoadShape)

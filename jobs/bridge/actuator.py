@@ -19,6 +19,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.telemetry.bridge_metrics import FAILED, REFUSED, SPLIT, UNLOAD
 from lbcore.bridge.acting import (
     Action,
+    Attempts,
     Leave,
     LookAgain,
     Lookup,
@@ -26,7 +27,6 @@ from lbcore.bridge.acting import (
     RecordAnswer,
     RetryPolicy,
     Split,
-    Tried,
     Unload,
     next_action,
     positions_for,
@@ -136,19 +136,19 @@ class Actuator:
     def _follow(self, record: OwnershipRecord, newest: "Newest") -> None:
         """Do what the record needs until it is answered, left, or superseded."""
         began_s = time.monotonic()
-        tried = Tried(is_old=self._clock.now_ms() - record.timestamp_ms > self._limits.old_ms)
+        attempts = Attempts(is_old=self._clock.now_ms() - record.timestamp_ms > self._limits.old_ms)
         while not self._is_closed.is_set() and newest(record.bundle) == record.version_id:
             waited_ms = round((time.monotonic() - began_s) * 1_000)
-            tried = replace(tried, waited_ms=waited_ms)
+            attempts = replace(attempts, waited_ms=waited_ms)
             bounds = self._bounds_of(record.bundle)
-            action = next_action(record, self._see(record), tried, bounds)
+            action = next_action(record, self._see(record), attempts, bounds)
             if isinstance(action, RecordAnswer):
-                self._answer(record, action, tried)
+                self._answer(record, action, attempts)
                 return
             if isinstance(action, Leave):
                 self._log("left to the mirror", record, why=action.reason)
                 return
-            tried = self._carry_out(record, action, tried)
+            attempts = self._carry_out(record, action, attempts)
 
     def _bounds_of(self, bundle: str) -> RetryPolicy:
         if bundle not in self.quarantined:
@@ -179,14 +179,14 @@ class Actuator:
             done = "looked up" if is_unserved else "unloaded"
             logger.info("asked to mend", extra={"fields": {**fields, "done": done}})
 
-    def _carry_out(self, record: OwnershipRecord, action: Action, tried: Tried) -> Tried:
+    def _carry_out(self, record: OwnershipRecord, action: Action, attempts: Attempts) -> Attempts:
         try:
             if isinstance(action, Unload | Split):
                 self._wait_for_turn()
                 name = SPLIT if isinstance(action, Split) else UNLOAD
                 self._log("asked", record, action=name)
                 self._metrics.add("ballast_bridge_requests_total", name)
-                tried = replace(tried, asked=tried.asked + 1)
+                attempts = replace(attempts, asked=attempts.asked + 1)
             if isinstance(action, Unload):
                 self._admin.unload(record.bundle, action.destination)
             elif isinstance(action, Split):
@@ -197,11 +197,11 @@ class Actuator:
             self._count("refused" if error.is_refusal else "failed")
             self._count_not_done(error)
             self._log("refused", record, why=str(error))
-            tried = replace(tried, refused=str(error))
+            attempts = replace(attempts, refused=str(error))
             self._is_closed.wait(_AGAIN_S)
         if isinstance(action, LookAgain | Lookup):
             self._is_closed.wait(_AGAIN_S)
-        return tried
+        return attempts
 
     def _count_not_done(self, error: PulsarAdminError) -> None:
         result = REFUSED if error.is_refusal else FAILED
@@ -245,7 +245,7 @@ class Actuator:
                 return broker
         return ""
 
-    def _answer(self, record: OwnershipRecord, answer: RecordAnswer, tried: Tried) -> None:
+    def _answer(self, record: OwnershipRecord, answer: RecordAnswer, attempts: Attempts) -> None:
         ack = Ack(
             bundle=record.bundle,
             version_id=record.version_id,
@@ -268,7 +268,7 @@ class Actuator:
             self._send(Acks(envelope=envelope, acks=(ack,)))
         self._count(answer.outcome.value)
         self._metrics.add("ballast_bridge_answers_total", answer.outcome.value)
-        self._log(answer.outcome.value, record, why=answer.reason, waited_ms=tried.waited_ms)
+        self._log(answer.outcome.value, record, why=answer.reason, waited_ms=attempts.waited_ms)
 
     def _wait_for_turn(self) -> None:
         """Until fewer than per_minute requests are a minute young."""

@@ -20,15 +20,15 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.rolling_progress import GO_ON, Complaint, Observation, Progress, RestartStage
+from jobs.bridge.rolling_progress import Complaint, Observation, Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
-from jobs.operating.status_rows import RECORD, read_status_rows
+from jobs.operating.status import RECORD, read_status_rows
 from lbcore.balancer.state.book import FAILED, REFUSED
 from lbcore.balancer.state.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.anomalies import Trouble
 from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
-from lbcore.bridge.client_latency import (
+from lbcore.bridge.reports import (
     LatencySums,
     load_ms,
     parse_client_latency,
@@ -39,10 +39,15 @@ from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message
 from lbcore.explain.status import ClusterStatus, make_status
-from lbcore.plain import from_plain
-from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
-from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker
-from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.packing import from_plain
+from lbcore.wire.arguments import CommandArguments
+from lbcore.wire.kinds.balancing_commands import (
+    ApprovePlan,
+    CancelDrain,
+    DrainBroker,
+    ProposePlan,
+    RejectPlan,
+)
 
 _ANSWER_S, _TIMEOUT_MS, _DRAIN_MS = 60.0, 60_000, 3_600_000
 _HELD_S, _LATENCY_S = 5.0, 10.0
@@ -51,6 +56,7 @@ _BRIDGE_SILENT_MS = 120_000
 """It tells something once a minute, if only that it looks."""
 _NO_FAULT = (Trouble.NARROW.value, Trouble.EXPIRING.value, Trouble.EXPIRING_SOON.value)
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+_MOVING = (RestartStage.WAITING, RestartStage.DRAINING, RestartStage.FILLING)
 
 
 class PulsarCluster:
@@ -72,7 +78,7 @@ class PulsarCluster:
         self._due_s: dict[str, float] = {}
         self._pages: dict[str, LatencySums] = {}
         self._latency: tuple[float | None, float | None] = (None, None)
-        self._held: tuple[str, frozenset[str] | None] = ("", None)
+        self._held: frozenset[str] | None = None
         self._listed: frozenset[str] = frozenset()
         self.status: ClusterStatus | None = None
 
@@ -83,23 +89,27 @@ class PulsarCluster:
             self._listed = frozenset(self._admin.brokers(self._name))
         except PulsarAdminError as error:
             fix = "check --admin-url and the cluster's name"
-            unread.append(_unread("pulsar", f"Pulsar can't be asked: {error}", fix))
-        listed = self._listed or frozenset(progress.brokers)
-        tables: dict[str, Any] = {"complaints": ()}
+            why = f"Pulsar can't be asked: {error}"
+            unread.append(Complaint("pulsar", why, fix, _UNREAD_MS))
+        tables: dict[str, Any] = {}
         try:
             tables = self._read_tables(progress)
         except CommandError as error:
-            unread.append(_unread("tables", f"{error.what}: {error.why}", error.next_step))
-        publish, load = self._read_latency(progress, listed)
-        tables["complaints"] = (*unread, *tables["complaints"])
+            why = f"{error.what}: {error.why}"
+            unread.append(Complaint("tables", why, error.next_step, _UNREAD_MS))
+        is_drained = progress.stage is RestartStage.DRAINING and (
+            tables.get("drains", {}).get(progress.broker) == 0
+        )
+        listed = self._listed or frozenset(progress.brokers)
+        self._read_latency(listed if progress.stage in _MOVING else ())
         return Observation(
             now_ms=wall_ms(),
             listed=listed,
             incarnation=self.incarnation(progress.broker),
-            held=self._read_held(progress, tables.get("drains", {})),
-            publish_ms=publish,
-            load_ms=load,
-            **tables,
+            held=self._read_held(progress.broker, is_drained=is_drained),
+            publish_ms=self._latency[0],
+            load_ms=self._latency[1],
+            **{**tables, "complaints": (*unread, *tables.get("complaints", ()))},
         )
 
     def incarnation(self, broker: str) -> str:
@@ -135,41 +145,32 @@ class PulsarCluster:
             "others_usage": usage_without(progress.broker, status),
         }
 
-    def _read_held(self, progress: Progress, drains: Mapping[str, int]) -> frozenset[str] | None:
-        """The bundles with topics that the drained broker says it owns."""
-        is_drained = progress.stage is RestartStage.DRAINING and drains.get(progress.broker) == 0
-        if not is_drained or self._held[0] != progress.broker:
-            self._held = (progress.broker, None)
-        if is_drained and self._is_due("held", _HELD_S):
+    def _read_held(self, broker: str, *, is_drained: bool) -> frozenset[str] | None:
+        """The bundles with topics that a drained broker says it owns."""
+        is_due = is_drained and self._is_due("held", _HELD_S)
+        if is_due or not is_drained:
+            self._held = None
+        if is_due:
             with suppress(PulsarAdminError):
-                owned = self._admin.owned(self._name, progress.broker)
-                table = parse_topics(self._admin.topics(self._name, progress.broker))
-                loaded = (
-                    None if isinstance(table, Unreadable) else owned.intersection(table.bundles)
-                )
-                self._held = (progress.broker, loaded)
-        return self._held[1]
+                owned = self._admin.owned(self._name, broker)
+                table = parse_topics(self._admin.topics(self._name, broker))
+                if not isinstance(table, Unreadable):
+                    self._held = owned.intersection(table.bundles)
+        return self._held
 
-    def _read_latency(
-        self, progress: Progress, listed: Iterable[str]
-    ) -> tuple[float | None, float | None]:
+    def _read_latency(self, brokers: Iterable[str]) -> None:
         """The clients' recent publish and load latency over all brokers that tell it."""
-        if progress.stage not in (
-            RestartStage.WAITING,
-            RestartStage.DRAINING,
-            RestartStage.FILLING,
-        ):
+        if not brokers:
             self._latency = (None, None)
         elif self._is_due("latency", _LATENCY_S):
             pages: dict[str, LatencySums] = {}
-            for broker in sorted(listed):
+            for broker in sorted(brokers):
                 with suppress(PulsarAdminError):
                     pages[broker] = parse_client_latency(self._admin.metrics(self._name, broker))
             both = [(self._pages[one], page) for one, page in pages.items() if one in self._pages]
             published = worst_ms(publish_ms(before, now) for before, now in both)
             self._latency = (published, worst_ms(load_ms(one) for one in pages.values()))
             self._pages = pages
-        return self._latency
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now_s = time.monotonic()
@@ -316,36 +317,25 @@ def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
     is_away = status.job.word in (JobWord.AWAY, JobWord.NEVER_STARTED)
     if is_away or status.job.is_stalled:
         why = next(iter(job_alarms(status.job)), status.job.why())
-        fix = f"start the job, {GO_ON}"
-        yield Complaint(key="job", why=why, next_step=fix, patience_ms=_JOB_MS)
+        yield Complaint("job", why, "start the job", _JOB_MS)
     if status.mirror is not None and not is_away:
-        lag_ms = max(0, status.job.wrote_ago_ms)
         heard_ms = status.mirror.heard_ago_ms
-        if heard_ms == NEVER_MS or heard_ms - lag_ms > _BRIDGE_SILENT_MS:
-            fix = f"start it with --act, {GO_ON}"
-            yield Complaint(key="bridge", why="the bridge tells nothing", next_step=fix)
+        silent_ms = heard_ms - max(0, status.job.wrote_ago_ms)
+        if heard_ms == NEVER_MS or silent_ms > _BRIDGE_SILENT_MS:
+            yield Complaint("bridge", "the bridge tells nothing", "start it with --act")
         elif status.mirror.observe_only:
             why = "the bridge only observes: nothing is carried out"
-            fix = f"its log says why (`observing`); start it with --act, {GO_ON}"
-            yield Complaint(key="observes", why=why, next_step=fix, patience_ms=_OBSERVES_MS)
+            fix = "its log says why (`observing`); start it with --act"
+            yield Complaint("observes", why, fix, _OBSERVES_MS)
         for one in status.mirror.findings:
             if one["trouble"] not in _NO_FAULT:
-                yield Complaint(
-                    key=f"{one['trouble']} {one['subject']}",
-                    why=f"the guardian has found that {finding_message(one)}",
-                    next_step=f"see docs/runbook.md, {GO_ON}",
-                    patience_ms=0 if one["trouble"] == Trouble.POISON.value else _FOUND_MS,
-                )
+                why = f"the guardian has found that {finding_message(one)}"
+                patience_ms = 0 if one["trouble"] == Trouble.POISON.value else _FOUND_MS
+                name = f"{one['trouble']} {one['subject']}"
+                yield Complaint(name, why, "see docs/runbook.md", patience_ms)
     for name, value in sorted(status.pauses.items()):
         who = f"{name or 'the whole cluster'} is paused by {value.get('by') or 'somebody'}"
-        yield Complaint(key=f"pause {name}", why=who, next_step=f"`ballast resume`, {GO_ON}")
+        yield Complaint(f"pause {name}", who, "`ballast resume`")
     if status.brake is not None:
         why = "the brake is on: many brokers had vanished at once"
-        fix = f"`ballast resume --release-brake`, {GO_ON}"
-        yield Complaint(key="brake", why=why, next_step=fix)
-
-
-def _unread(key: str, why: str, next_step: str) -> Complaint:
-    """Return a complaint about a failed request, which may recover by itself."""
-    fix = f"{next_step}, {GO_ON}"
-    return Complaint(key=key, why=why, next_step=fix, patience_ms=_UNREAD_MS)
+        yield Complaint("brake", why, "`ballast resume --release-brake`")

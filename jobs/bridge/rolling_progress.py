@@ -113,7 +113,7 @@ def rollout_message(path: Path, now_ms: int) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Complaint:
     """Problem of a rolling restart.
 

@@ -13,7 +13,9 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from jobs.adapters.kafka.command_client import CommandClient, local_principal
@@ -40,20 +42,6 @@ _MOVE_MS, _RESTART_MS = 4_000, 90_000
 _BUNDLES_FOR_ONE, _AT_ONCE_MOST = 20, 16
 """With one bundle in twenty in transit, 99 of 100 messages don't wait for half a second."""
 _PERSON = "-"
-_BOUNDS: Mapping[str, tuple[str, str]] = {
-    "at_once": ("--max-in-flight", "bundles on their way at once, 0 = a twentieth of all"),
-    "publish_latency_ms": ("", "ms that clients may wait on the mean before moves are held back"),
-    "room": ("", "usage of the others while a broker is gone, 1 = 100 %%"),
-    "ready_ms": ("--ready-within", "time until all is well before a broker is touched"),
-    "drain_ms": (
-        "--drain-within",
-        "time until a broker is empty; without --command: is restarted",
-    ),
-    "command_ms": ("--command-within", "time until the command ends"),
-    "return_ms": ("--return-within", "time until a broker is back after it"),
-    "fill_ms": ("--fill-within", "time until a broker has its bundles again"),
-}
-"""Fields of the bounds → option and help."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -78,16 +66,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abort", action="store_true", help="let the one that has stopped be")
     parser.add_argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir")
     pace = parser.add_argument_group("pace and bounds")
-    for name, (option, about) in _BOUNDS.items():
-        known, is_time = getattr(RestartBounds(), name), option.endswith("-within")
-        shown = duration(known) if is_time else f"{known:g}"
+    for one in fields(RestartBounds):
+        default: Any = one.default
+        is_time = one.name.endswith("_ms") and isinstance(default, int)
+        option = one.name.replace("_ms", "_within") if is_time else one.name
+        shown = duration(default) if is_time else f"{default:g}"
         pace.add_argument(
-            option or f"--{name.replace('_', '-')}",
-            dest=name,
-            type=parse_duration_ms if is_time else type(known),
-            default=known,
+            f"--{option.replace('_', '-')}",
+            dest=one.name,
+            type=parse_duration_ms if is_time else type(default),
+            default=default,
             metavar="TIME" if is_time else "N",
-            help=f"{about} (default {shown})",
+            help=f"{one.metadata['help']} (default {shown})",
         )
     add_stack_arguments(parser)
     add_json_option(parser, default=argparse.SUPPRESS)
@@ -111,15 +101,16 @@ def run(args: argparse.Namespace) -> int:
         admin, name = _pulsar(args, where, known)
         with CommandClient(where.address(), where.tables, where.cluster) as client:
             cluster = PulsarCluster(where, admin, name, client, path.with_suffix(".log"))
-            bounds = RestartBounds(**{field: getattr(args, field) for field in _BOUNDS})
+            bounds = RestartBounds(
+                **{one.name: vars(args)[one.name] for one in fields(RestartBounds)}
+            )
             progress = known or _new(args, where, cluster, name, bounds)
             end = threading.Event()
             restart = RollingRestart(cluster, path, bounds, progress, end)
             if args.abort:
                 restart.halt(for_good=True)
                 path.unlink(missing_ok=True)
-                done = f"{progress.at} of {len(progress.order)} brokers had been restarted"
-                note(f"let be: {done}")
+                note(f"let be: {progress.at} of {len(progress.order)} brokers had been restarted")
                 return Exit.DONE
             if known is not None:
                 if args.brokers and set(args.brokers) != set(known.order):
@@ -129,25 +120,19 @@ def run(args: argparse.Namespace) -> int:
                         next_step="leave --brokers out to go on with it, or let it be with --abort",
                     )
                 restart.resume("" if args.command == _PERSON else args.command)
-                known.at_once = args.at_once or known.at_once
+                known.at_once = bounds.max_in_flight or known.at_once
                 note(f"goes on: {known.message(wall_ms())}")
             if args.dry_run:
                 return Exit.DONE
             if not args.yes:
                 agree("--dry-run shows it again")
-            return _carry_out(args, restart, progress, end)
-
-
-def _carry_out(
-    args: argparse.Namespace, restart: RollingRestart, progress: Progress, end: threading.Event
-) -> int:
-    forget = on_signals(end.set, (*STOPPING, signal.SIGHUP))
-    try:
-        restart.run()
-    except CutOffError:
-        return Exit.CUT
-    finally:
-        forget()
+            forget = on_signals(end.set, (*STOPPING, signal.SIGHUP))
+            try:
+                restart.run()
+            except CutOffError:
+                return Exit.CUT
+            finally:
+                forget()
     took_ms = wall_ms() - progress.began_ms
     text = f"done: {len(progress.order)} brokers restarted in {duration(took_ms)}"
     answer(args, {"brokers": progress.order, "took_ms": took_ms}, text)
@@ -182,7 +167,13 @@ def _pulsar(
             next_step="give --admin-url with the web service of any broker",
         )
     args.admin_url = url
-    admin = _answering(args, known)
+    admin = admin_at(url, args)
+    if known is not None and url.startswith("http://"):  # the named broker may be restarting
+        for one in (admin, *(admin_at(f"http://{broker}", args) for broker in known.brokers)):
+            with suppress(PulsarAdminError):
+                one.clusters()
+                admin = one
+                break
     name = args.pulsar_cluster or (attached.pulsar_cluster if attached else only_cluster(admin))
     if known is not None and (known.pulsar_cluster, known.cluster) != (name, where.cluster):
         raise CommandError(
@@ -191,18 +182,6 @@ def _pulsar(
             next_step="ask its own brokers, or let it be with --abort",
         )
     return admin, name
-
-
-def _answering(args: argparse.Namespace, known: Progress | None) -> PulsarAdmin:
-    """Return the interface, at another known broker while the named one restarts."""
-    admin = admin_at(args.admin_url, args)
-    if known is None or not args.admin_url.startswith("http://"):
-        return admin
-    for one in (admin, *(admin_at(f"http://{broker}", args) for broker in known.brokers)):
-        with suppress(PulsarAdminError):
-            one.clusters()
-            return one
-    return admin
 
 
 def _new(
@@ -223,7 +202,7 @@ def _new(
         since_ms=wall_ms(),
         order=list(args.brokers) or [""],
         brokers=[],
-        at_once=args.at_once,
+        at_once=bounds.max_in_flight,
     )
     seen = cluster.look(progress)
     _check_begin(seen, sorted(set(args.brokers) - seen.listed), cluster)
@@ -234,7 +213,7 @@ def _new(
     )
     progress.brokers = sorted(seen.listed)
     share = min(max(1, len(seen.owners) // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
-    progress.at_once = args.at_once or share
+    progress.at_once = bounds.max_in_flight or share
     seen = cluster.look(progress)  # of the first broker, which is known only now
     note(*_plan_lines(progress, seen, rates))
     for one in complaints(progress, seen, bounds):

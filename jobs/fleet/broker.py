@@ -19,16 +19,13 @@ from jobs import VERSION
 from jobs.adapters.kafka.clients import Delivered, Delivery, Sender
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host
-from lbcore.agent.lease import ReportConfirmed
 from lbcore.agent.reporting import Identity, TopicsRead
-from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
+from lbcore.agent.state import Event, ReadLoad, ReportConfirmed, Send, Stop, Stopped
 from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.ownership.holding import Call, CallDone
-from lbcore.sim.engine.service import ServedBundles, callback_ms
-from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, LoadModel
-from lbcore.sim.load.noise import uniform
-from lbcore.sim.load.usage import cpu_noise
+from lbcore.sim.engine.node import ServedBundles, callback_ms
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, LoadModel, cpu_noise, uniform
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic
 

@@ -13,8 +13,7 @@ from jobs.adapters.kafka.clients import Received
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.fleet.broker import Due, FleetSurroundings, SimulatedBroker
-from lbcore.agent.lease import EndConfirmed
-from lbcore.agent.state import Event
+from lbcore.agent.state import EndConfirmed, Event
 
 ACTIONS = ("drain", "hang", "kill", "pause", "restart", "resume", "start")
 

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.processes.clocks import wall_ms
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import format_topic
 from lbcore.ownership.records import State
 from lbcore.sim.judge.judge import (
@@ -25,7 +25,7 @@ from lbcore.sim.judge.judge import (
     ProbedAnswer,
     Visibility,
 )
-from lbcore.sim.load.noise import uniforms
+from lbcore.sim.load.load import uniforms
 from lbcore.sim.summary import Owned, percentile
 
 _MOST_EXAMPLES = 20

@@ -51,9 +51,9 @@ class RunStatus:
     """One moment of a run; times in ms.
 
     job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
-    wrong now. imbalance: as `signals.imbalance` says, of the true message rates of the brokers that
-    live. bundles_open: of all bundles those that are served, by brokers beside the simulated ones
-    as the job sees them.
+    wrong now. imbalance: as `signals.shown_load` says, of the true message rates of the brokers
+    that live. bundles_open: of all bundles those that are served, by brokers beside the simulated
+    ones as the job sees them.
     """
 
     elapsed_ms: int

@@ -29,7 +29,7 @@ from jobs.operating.connection_options import (
 from jobs.operating.explaining import ExplainQuestion, explain
 from jobs.operating.foreseeing import Outlook, RehearsedCommand, look_ahead, rehearse_command
 from jobs.operating.proposals import proposals_in, undo_moves
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.status import read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.balancer.state.rules import PlanProposal
 from lbcore.config.tree import Config
@@ -37,8 +37,8 @@ from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.names import InvalidNameError
-from lbcore.ownership.differences import OwnershipChange, find_differences
-from lbcore.validation.dynamic import in_force
+from lbcore.ownership.changes import OwnershipChange, find_differences
+from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
 BUNDLE_ORDERS = {

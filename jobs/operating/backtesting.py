@@ -21,9 +21,14 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.prometheus import add_prometheus_arguments, trace_lines, write_trace
-from jobs.operating.simulations import CONTESTANTS, config_of, note_wrong
+from jobs.operating.simulations import (
+    CONTESTANTS,
+    ManyRuns,
+    add_workers_argument,
+    config_of,
+    note_wrong,
+)
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
@@ -31,8 +36,15 @@ from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
-from lbcore.sim.reports.backtest import MOVE_PRICE, backtest_scenario, run_cost
-from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
+from lbcore.sim.reports.backtest import (
+    MOVE_PRICE,
+    History,
+    backtest_scenario,
+    beside_least,
+    make_history,
+    run_cost,
+    what_happened,
+)
 from lbcore.sim.reports.report import format_value
 from lbcore.sim.scenario.model import Scenario
 

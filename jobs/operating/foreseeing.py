@@ -13,7 +13,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.simulations import STRATEGIES, settings_with
-from jobs.operating.status_rows import read_rehearsal_rows
+from jobs.operating.status import read_rehearsal_rows
 from jobs.operating.text_format import did_you_mean, text_table
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
@@ -228,7 +228,7 @@ def _balance_lines(found: Foresight) -> Iterator[str]:
         rows.append((f"{name}{drained}", *map(" → ".join, pairs)))
     yield from text_table(rows)
     groups = {one.group for one in found.after.brokers if one.group}
-    of = " of the worst broker group" if len(groups) > 1 else ""
+    of = " of the worst isolation group" if len(groups) > 1 else ""
     yield f"imbalance{of} {_imbalance(found.before)} → {_imbalance(found.after)}"
 
 

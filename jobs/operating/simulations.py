@@ -1,13 +1,24 @@
-"""Scenarios from files, and the configuration of a run; shared by the verbs.
+"""Scenarios from files, the configuration of a run, and many runs in processes.
 
-Decides which settings a strategy's name stands for, and what lies upon what: the defaults (or
-Pulsar's), the scenario's own lines, the strategy, the command line.
+Settings of a run lie upon each other: the defaults (or Pulsar's), the scenario's own lines, the
+strategy, the command line. Results of many runs come in order, and do not depend on how many run at
+a time; Ctrl-C keeps those that are done.
 """
 
+import argparse
+import multiprocessing
+import os
+import signal
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.paths import shipped
@@ -15,20 +26,149 @@ from jobs.adapters.processes.settings import require_loaded, with_own
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, cause_message, note
 from jobs.operating.text_format import did_you_mean
+from jobs.parser import whole_number
 from lbcore.config.load import parse_assignments
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.model.times import duration
+from lbcore.plan.registry import SHEDDERS
 from lbcore.plan.shed.custom import custom_shedding
-from lbcore.plan.shed.registry import SHEDDERS
-from lbcore.plan.shed.strategy import Shedding
+from lbcore.plan.strategy import Shedding
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.load.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.scenario.tokens import ScenarioError
 from lbcore.validation.check import require_suitable
+
+Result = TypeVar("Result")
+
+_SAID_EACH_S = 10.0
+_POLL_S = 0.25
+_SHARE_MIN = 0.005
+_SECONDS_MAX = 120.0
+
+
+def add_workers_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the number of processes of `ManyRuns`."""
+    parser.add_argument(
+        "--workers",
+        type=whole_number,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes side by side; the answer is the same with any number",
+    )
+
+
+class ManyRuns(Generic[Result]):
+    """Items worked on by several processes. is_cut: whether Ctrl-C ended it early."""
+
+    def __init__(self, work: Callable[[Any], Result], workers: int, what: str = "runs") -> None:
+        """work: what is done with an item. workers: from 1; with one it is this process.
+
+        Work runs in other processes: it is a function of a module, or a partial of one, and items
+        and results are values.
+        """
+        self._work, self._workers, self._what = work, workers, what
+        self.is_cut = False
+
+    def results(self, items: Sequence[Any], weights: Sequence[float] = ()) -> Iterator[Result]:
+        """Yield the result of each item, in their order, as soon as it is known.
+
+        weights: duration of each in proportion to the others; none: all the same. Raises
+        CommandError if somebody else ended a process.
+        """
+        workers = min(self._workers, len(items))
+        try:
+            if workers > 1:
+                with _until_interrupted(self._cut):
+                    yield from self._beside(items, list(weights) or [1.0] * len(items), workers)
+            else:
+                yield from map(self._work, items)
+        except KeyboardInterrupt:
+            self._cut()
+        except BrokenProcessPool:
+            raise CommandError(
+                "a process that ran a simulation was ended from outside",
+                why="most often there was not enough memory for all of them",
+                next_step="run fewer side by side with --workers",
+            ) from None
+        if self.is_cut:
+            note("stopped: what follows is what was known by then")
+
+    def _beside(
+        self, items: Sequence[Any], weights: Sequence[float], workers: int
+    ) -> Iterator[Result]:
+        before = set(multiprocessing.active_children())
+        ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+        with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore) as pool:
+            futures = [pool.submit(self._work, item) for item in items]
+            try:
+                yield from self._awaited(futures, weights)
+            finally:
+                # none is cancelled: the pool, which ends with its processes, would trip over it
+                if not all(future.done() for future in futures):
+                    for process in set(multiprocessing.active_children()) - before:
+                        process.terminate()
+
+    def _awaited(
+        self, futures: Sequence["Future[Result]"], weights: Sequence[float]
+    ) -> Iterator[Result]:
+        """Yield results in order, with progress; after a cut those that are done."""
+        began_s = said_s = time.monotonic()
+        for future in futures:
+            while not (self.is_cut or wait([future], timeout=_POLL_S).done):
+                now_s = time.monotonic()
+                if now_s - said_s >= _SAID_EACH_S:
+                    note(progress_message(futures, weights, self._what, now_s - began_s))
+                    said_s = now_s
+            if not self.is_cut or future.done():
+                yield future.result()
+
+    def _cut(self) -> None:
+        self.is_cut = True
+
+
+@contextmanager
+def _until_interrupted(cut: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `cut`, where this is the main thread; the next one is as usual.
+
+    An exception from anywhere would leave the pool with work that it waits for.
+    """
+
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        cut()
+        signal.signal(signal.SIGINT, before)
+
+    try:
+        before = signal.signal(signal.SIGINT, interrupted)
+    except ValueError:  # not the main thread: nobody interrupts it
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def progress_message(
+    futures: Sequence["Future[Any]"], weights: Sequence[float], what: str, passed_s: float
+) -> str:
+    """Return progress, such as 12 of 44 runs, 31%, about 4 min left.
+
+    The rest is taken to be as long as what was done.
+    """
+    done = [max(1.0, one) for future, one in zip(futures, weights, strict=True) if future.done()]
+    share = sum(done) / sum(max(1.0, one) for one in weights)
+    words = f"{len(done)} of {len(futures)} {what}, {share:.0%}"
+    if share < _SHARE_MIN:
+        return words
+    left_s = passed_s * (1.0 - share) / share
+    rounded_s = round(left_s) if left_s < _SECONDS_MAX else 60 * round(left_s / 60.0)
+    return f"{words}, about {duration(rounded_s * 1_000)} left"
+
 
 SUFFIX = ".scenario"
 _BROKERS_OF_A_BATCH, _BUNDLES_OF_A_BROKER = 10, 50

@@ -2,8 +2,8 @@
 
 Decides when a table is read again: when its log has a new version, or does not lead on to it
 (`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
-they are asked for, elsewhere: of those that a page shows the version alone is known, while a page
-listens. What is kept is of the size of the cluster, however long the service runs.
+they are asked for, elsewhere. What is kept is of the size of the cluster, however long the service
+runs.
 """
 
 import json
@@ -46,7 +46,7 @@ from lbcore.model.tables import (
 )
 from lbcore.route.known_topics import KnownTopics
 from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.kinds.record_commands import TOPIC, read_value
+from lbcore.wire.kinds.namespace_commands import TOPIC, read_value
 
 logger = logging.getLogger(__name__)
 
@@ -71,15 +71,6 @@ _BIG = frozenset(
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
 """The tables that are held whole: those of a row a thing that exists, not a row an event."""
 
-SHOWN_TABLES = (
-    BUNDLE_OWNERSHIP,
-    COMMANDS,
-    DECISIONS,
-    DECISION_EFFECTS,
-    REJECTED_REPORTS,
-)
-"""The big tables that an overview is made of: a batch commits to them after its events."""
-
 _HELD = frozenset(table.name for table in SMALL_TABLES)
 _JSON: Mapping[str, Mapping[str, type]] = {
     BROKERS.name: {"advertised_listeners": dict},
@@ -97,14 +88,12 @@ _STORE_POLL_MS = 1_000  # a request a table
 class TableViews:
     """One cluster's rows in the small tables, newest load, and changed settings.
 
-    One thread refreshes; any thread reads: each view is swapped whole. listening: pages that are
-    told of each batch, each as an object of its own.
+    One thread refreshes; any thread reads: each view is swapped whole.
     """
 
     def __init__(self, root: str | TablePlace, cluster: str) -> None:
         self.root = table_place(root)
         self.cluster = cluster
-        self.listening: set[object] = set()
         self.last_error = ""
         self.confirmed_ms = 0
         self._rows: dict[str, Rows] = {}
@@ -127,10 +116,7 @@ class TableViews:
         return self._rows.get(table, ())
 
     def version(self, table: str) -> int:
-        """The version that `rows` are of, or newer ones; -1 while the table isn't there.
-
-        Of one of SHOWN_TABLES the newest, -1 while nobody listens.
-        """
+        """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
         tail = self._tails.get(table)
         return -1 if tail is None else tail.version
 
@@ -184,21 +170,14 @@ class TableViews:
         """
         started_ms = boot_ms()
         tables = (*SMALL_TABLES, LOAD_HISTORY)
-        refreshed = [
-            self._try(self._refresh, table) for table in tables
-        ]  # each, also after a failure
-        shown = SHOWN_TABLES if self.listening else ()
-        followed = [self._try(self._follow, table) for table in shown]
-        if not shown:
-            self._follow_no_more()
+        refreshed = [self._try(table) for table in tables]  # each, also after a failure
         if all(refreshed):
             self.confirmed_ms = started_ms
-        if all(refreshed) and all(followed):
             self._record_fault("; ".join(self._unread[name] for name in sorted(self._unread)))
 
-    def _try(self, refresh: Callable[[Table], None], table: Table) -> bool:
+    def _try(self, table: Table) -> bool:
         try:
-            refresh(table)
+            self._refresh(table)
         except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
             self._tails.pop(table.name, None)
             self._note(error)
@@ -213,21 +192,6 @@ class TableViews:
                 return
         if tail is not None or has_log(table_path(self.root, table.name)):
             self._load_whole(table)
-
-    def _follow(self, table: Table) -> None:
-        """Know the newest version of a table, and none of its rows."""
-        path, tail = table_path(self.root, table.name), self._tails.get(table.name)
-        if tail is not None:
-            with suppress(LostError):
-                tail.new_commits()
-                return
-        if tail is not None or has_log(path):
-            self._tails[table.name] = TableTail(path, open_table(self.root, table.name))
-            check_newest(path)
-
-    def _follow_no_more(self) -> None:
-        for table in SHOWN_TABLES:
-            self._tails.pop(table.name, None)
 
     def _read_on(self, table: Table, tail: TableTail) -> None:
         """Take over the new commits; raises LostError where the log does not lead on."""

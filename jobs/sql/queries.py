@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lbcore.model.archives import Archive
 from lbcore.model.resources import RESOURCES
-from lbcore.model.tables import Column
+from lbcore.model.tables import Archive, Column
 
 
 class SqlRunner(Enum):
@@ -513,7 +512,7 @@ ORDER BY msg_per_s DESC, b.cluster, b.bundle, b.broker LIMIT 50""",
         question="How even was the load, by the minute?",
         reading="`imbalance` is max / mean of the brokers' message rates, 1 is even; "
         "`floor_adjusted` divides by the hottest bundle where that is more than the mean: what no "
-        "move could better. Isolation policies make several broker groups, each with its row; one "
+        "move could better. Isolation policies make several groups, each with its row; one "
         "without a group is then that of draining brokers.",
         text="""
 SELECT l.cluster, l.minute, l.broker_group, COUNT(*) AS brokers,

@@ -12,8 +12,8 @@ from jobs.telemetry.declared import (
     gauge,
     histogram,
 )
+from lbcore.balancer.balancer import INNER_PHASES, PHASES, REBUILD
 from lbcore.balancer.intake.intake import TAKEN_OR_NOT
-from lbcore.balancer.phases import INNER_PHASES, PHASES, REBUILD
 from lbcore.balancer.report import HIGH, LOW
 from lbcore.model.resources import RESOURCES
 from lbcore.ownership.records import Cause, State
@@ -69,8 +69,8 @@ _LB: tuple[DeclaredMetric, ...] = (
     ),
     gauge(
         "pulsar_lb_resource_usage_stats",
-        "Mean and standard deviation of the live brokers' smoothed scores; each of the broker group"
-        " where it is highest.",
+        "Mean and standard deviation of the live brokers' smoothed scores; each of the isolation"
+        " group where it is highest.",
         *("cluster", "feature", "metric", "stat"),
         stat=("avg", "std"),
     ),
@@ -249,9 +249,9 @@ _OWNERSHIP: tuple[DeclaredMetric, ...] = (
 
 _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_imbalance", "Highest message rate of a live broker over the mean of its"
-          " broker group, in the worst group.", "cluster"),
+          " isolation group, in the worst group.", "cluster"),
     gauge("ballast_floor_adjusted_imbalance",
-          "The highest over max(mean, hottest bundle) of its broker group, in the worst group:"
+          "The highest over max(mean, hottest bundle) of its isolation group, in the worst group:"
           " what moves could still mend.", "cluster"),
     gauge("ballast_broker_blocked_seconds", "For how long a broker has been hot while it gives"
           " nothing, by the commonest verdict.", "cluster", "broker", "reason"),

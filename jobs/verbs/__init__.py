@@ -36,10 +36,10 @@ VERBS = {
         module="jobs.verbs.bridge", summary="observe a Pulsar cluster, balance it, give it back"
     ),
     "broker": Verb(
-        module="jobs.verbs.sending", summary="drain brokers, forget those that are gone"
+        module="jobs.verbs.commands", summary="drain brokers, forget those that are gone"
     ),
     "bundle": Verb(
-        module="jobs.verbs.bundle", summary="list bundles by load; unload, assign, split, pin one"
+        module="jobs.verbs.commands", summary="list bundles by load; unload, assign, split, pin one"
     ),
     "completion": Verb(
         module="jobs.verbs.completion",
@@ -48,7 +48,7 @@ VERBS = {
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
     ),
-    "detach": Verb(module="jobs.verbs.detach", summary="give back what an attached run took over"),
+    "detach": Verb(module="jobs.verbs.attach", summary="give back what an attached run took over"),
     "doctor": Verb(
         module="jobs.operating.doctor",
         summary="what is wrong around it: versions, disk, clocks, topics",
@@ -61,20 +61,20 @@ VERBS = {
     ),
     "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
     "namespace": Verb(
-        module="jobs.verbs.sending", summary="create, delete, unload, exclude, include"
+        module="jobs.verbs.commands", summary="create, delete, unload, exclude, include"
     ),
     "ownership": Verb(
         module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
     ),
-    "pause": Verb(module="jobs.verbs.sending", summary="stop shedding and splitting"),
+    "pause": Verb(module="jobs.verbs.commands", summary="stop shedding and splitting"),
     "plan": Verb(
         module="jobs.verbs.plan",
         summary="look ahead (--dry-run); approve, reject, undo plans that wait",
     ),
     "policy": Verb(
-        module="jobs.verbs.policy", summary="isolation policies, and groups that are kept apart"
+        module="jobs.verbs.commands", summary="isolation policies, and groups that are kept apart"
     ),
-    "resume": Verb(module="jobs.verbs.sending", summary="end a pause, or the brake"),
+    "resume": Verb(module="jobs.verbs.commands", summary="end a pause, or the brake"),
     "run-agent": Verb(
         module="jobs.run_agent", summary="run a broker's agent around a service in Python"
     ),

@@ -27,8 +27,8 @@ from jobs.bridge.bridge import only_cluster
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import Recorded, make_past, recorded_row, try_strategy
-from jobs.operating.many_runs import add_workers_argument
 from jobs.operating.prometheus import add_prometheus_arguments
+from jobs.operating.simulations import add_workers_argument
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL

@@ -19,20 +19,20 @@ from jobs.bridge.attachment import (
     add_access_options,
     add_network_option,
     admin_at,
+    give_back,
     known_attachment,
     look_at,
     settle,
     take_over,
 )
 from jobs.bridge.bridge import only_cluster
-from jobs.console import CommandError, Exit, agree, note, say
+from jobs.console import CommandError, Exit, agree, answer, note, say
 from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.stack import OwnProcesses, Wiring, run_attached
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.status_rows import read_status_rows
-from jobs.operating.status_text import status_lines
+from jobs.operating.status import read_status_rows, status_lines
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.bridge.acting import SHEDDING
 from lbcore.explain.status import make_status
@@ -45,7 +45,10 @@ _LOOK_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: cluster, permitted actions, and where the state is kept."""
+    """Add the options of `attach`, or those of `detach`."""
+    if parser.prog.endswith(" detach"):
+        _add_detach_options(parser)
+        return
     parser.add_argument("url", metavar="URL", help="web service of any broker")
     parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
     parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
@@ -68,8 +71,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: ballast attach http://broker-1:8080"
 
 
+def _add_detach_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = """Give a Pulsar cluster back that `ballast attach --act` has taken over.
+
+Sets Pulsar's own shedding to what it was before; an attached run that still acts sees it and ends.
+Works after a crash, too: what was so stands in the run's folder.
+"""
+    parser.set_defaults(detaches=True)
+    parser.add_argument(
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
+    )
+    parser.add_argument("--url", default="", help="instead of the address it was attached at")
+    add_access_options(parser.add_argument_group("Pulsar"))
+    parser.epilog = "example: ballast detach"
+
+
 def run(args: argparse.Namespace) -> int:
-    """Attach until it is stopped."""
+    """Attach until it is stopped, or give the cluster back."""
+    return _detach(args) if "detaches" in args else _attach(args)
+
+
+def _attach(args: argparse.Namespace) -> int:
     require("attach", "pyspark", "uvicorn")
     admin = admin_at(args.url, args)
     seen = look_at(admin, only_cluster(admin, args.pulsar_cluster))
@@ -103,6 +125,27 @@ def run(args: argparse.Namespace) -> int:
         finally:
             if args.act and _acts(layout):
                 note(*_nobody_balances(args, seen.name))
+    return Exit.DONE
+
+
+def _detach(args: argparse.Namespace) -> int:
+    """Give it back, and say what was changed."""
+    layout = Layout(root=args.state_dir.absolute())
+    known = known_attachment(layout)
+    if known is None:
+        raise CommandError(
+            f"{layout.root} is attached to no cluster",
+            why="nothing was ever attached with this folder",
+            next_step="give the folder of the attached run with --state-dir",
+        )
+    if not known.acts:
+        text = f"Ballast does not act on {known.pulsar_cluster}: nothing was changed"
+        answer(args, {"cluster": known.pulsar_cluster, "changed": False}, text)
+        return Exit.DONE
+    give_back(admin_at(args.url or known.url, args), layout, known)
+    shed = str(known.shed_before).lower()
+    text = f"{SHEDDING}={shed} in {known.pulsar_cluster} again, as it was; Ballast acts no more"
+    answer(args, {"cluster": known.pulsar_cluster, "changed": True, "shedding": shed}, text)
     return Exit.DONE
 
 

@@ -11,14 +11,15 @@ from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
-from jobs.operating.command_options import (
+from jobs.operating.commanding import (
     EXIT_CODES,
     add_commands,
     add_sending,
     arguments_of,
     commands_of,
+    run_command,
+    send_command,
 )
-from jobs.operating.commanding import run_command, send_command
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.proposals import known, list_lines, show_lines
 from jobs.operating.service_answers import answers_of
@@ -26,7 +27,7 @@ from jobs.operating.simulations import STRATEGIES
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.extras import missing_extra
-from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import (
     RECOMMENDED,
     STRATEGIES,
     Loaded,
+    ManyRuns,
+    add_workers_argument,
     config_of,
     load_scenarios,
     note_wrong,
@@ -35,8 +36,14 @@ from jobs.operating.simulations import (
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
-from lbcore.sim.reports.comparison import compared_row, compared_strategies, render_comparison
-from lbcore.sim.reports.report import judge_all, render, to_row
+from lbcore.sim.reports.report import (
+    compared_row,
+    compared_strategies,
+    judge_all,
+    render,
+    render_comparison,
+    to_row,
+)
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import with_compared, with_recorded
 

@@ -21,7 +21,7 @@ from jobs.operating.connection_options import (
     connection_options,
 )
 from jobs.operating.service_answers import answers_of
-from jobs.operating.status_text import status_lines
+from jobs.operating.status import status_lines
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.explain.status import ClusterPhase, ClusterStatus
 

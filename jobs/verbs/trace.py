@@ -21,7 +21,7 @@ import pyarrow.parquet
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
-from jobs.operating.command_options import command_actions
+from jobs.operating.commanding import command_actions
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.simulations import write_text
 from jobs.operating.text_format import parse_duration_ms
@@ -29,8 +29,20 @@ from jobs.operating.trace_files import TIME_UNITS, TraceReading, read_trace, ref
 from jobs.parser import whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
-from lbcore.sim.load.folding import UNITS, Folded, FoldingError, TraceColumn, dealt, fold
-from lbcore.sim.load.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
+from lbcore.sim.load.recording import (
+    UNITS,
+    Folded,
+    FoldingError,
+    Gaps,
+    Grid,
+    SpanError,
+    TraceColumn,
+    dealt,
+    flaws_of,
+    fold,
+    on_grid,
+    step_of,
+)
 from lbcore.sim.scenario.tokens import ScenarioTokenError, format_ms, number
 
 _ADVICE = (

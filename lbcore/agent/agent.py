@@ -14,7 +14,6 @@ back: wall clock at the start plus a monotonic clock since.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lbcore.agent.lease import FOR_EVER_MS, EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import (
     Identity,
     LoadRead,
@@ -28,12 +27,15 @@ from lbcore.agent.reporting import (
     report_topics,
 )
 from lbcore.agent.state import (
+    FOR_EVER_MS,
     AgentContext,
     AgentState,
     Effect,
+    EndConfirmed,
     Event,
     RecordForgotten,
     RecordRead,
+    ReportConfirmed,
     Send,
     Stopped,
     pack_agent,
@@ -46,18 +48,21 @@ from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
     NO_TOKEN,
     CallDone,
+    CallOverdue,
     Goal,
     Holding,
+    apply_record,
+    come_back,
     due_at_ms,
     finish,
-    follow,
     give_up,
+    is_return_of_stuck,
+    overdue,
     retry,
     say,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.ownership.stuck import CallOverdue, come_back, is_return_of_stuck, overdue
 from lbcore.wire.messages import Ack, Acks, Topic
 
 STOPPING = "the broker is stopping"
@@ -167,7 +172,7 @@ class AgentMachine:
             return
         work.remember_version(record.bundle, record.version_id)
         before = work.holdings.get(record.bundle)
-        after = follow(before, record, self._me, now_ms)
+        after = apply_record(before, record, self._me, now_ms)
         is_new_here = after.is_closed and not after.is_owned
         if work.stopping_at_ms is not None and is_new_here:
             after = give_up(after, STOPPING)

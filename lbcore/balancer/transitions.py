@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from lbcore.balancer.decisions.moves import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.decisions.placement import place, usable_brokers, write_places
 from lbcore.balancer.intake.brokers import (
-    is_confirming,
     is_external,
+    is_failover_on_hold,
     is_open,
     many_silent,
     overdue,
@@ -84,7 +84,7 @@ def repair_ownership(work: BatchContext) -> None:
     if work.is_catching_up or is_external(work):
         return
     presence = presences(work)
-    is_braked, is_silence = is_confirming(work), bool(many_silent(work))
+    is_braked, is_silence = is_failover_on_hold(work), bool(many_silent(work))
     intents: list[tuple[int, Intent]] = []
     for row in _suspects(work, presence).tolist():
         record = work.ledger.record_at(row)

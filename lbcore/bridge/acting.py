@@ -33,7 +33,7 @@ class PulsarState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class Attempts:
     """Attempts for the record so far.
 
     asked: number of unloads or splits sent. refused: Pulsar's last refusal, "" = none. waited_ms:
@@ -105,34 +105,34 @@ Action: TypeAlias = Unload | Split | Lookup | LookAgain | RecordAnswer | Leave
 
 
 def next_action(
-    record: OwnershipRecord, seen: PulsarState, tried: Tried, bounds: RetryPolicy
+    record: OwnershipRecord, seen: PulsarState, attempts: Attempts, bounds: RetryPolicy
 ) -> Action:
     """Return the next action for a record; `Leave` for one that is not in flight."""
     doer = record.destination if record.state is State.ASSIGNING else record.source
     if seen.incarnations.get(doer) == _NOT_MEASURED:
-        return _patiently(record, tried, bounds, f"{doer} has not been measured yet")
+        return _patiently(record, attempts, bounds, f"{doer} has not been measured yet")
     if record.state is State.RELEASING:
-        return _releasing(record, seen, tried, bounds)
+        return _releasing(record, seen, attempts, bounds)
     if record.state is State.ASSIGNING:
         return _assigning(record, seen)
     if record.state is State.SPLITTING:
-        return _splitting(record, seen, tried, bounds)
+        return _splitting(record, seen, attempts, bounds)
     return Leave(reason="it is not in flight")
 
 
 def _releasing(
-    record: OwnershipRecord, seen: PulsarState, tried: Tried, bounds: RetryPolicy
+    record: OwnershipRecord, seen: PulsarState, attempts: Attempts, bounds: RetryPolicy
 ) -> Action:
     source, destination = record.source, record.destination
     if seen.incarnations.get(source) != record.source_incarnation:
         return Leave(reason=f"{source} is gone or has restarted")
     if seen.owner is None:
-        return _patiently(record, tried, bounds, "it is not clear who owns it")
+        return _patiently(record, attempts, bounds, "it is not clear who owns it")
     if seen.owner == source:
-        return _ask(record, tried, bounds, Unload(destination=destination))
+        return _ask(record, attempts, bounds, Unload(destination=destination))
     if not destination or seen.owner == destination:
         return _of_source(record, AckOutcome.CLOSED)
-    if seen.owner == NOBODY and tried.waited_ms <= bounds.patience_ms:
+    if seen.owner == NOBODY and attempts.waited_ms <= bounds.patience_ms:
         return Lookup()
     return Leave(reason=f"Pulsar gave it to {seen.owner or 'nobody'}")
 
@@ -151,12 +151,12 @@ def _assigning(record: OwnershipRecord, seen: PulsarState) -> Action:
 
 
 def _splitting(
-    record: OwnershipRecord, seen: PulsarState, tried: Tried, bounds: RetryPolicy
+    record: OwnershipRecord, seen: PulsarState, attempts: Attempts, bounds: RetryPolicy
 ) -> Action:
     if seen.incarnations.get(record.source) != record.source_incarnation:
         return Leave(reason=f"{record.source} is gone or has restarted")
     if not seen.boundaries:
-        return _patiently(record, tried, bounds, "the namespace's bundles are not known")
+        return _patiently(record, attempts, bounds, "the namespace's bundles are not known")
     _, lower, upper = parse_bundle(record.bundle)
     wanted = {parse_bundle(child)[1] for child in record.children}
     within = {at for at in seen.boundaries if lower <= at < upper}
@@ -169,24 +169,28 @@ def _splitting(
     end = min([at for at in within if at > missing[0]], default=upper)
     namespace = record.bundle.rpartition("/")[0]
     bundle = format_bundle(namespace, rest, end)
-    return _ask(record, tried, bounds, Split(bundle=bundle, positions=missing))
+    return _ask(record, attempts, bounds, Split(bundle=bundle, positions=missing))
 
 
-def _ask(record: OwnershipRecord, tried: Tried, bounds: RetryPolicy, action: Action) -> Action:
+def _ask(
+    record: OwnershipRecord, attempts: Attempts, bounds: RetryPolicy, action: Action
+) -> Action:
     """The action, or, where it may not or need not be tried again, that it failed."""
     if bounds.forbidden:
         return _of_source(record, AckOutcome.FAILED, bounds.forbidden)
-    if tried.is_old and not tried.asked:
+    if attempts.is_old and not attempts.asked:
         return _of_source(record, AckOutcome.FAILED, "it is older than the bridge's start")
-    attempts = bounds.attempts + len(record.children)  # a chain of splits needs one for each
-    if tried.asked >= attempts or tried.waited_ms > bounds.patience_ms:
-        reason = tried.refused or "Pulsar said yes and did nothing"
+    asked_max = bounds.attempts + len(record.children)  # a chain of splits needs one for each
+    if attempts.asked >= asked_max or attempts.waited_ms > bounds.patience_ms:
+        reason = attempts.refused or "Pulsar said yes and did nothing"
         return _of_source(record, AckOutcome.FAILED, reason)
     return action
 
 
-def _patiently(record: OwnershipRecord, tried: Tried, bounds: RetryPolicy, why: str) -> Action:
-    is_over = tried.waited_ms > bounds.patience_ms
+def _patiently(
+    record: OwnershipRecord, attempts: Attempts, bounds: RetryPolicy, why: str
+) -> Action:
+    is_over = attempts.waited_ms > bounds.patience_ms
     return Leave(reason=f"{record.bundle}: {why}") if is_over else LookAgain()
 
 

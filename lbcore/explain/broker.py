@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import (
+from lbcore.balancer.decisions.candidate_rows import (
     BLOCKED,
     blocked_status,
     hot_messages,
@@ -24,11 +24,11 @@ from lbcore.explain.explanation import (
     percent,
 )
 from lbcore.explain.reasons import (
-    gauge_message,
-    gauge_of,
     reason_message,
     since_message,
     skip_message,
+    trigger_message,
+    trigger_of,
     verdict_message,
 )
 from lbcore.explain.recent_findings import silence_of
@@ -105,7 +105,7 @@ def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
 _OF_CYCLES = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
-def newest_gauge(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
+def newest_trigger(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
     """Return the broker's last judged distance from shedding; None = not near."""
     cycle = _newest_shedding(rows)
     if not cycle:
@@ -113,10 +113,10 @@ def newest_gauge(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
     at_ms = cycle[0]["at_ms"]
     for row in rows.candidates:
         if row["at_ms"] == at_ms and row["subject"] == broker and row["phase"] == "shed":
-            return gauge_of(row)
-    for gauge in _nearest(cycle):
-        if gauge["broker"] == broker:
-            return dict(gauge)
+            return trigger_of(row)
+    for trigger in _nearest(cycle):
+        if trigger["broker"] == broker:
+            return dict(trigger)
     return None
 
 
@@ -135,22 +135,22 @@ def unload_advice(rows: ExplainRows, broker: str) -> Iterable[str]:
         if row["kind"] == "skip" and row["reason"] in _STANDSTILLS:
             yield f"cycles decide nothing now ({row['reason']}): {skip_message(row['reason'])}"
             return
-    gauge = newest_gauge(rows, broker)
-    if gauge is None:
+    trigger = newest_trigger(rows, broker)
+    if trigger is None:
         yield f"{broker} is not near a threshold (below 80 % of each): nothing is to leave it"
         for nearest in list(_nearest(cycle))[:1]:
-            yield f"the nearest is {nearest['broker']}: {gauge_message(nearest)}"
+            yield f"the nearest is {nearest['broker']}: {trigger_message(nearest)}"
         return
-    yield f"{broker} has {gauge_message(gauge)}"
-    if gauge["verdict"] == "too_few_hits":
+    yield f"{broker} has {trigger_message(trigger)}"
+    if trigger["verdict"] == "too_few_hits":
         period = duration(rows.config.pipeline.hit_period_ms)
         yield f"a hit needs a report newer than the one before, and counts once in {period}"
     blocked = blocked_rows(rows, (broker,))
     if blocked:
         yield from constraint_messages(rows, blocked)
         yield from _largest(rows, broker)
-    elif gauge["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
-        yield f"it is beyond its threshold, but {verdict_message(gauge['verdict'])}"
+    elif trigger["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
+        yield f"it is beyond its threshold, but {verdict_message(trigger['verdict'])}"
         yield from _largest(rows, broker)
 
 
@@ -271,7 +271,7 @@ def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:
         yield (
             f"{count_of(count, 'time')}: {verdict_message(verdict)}; last "
             f"{instant(last['at_ms'])}: "
-            f"{gauge_message(gauge_of(last), when='then')}"
+            f"{trigger_message(trigger_of(last), when='then')}"
         )
     lost = Counter(
         row["verdict"]

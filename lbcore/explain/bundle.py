@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lbcore.config.cluster import EXTERNAL
-from lbcore.explain.broker import newest_cycle, newest_gauge, unload_advice
+from lbcore.explain.broker import newest_cycle, newest_trigger, unload_advice
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -20,7 +20,7 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
-from lbcore.explain.reasons import cause_messages, gauge_message, since_message, verdict_message
+from lbcore.explain.reasons import cause_messages, since_message, trigger_message, verdict_message
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
@@ -91,9 +91,10 @@ def _candidate_messages(rows: ExplainRows, bundle: str, owner: str) -> Iterable[
             f"{phase}, in {count} of {span}: {verdict_message(verdict)}"
             f"{_last_number(last)}; last {instant(last['at_ms'])}"
         )
-    gauge = newest_gauge(rows, owner)
-    if owner and gauge is not None:
-        yield f"its broker {owner}: {verdict_message(gauge['verdict'])}: {gauge_message(gauge)}"
+    trigger = newest_trigger(rows, owner)
+    if owner and trigger is not None:
+        verdict = verdict_message(trigger["verdict"])
+        yield f"its broker {owner}: {verdict}: {trigger_message(trigger)}"
 
 
 def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:

@@ -7,16 +7,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.balancer.decisions.blocked_messages import blocked_status
+from lbcore.balancer.decisions.candidate_rows import blocked_status
 from lbcore.explain.broker import blocked_rows, constraint_messages, is_refused, newest_cycle
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.job_state import gaps
 from lbcore.explain.reasons import (
     decision_messages,
-    gauge_message,
     reason_message,
     since_message,
     skip_message,
+    trigger_message,
     verdict_message,
 )
 from lbcore.model.times import duration, instant
@@ -36,7 +36,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
         subject=rows.cluster,
         at_ms=rows.at_ms,
         headline=_headline(rows, cycle),
-        why=tuple(_cycle_messages(cycle)) + ((f"broker groups: {groups}",) if groups else ()),
+        why=tuple(_cycle_messages(cycle)) + ((f"isolation groups: {groups}",) if groups else ()),
         candidates=tuple(_candidate_messages(rows)),
         blocks=tuple(_blocks(rows)),
         changes=tuple(_changes(rows, cycle)),
@@ -63,7 +63,7 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
         why=tuple(words),
         candidates=tuple(_losers(rows, decision)),
         changes=tuple(
-            f"{g['broker']}: {gauge_message(g, when='then')}" for g in inputs.get("nearest", ())
+            f"{g['broker']}: {trigger_message(g, when='then')}" for g in inputs.get("nearest", ())
         ),
         numbers={**inputs, "config_version": decision["config_version"]},
     )
@@ -157,7 +157,7 @@ def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
     """Yield what the nearest broker lacks, and what blocks the hottest ones."""
     for row in cycle:
         for nearest in json.loads(row["inputs"]).get("nearest", ()):
-            yield f"{nearest['broker']}: {gauge_message(nearest)}"
+            yield f"{nearest['broker']}: {trigger_message(nearest)}"
     blocked = sorted(blocked_rows(rows), key=lambda row: -json.loads(row["inputs"])["usage"])
     yield from constraint_messages(rows, blocked[:_BLOCKED_SHOWN])
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER, count_messages
+from lbcore.balancer.decisions.candidate_rows import BLOCKED, OVER, count_messages
 from lbcore.balancer.decisions.moves import OBSERVE_ONLY
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
@@ -66,7 +66,7 @@ VERDICTS: Mapping[str, str] = {
     "below_min_throughput": "what would move is below shedding.min_throughput_mib_per_s",
     "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
     "no_gain": "no move or exchange of its bundles gains more than it costs",
-    "suspended_brokers": "it got hotter although it carries less: look for another process on it",
+    "suspended": "it got hotter although it carries less: look for another process on it",
     "churn_budget": "waited: the round has moved what its budget allows (ideal_load.churn_budget)",
     "no_eligible_bundle": "none of its bundles may move now",
     "sole_bundle": "it has one bundle only",
@@ -89,6 +89,7 @@ VERDICTS: Mapping[str, str] = {
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
     "in_flight": "was in flight",
+    "deferred": "was in flight, cooling down or pinned",
     "merging": "waits for its merge with a neighbour, and stays until that is done or given up",
     "system_namespace": "belongs to its broker (system namespace)",
     "paused": "balancing is paused for its namespace",
@@ -157,7 +158,7 @@ def verdict_message(verdict: str) -> str:
     return VERDICTS.get(verdict, verdict)
 
 
-def gauge_of(candidate: Row) -> dict[str, Any]:
+def trigger_of(candidate: Row) -> dict[str, Any]:
     """A broker's row of decision_candidates in the form that a skip's `nearest` has."""
     detail = json.loads(candidate["detail"])
     return {
@@ -171,38 +172,38 @@ def gauge_of(candidate: Row) -> dict[str, Any]:
     }
 
 
-def gauge_message(gauge: Mapping[str, Any], *, when: str = "now") -> str:
+def trigger_message(trigger: Mapping[str, Any], *, when: str = "now") -> str:
     """Return how far a broker is from shedding.
 
     Example: `120 ... now; needs 7 more hits at or above 15`. when: "then" for the past.
     """
-    now, levels = float(gauge["number"]), gauge["levels"]
-    partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
+    now, levels = float(trigger["number"]), trigger["levels"]
+    partner = f" ({trigger['partner']})" if trigger.get("partner") else ""
     ways = [_way(now, level) for level in levels]
-    measured = f"{_beside(now, levels)} {gauge['measure']}{partner}"
-    verdict = gauge.get("verdict", "")
+    measured = f"{_beside(now, levels)} {trigger['measure']}{partner}"
+    verdict = trigger.get("verdict", "")
     if verdict == "taken":  # its hits count from 0 again
         return f"{measured} then"
     if verdict not in ("", "too_few_hits", "below_threshold"):  # and here, for it had enough
         return f"{measured} {when}, beyond its threshold for long enough"
     verb = "needs" if when == "now" else "needed"
-    return f"{measured} {when}; {verb} {', or '.join(ways)}{_destination_message(gauge)}"
+    return f"{measured} {when}; {verb} {', or '.join(ways)}{_destination_message(trigger)}"
 
 
-def _destination_message(gauge: Mapping[str, Any]) -> str:
+def _destination_message(trigger: Mapping[str, Any]) -> str:
     """Return what the hits lead to if the compared broker can't take the bundles."""
-    if "movable" not in gauge:  # a verdict of the strategy, not a gauge
+    if "movable" not in trigger:  # a verdict of the strategy, not a trigger
         return ""
-    if not gauge["movable"]:
+    if not trigger["movable"]:
         return "; but none of its bundles may move"
-    if not gauge["takers"]:
+    if not trigger["takers"]:
         return "; but no other broker may take any of its bundles"
-    if not gauge["refusal"]:
+    if not trigger["refusal"]:
         return ""
-    others = f"{gauge['takers']} other broker" + ("" if gauge["takers"] == 1 else "s")
+    others = f"{trigger['takers']} other broker" + ("" if trigger["takers"] == 1 else "s")
     return (
-        f"; but {gauge['partner']} may take none of its bundles "
-        f"({verdict_message(gauge['refusal'])}), so they would go to one of {others}, if to any"
+        f"; but {trigger['partner']} may take none of its bundles "
+        f"({verdict_message(trigger['refusal'])}), so they would go to one of {others}, if to any"
     )
 
 

@@ -18,7 +18,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, blocked_status
+from lbcore.balancer.decisions.candidate_rows import BLOCKED, BlockedStatus, blocked_status
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
@@ -54,20 +54,19 @@ from lbcore.explain.recent_findings import (
     several_versions,
     silence_of,
 )
-from lbcore.model.certificates import CertificateEnd
-from lbcore.model.times import duration
+from lbcore.model.times import CertificateEnd, duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.registry import hot_points
-from lbcore.signals.imbalance import imbalance_of_sums
 from lbcore.signals.shown_load import (
     GroupLoad,
     ShownLoad,
     group_loads,
     groups_line,
     imbalance_of,
+    imbalance_of_sums,
     shown_loads,
 )
 
@@ -555,7 +554,7 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """Imbalance as in `signals.imbalance`, by the sums of an SQL engine.
+        """Imbalance as in `signals.shown_load`, by the sums of an SQL engine.
 
         Of the brokers that had reported.
         """
@@ -647,8 +646,8 @@ def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
 def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
     """Return moments from (at_ms, group, brokers, mean, most) in any order.
 
-    One row a time and broker group. Of several groups the worst counts; what is in none ("") counts
-    only where there are no others.
+    One row a time and isolation group. Of several groups the worst counts; what is in none ("")
+    counts only where there are no others.
     """
     found: dict[int, dict[str, Moment]] = {}
     for at_ms, group, brokers, mean, most in sorted(rows):

@@ -10,10 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.plan.decision import Kind, Plan, Skip
-from lbcore.plan.shed.common import NOBODY, Gauge
+from lbcore.plan.decision import (
+    CandidateVerdict,
+    Columns,
+    Kind,
+    PlacementRows,
+    Plan,
+    Skip,
+    Trace,
+    TriggerRows,
+)
+from lbcore.plan.shed.common import NOBODY, TriggerStatus
 from lbcore.plan.snapshot import Floats, Ints
-from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
 
 BROKERS_MAX = 20
 TAKEN = CandidateVerdict.TAKEN.value
@@ -72,9 +80,9 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
     found: dict[str, str] = {}
     giving = givers(result)
     for part in result.trace.parts:
-        if not isinstance(part, GaugeRows):
+        if not isinstance(part, TriggerRows):
             continue
-        names = zip(result.trace.brokers, part.verdicts, _is_ready(part.gauge), strict=True)
+        names = zip(result.trace.brokers, part.verdicts, _is_ready(part.trigger), strict=True)
         for name, verdict, is_ready in names:
             waits = verdict == CandidateVerdict.TOO_FEW_HITS.value and not is_ready
             if verdict not in _NEVER_STUCK and not waits and name not in giving:
@@ -90,17 +98,17 @@ def near(result: Plan | Skip) -> frozenset[str]:
     return frozenset(
         name
         for part in result.trace.parts
-        if isinstance(part, GaugeRows)
+        if isinstance(part, TriggerRows)
         for name, verdict in zip(result.trace.brokers, part.verdicts, strict=True)
         if verdict not in _NEVER_STUCK
     )
 
 
-def _is_ready(gauge: Gauge) -> list[bool]:
+def _is_ready(trigger: TriggerStatus) -> list[bool]:
     """Return the brokers with the hits of a level that they are beyond."""
-    is_ready = np.zeros(len(gauge.number), dtype=np.bool_)
-    for level in gauge.levels:
-        is_ready |= (gauge.number >= level.threshold) & (level.hits >= level.needed)
+    is_ready = np.zeros(len(trigger.number), dtype=np.bool_)
+    for level in trigger.levels:
+        is_ready |= (trigger.number >= level.threshold) & (level.hits >= level.needed)
     ready: list[bool] = is_ready.tolist()
     return ready
 
@@ -138,10 +146,10 @@ def _beyond_highest(trace: Trace) -> frozenset[str]:
     return frozenset(
         name
         for part in trace.parts
-        if isinstance(part, GaugeRows) and part.gauge.levels
+        if isinstance(part, TriggerRows) and part.trigger.levels
         for name, is_beyond in zip(
             trace.brokers,
-            part.gauge.number >= np.max([one.threshold for one in part.gauge.levels], axis=0),
+            part.trigger.number >= np.max([one.threshold for one in part.trigger.levels], axis=0),
             strict=True,
         )
         if is_beyond

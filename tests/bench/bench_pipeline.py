@@ -19,14 +19,9 @@ from typing import Any
 from jobs.adapters.processes.settings import load_settings
 from tests.bench.calibration import machine
 from tests.bench.pipeline_figures import (
-    GrowthWatch,
-    bars,
-    by_minute,
     cpu_shares,
-    curves,
     cycles,
     cycles_read,
-    grown,
     parts,
     percentiles,
     reassigned,
@@ -45,20 +40,17 @@ TARGETS = {
     "report → score visible p95 (ms)": 5_000,
     "crash of one broker → all served elsewhere (s)": 30,
     REASSIGNED_MS: 2_000,
-    "driver restart → first decision (s)": 30,
     "cold rebuild → first decision (s)": 60,
 }
 DRAINED_PER_S = "bundle reports drained/s, of a job that stood still"
 DRAINED_PER_S_MIN = 100_000
 _WARM_UP_S = 15.0
-_GROWTH_S = 300.0
-"""A steady load at least as long is looked at for what grows."""
 _REFUSED = b"command:create_namespace:refused"
 _REPLAY, _AT_ONCE = "replay", "crash-at-once"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write JSON and a plot where asked; 1 when a target was missed."""
+    """Measure, print, write JSON where asked; 1 when a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", choices=SIZES, default="small")
     parser.add_argument("--seconds", type=float, default=60.0, help="of steady load")
@@ -70,7 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", default=usual, help=f"of {','.join(_MEASURES)}")
     parser.add_argument("--set", action="append", default=[], help="the job's setting, key=value")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
-    parser.add_argument("--profile", action="store_true", help="cProfile in the workers; slower")
     parser.add_argument("--folder", type=Path, help="keep everything here (else it is removed)")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args(argv)
@@ -87,9 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps({**result, **detail}, indent=1))  # noqa: T201 (this is what it is for)
     if args.output:
         args.output.write_text(json.dumps({**result, **detail}, indent=1) + "\n")
-        bars(args.output.with_suffix(".svg"), detail.get("parts", {}))
-        if "growth" in detail:
-            curves(args.output.with_suffix(".growth.svg"), detail["growth"])
     return int(bool(missed))
 
 
@@ -104,7 +92,6 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures, and what stands behind them."""
     size = replace(SIZES[args.scale], is_burst=args.burst)
     wanted = args.steps.split(",")
     kept = [KEEP_BATCHES] if _REPLAY in wanted else []
@@ -113,7 +100,7 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
     detail: dict[str, Any] = {}
     try:
         stack.start_kafka()
-        stack.start_job(is_profiled=args.profile)
+        stack.start_job()
         stack.start_load("--create")
         port = stack.start_lookup()
         figures["every bundle made, assigned and open (s)"] = _settle(stack)
@@ -169,9 +156,8 @@ def measure_steady(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Everybody reports and the lookup service follows."""
     watch = FollowerWatch(port)
-    growth = GrowthWatch(lambda: stack.children["job"].pid, stack.folder / "job", stack.tables)
     timers = [BurstTimer(stack)] if stack.size.is_burst else []
-    for thread in (watch, growth, *timers):
+    for thread in (watch, *timers):
         thread.start()
     began_s, before = time.time(), stack.cpu_s()
     time.sleep(args.seconds)
@@ -179,7 +165,6 @@ def measure_steady(
     watch.end()
     for timer in timers:
         timer.end()
-    samples = growth.end()
     batches, steps = stack.batches(began_s), stack.step_lines(began_s)
     kind = "all reports at once" if stack.size.is_burst else "reports spread"
     figures = {
@@ -193,13 +178,10 @@ def measure_steady(
     }
     detail = {
         "cpu": cpu_shares(before, after, took_s, len(batches)),
-        "parts": parts(batches, stack.lines("job"), steps, began_s),
+        "parts": parts(batches, stack.lines("job"), began_s),
         "memory_mib": stack.memory_mib(),
         "batches": len(batches),
     }
-    if args.seconds >= _GROWTH_S:
-        rows = by_minute(samples, batches)
-        detail |= {"growth": rows, "grown, early and late": grown(rows)}
     return figures, detail
 
 
@@ -246,23 +228,10 @@ def measure_crash_at_once(
     return figures, {}
 
 
-def measure_restart(
-    stack: PipelineStack, args: argparse.Namespace, port: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Kill -9 of the job, and a start on its checkpoint."""
-    del args, port
-    stack.kill("job")
-    last = stack.batches()[-1:]
-    killed_s = time.time()
-    took_s = _first_decision(stack, last)
-    _keep_up(stack, killed_s)
-    return {"driver restart → first decision (s)": took_s}, {}
-
-
-def _first_decision(stack: PipelineStack, last: Sequence[Mapping[str, Any]] = ()) -> float:
-    """From the start until a batch with a cycle is durable, in s. last: the batch before it."""
+def _first_decision(stack: PipelineStack) -> float:
+    """From the start until a batch with a cycle is durable, in s."""
     started_s = stack.start_job()
-    stack.wait("a batch with a cycle", lambda: cycles([*last, *stack.batches(started_s)]))
+    stack.wait("a batch with a cycle", lambda: cycles(stack.batches(started_s)))
     return round(time.time() - started_s, 1)
 
 
@@ -334,7 +303,6 @@ _MEASURES: Mapping[str, Measure] = {
     "crash": measure_crash,
     _AT_ONCE: measure_crash_at_once,
     "backlog": measure_backlog,
-    "restart": measure_restart,
     "cold-backlog": measure_cold_backlog,
     _REPLAY: measure_replay,
     "rebuild": measure_rebuild,

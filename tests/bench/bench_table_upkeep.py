@@ -103,7 +103,6 @@ class TimedWriter(TableWriter):
     def write(
         self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
     ) -> DeltaTable | None:
-        """As the job's."""
         started, cpu_s = time.perf_counter(), time.process_time()
         written = super().write(name, rows, batch_id, about)
         self.took[name].append(time.perf_counter() - started)
@@ -264,7 +263,6 @@ class Day:
 
 
 def stored(root: TablePlace) -> Mapping[str, int]:
-    """Each file or object under it, and its bytes."""
     if isinstance(root, Path):
         return {str(path): path.stat().st_size for path in root.rglob("*") if path.is_file()}
     store = arrow_fs.S3FileSystem(endpoint_override=os.environ["AWS_ENDPOINT_URL"])
@@ -274,7 +272,6 @@ def stored(root: TablePlace) -> Mapping[str, int]:
 
 
 def started(name: str, call: Callable[[], None]) -> dict[str, dict[str, float]]:
-    """Wall and CPU time of a start, repeated."""
     found: dict[str, dict[str, float]] = {}
     for kind, clock in (("ms", time.perf_counter), ("cpu_ms", time.process_time)):
         took = []
@@ -296,7 +293,6 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def line_of(figures: Mapping[str, Any]) -> str:
-    """An hour's figures for people."""
     shown = [f"hour {figures['hour']:2}", f"{sum(figures['commits'].values()):6,} commits"]
     for name in ("batch_ms", "batch_cpu_ms", "poll_ms", *STARTS):
         shown += [f"{name} {figures[name]['median']}/{figures[name]['p95']}"]

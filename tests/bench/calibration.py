@@ -40,7 +40,6 @@ class Calibration:
     load_average: float
 
     def line(self) -> str:
-        """For people."""
         jvm = "no Java" if self.jvm_ms is None else f"{self.jvm_ms:.1f}"
         return (
             f"calibration, CPU ms: numpy loop {self.numpy_ms:.1f}, Python loop "

@@ -32,7 +32,6 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the first request."""
         self._transport = transport
         self._send()
 
@@ -53,7 +52,6 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Count a break as an answer of its own kind."""
         if error is not None or perf_counter() < self._until_s:
             self.statuses["broken"] += 1
         if not self.done.done():
@@ -100,7 +98,6 @@ async def _load(host: str, port: int, connections: int, seconds: float) -> dict[
 
 
 def main() -> int:
-    """Run the load named on the command line."""
     host, port, connections, seconds = sys.argv[1:5]
     uvloop.install()
     found = asyncio.run(_load(host, int(port), int(connections), float(seconds)))

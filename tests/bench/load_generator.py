@@ -75,7 +75,6 @@ class Broker:
         self._seqs = Counter(dict.fromkeys(Topic, int(time.time())))
 
     def envelope(self, topic: Topic) -> dict[str, Any]:
-        """The next message's envelope."""
         self._seqs[topic] += 1
         return {
             "schema": 1,
@@ -103,11 +102,9 @@ class Fleet:
 
     @property
     def open(self) -> int:
-        """The bundles that live brokers have open."""
         return sum(len(broker.bundles) for broker in self.brokers if broker.is_up)
 
     def heartbeat(self, broker: Broker, now_s: float) -> None:
-        """Say that it lives."""
         if broker.is_up:
             broker.reported_s = now_s
             self.send([_encoded(Topic.BROKER_LOAD, broker, {})])
@@ -186,7 +183,6 @@ class Fleet:
         self._lost_s = now_s
 
     def send(self, messages: Sequence[Encoded]) -> None:
-        """In this order."""
         for topic, key, value in messages:
             self._sender.send(topic, key, value)
             self.sent[topic.value] += 1
@@ -227,7 +223,6 @@ class Bursts:
         return bool(self._made)
 
     def turn(self, now_s: float) -> None:
-        """Make them, or send them, when it is time."""
         if not self._made and now_s >= self.next_s - _MAKING_S:
             self._made = [
                 (fleet, broker, fleet.reports(broker, now_s)) for fleet, broker in self._everybody
@@ -241,7 +236,6 @@ class Bursts:
 
 
 def create_namespaces(sender: Sender, load: Load, cluster: str) -> None:
-    """The commands that make them."""
     for namespace in load.namespaces:
         command = Command(
             cluster=cluster,
@@ -255,7 +249,6 @@ def create_namespaces(sender: Sender, load: Load, cluster: str) -> None:
 
 
 def run(args: argparse.Namespace, stop: threading.Event) -> None:
-    """Report until told to stop."""
     address = KafkaAddress(bootstrap=args.bootstrap)
     sender = Sender(address, "load-generator")
     tail = Tail(address, Topic.OWNERSHIP, "load-generator-ownership")
@@ -323,7 +316,6 @@ def _line(fleets: Sequence[Fleet], sender: Sender) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM."""
     parser = argparse.ArgumentParser(prog="load_generator", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
     parser.add_argument("--clusters", default=LOCAL, metavar="A,B", help="each as big as told")

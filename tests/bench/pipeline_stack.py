@@ -26,7 +26,7 @@ from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.settings import load_settings
 from lbcore.config.tree import Config
 from tests.bench.load_generator import LOCAL
-from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
+from tests.bench.timed_job import STEP_LOG
 from tests.support.processes.frozen import freeze_group
 from tests.support.processes.programs import json_lines
 
@@ -51,14 +51,12 @@ class Size:
 
     @property
     def names(self) -> list[str]:
-        """The clusters' names."""
         if self.clusters == 1:
             return [LOCAL]
         return [f"c{number:02}" for number in range(self.clusters)]
 
     @property
     def all_bundles(self) -> int:
-        """Of all clusters."""
         return self.clusters * self.bundles
 
 
@@ -88,7 +86,6 @@ class PipelineStack:
     def __post_init__(self) -> None:
         self.kafka = EmbeddedKafka(self.folder / "kafka")
         self.steps = self.folder / "steps"
-        self.profiles = self.folder / "profiles"
         self.orders = self.folder / "orders"
         self.job_log = self.folder / "job.jsonl"
         self.tables = self.folder / "tables"
@@ -97,16 +94,14 @@ class PipelineStack:
         if self.size.bundles > Config().limits.tenant_bundles_max // 2:  # all are one tenant's
             most = f"limits.tenant_bundles_max={2 * self.size.bundles}"
             self.settings = [most, *self.settings]
-        for folder in (self.steps, self.profiles):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.steps.mkdir(parents=True, exist_ok=True)
 
     def start_kafka(self) -> None:
-        """Kafka and the wire's topics."""
         self.kafka.start()
         specs = wanted_topics(load_settings([], self.settings))
         ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
 
-    def start_job(self, name: str = "job", *, is_profiled: bool = False) -> float:
+    def start_job(self, name: str = "job") -> float:
         """Start the streaming job; its start on the wall clock, in s. name: of its state folder."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.job_log)]
@@ -114,14 +109,11 @@ class PipelineStack:
         words += [word for setting in self.spark for word in ("--spark", setting)]
         words += ["--master", self.master] if self.master else []
         environment = {STEP_LOG: str(self.steps)}
-        if is_profiled:
-            environment[STEP_PROFILE] = str(self.profiles)
         started_s = time.time()
         self._start("job", "tests.bench.timed_job", words, environment)
         return started_s
 
     def start_load(self, *more: str) -> None:
-        """Start the brokers."""
         size = self.size
         words = ["--bootstrap", self.kafka.bootstrap, "--log", str(self.folder / "load.jsonl")]
         words += ["--brokers", str(size.brokers), "--namespaces", str(size.namespaces)]
@@ -163,7 +155,6 @@ class PipelineStack:
         self.children.pop(name).kill()
 
     def stop(self, name: str) -> None:
-        """Stop a process in order."""
         self.children.pop(name).stop()
 
     def pause(self, name: str) -> None:
@@ -171,11 +162,9 @@ class PipelineStack:
         freeze_group(self.children[name].pid)
 
     def resume(self, name: str) -> None:
-        """Have it go on."""
         os.killpg(self.children[name].pid, signal.SIGCONT)
 
     def stop_all(self) -> None:
-        """End everything, Kafka last."""
         for name in list(self.children):
             self.kill(name)
         self.kafka.stop()
@@ -185,7 +174,6 @@ class PipelineStack:
         shutil.rmtree(self.folder / name)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """What `job` or `load` has logged so far."""
         return json_lines(self.folder / f"{name}.jsonl")
 
     def batches(self, since_s: float = 0.0) -> list[dict[str, Any]]:
@@ -218,7 +206,7 @@ class PipelineStack:
         return self.recoveries()[-1]
 
     def step_lines(self, since_s: float) -> list[dict[str, Any]]:
-        """The steps of both operators, of batches since that time."""
+        """When scorers began with their batches, of batches since that time."""
         lines = [line for path in sorted(self.steps.glob("*.jsonl")) for line in json_lines(path)]
         return [line for line in lines if line["now_ms"] >= since_s * 1e3]
 
@@ -305,7 +293,6 @@ class FollowerWatch(threading.Thread):
         self.seen_ms: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until `end`."""
         while not self._ended.wait(_POLL_S):
             try:
                 batch = self._batch()
@@ -315,7 +302,6 @@ class FollowerWatch(threading.Thread):
                 self.seen_ms.setdefault(batch, int(time.time() * 1e3))
 
     def end(self) -> None:
-        """Ask no more."""
         self._ended.set()
         self.join(timeout=5)
 
@@ -341,7 +327,6 @@ class BurstTimer(threading.Thread):
         self._stack, self._ended = stack, threading.Event()
 
     def run(self) -> None:
-        """Until `end`."""
         cycle, rest = None, ""
         with self._stack.job_log.open() as log:
             log.seek(0, os.SEEK_END)
@@ -356,6 +341,5 @@ class BurstTimer(threading.Thread):
                     cycle = batch["cycle"]
 
     def end(self) -> None:
-        """Order no more."""
         self._ended.set()
         self.join(timeout=5)

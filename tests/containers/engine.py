@@ -64,7 +64,6 @@ class Engine:
     folder: Path
 
     def begin(self) -> None:
-        """Write its settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "containers.conf").write_text(_SETTINGS.format(folder=self.folder))
         (self.folder / "storage.conf").write_text(
@@ -88,7 +87,6 @@ class Engine:
         return ended.stdout
 
     def ask(self, *words: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
-        """How podman ends."""
         return subprocess.run(
             [_program("podman"), *words],
             check=False,
@@ -105,7 +103,6 @@ class Engine:
         self._build("tests/containers/prometheus/Dockerfile", PROMETHEUS_IMAGE)
 
     def size_bytes(self) -> int:
-        """Of the image."""
         return int(json.loads(self.run("image", "inspect", IMAGE))[0]["Size"])
 
     def end(self) -> None:

@@ -52,7 +52,6 @@ class PlayedPod:
 
     @property
     def container(self) -> str:
-        """As podman calls it."""
         return f"{self.name}-{self.spec['name']}"
 
     def get(self, path: str) -> str:
@@ -65,7 +64,6 @@ class PlayedPod:
             return ""
 
     def is_ready(self) -> bool:
-        """Whether each of its probes is content."""
         paths = [self.spec[one]["httpGet"]["path"] for one in _PROBES if one in self.spec]
         return all(self.get(path) for path in paths)
 
@@ -79,7 +77,6 @@ class PlayedChart:
     pods: dict[str, list[PlayedPod]] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Start Kafka, then every pod."""
         self.engine.run("network", "create", NETWORK)
         self._start_kafka()
         found = rendered(*VALUES)
@@ -91,11 +88,9 @@ class PlayedChart:
                 self._start(one, maps)
 
     def exec(self, pod: PlayedPod, *words: str) -> str:
-        """What a program prints in a pod's container."""
         return self.engine.run("exec", pod.container, *words, timeout_s=PATIENCE_S)
 
     def log(self, pod: PlayedPod) -> str:
-        """The end of its output."""
         ended = self.engine.ask("logs", "--tail", "40", pod.container)
         return ended.stdout + ended.stderr
 
@@ -105,7 +100,6 @@ class PlayedChart:
         self.engine.run("run", *beside, IMAGE, *words)
 
     def _start_kafka(self) -> None:
-        """As docker-compose.yml has it."""
         service = SERVICES[KAFKA]
         variables = [f"--env={name}={value}" for name, value in service["environment"].items()]
         beside = ("--detach", "--name", KAFKA, "--network", NETWORK)

@@ -59,7 +59,6 @@ class Composed:
             self.start(name)
 
     def wait_healthy(self, name: str) -> None:
-        """Wait until its own health check says so."""
         self.wait(f"{name} to be healthy", partial(self.is_healthy, name))
 
     def wait_done(self, name: str) -> None:
@@ -68,7 +67,6 @@ class Composed:
         assert self.state(name) == ("exited", 0), self.log(name)
 
     def start(self, name: str) -> None:
-        """Start it."""
         self.compose("up", "--no-build", "--no-deps", "--detach", name)
 
     def compose(self, *words: str) -> None:
@@ -93,16 +91,13 @@ class Composed:
         return self.engine.run("volume", "ls", "--quiet") == ""
 
     def container(self, name: str) -> str:
-        """Of a service."""
         return f"{PROJECT}_{name}_1"
 
     def state(self, name: str) -> tuple[str, int]:
-        """A container's state, and how it has ended."""
         found = json.loads(self.engine.run("inspect", self.container(name)))[0]["State"]
         return found["Status"], int(found["ExitCode"])
 
     def started(self, name: str) -> str:
-        """When it was started the last time."""
         found: str = json.loads(self.engine.run("inspect", self.container(name)))[0]["State"][
             "StartedAt"
         ]
@@ -113,16 +108,13 @@ class Composed:
         return int(json.loads(self.engine.run("inspect", self.container(name)))[0]["State"]["Pid"])
 
     def is_healthy(self, name: str) -> bool:
-        """What its health check says now."""
         return self.engine.ask("healthcheck", "run", self.container(name)).returncode == 0
 
     def log(self, name: str) -> str:
-        """The end of its output."""
         ended = self.engine.ask("logs", "--tail", "40", self.container(name))
         return ended.stdout + ended.stderr
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
-        """Wait until something holds."""
         wait_for(what, condition, PATIENCE_S)
 
     def lookup(self, name: str, topic: str) -> tuple[int, Any]:

@@ -41,7 +41,6 @@ def wait(chart: PlayedChart, what: str, condition: Any) -> None:
 
 
 def in_phase(chart: PlayedChart, phase: str) -> list[PlayedPod]:
-    """The pods of the job that say so."""
     return [pod for pod in chart.pods["job"] if phase in pod.get("/metrics")]
 
 

@@ -18,13 +18,11 @@ class PrometheusServer(prometheus.Prometheus):
     """One whose past is asked for, too."""
 
     def between(self, expr: str, start_s: float, end_s: float) -> list[dict[str, Any]]:
-        """The series of a query over a time."""
         words = {"query": expr, "start": start_s, "end": end_s, "step": STEP_S}
         found: list[dict[str, Any]] = self.get("query_range", **words)["result"]
         return found
 
     def fired(self, start_s: float, end_s: float) -> set[str]:
-        """The alerts that fired within a time."""
         found = self.between('ALERTS{alertstate="firing"}', start_s, end_s)
         return {series["metric"]["alertname"] for series in found}
 

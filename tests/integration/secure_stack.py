@@ -65,7 +65,6 @@ class SecureStack(Stack):
         return [w for key, value in settings.items() for w in ("--set", f"kafka.{key}={value}")]
 
     def environment(self, role: str) -> dict[str, str]:
-        """The password, in a file."""
         path = self.folder / f"{role}.password"
         path.write_text(secret_of(role))
         path.chmod(0o600)

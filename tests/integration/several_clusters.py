@@ -22,7 +22,6 @@ class SeveralClusters(Stack):
             self.wait(f"the fleet's port of {cluster}", (self.folder / f"port-{cluster}").exists)
 
     def start_fleet_of(self, cluster: str) -> None:
-        """Start the brokers of one."""
         space = self.spaces[cluster]
         function, bundles = self.cluster.namespaces[space]
         words = ["--bootstrap", self.kafka.bootstrap, "--cluster", cluster]
@@ -34,12 +33,10 @@ class SeveralClusters(Stack):
         self._start(f"fleet-{cluster}", "jobs.run_fleet", words)
 
     def create_namespaces(self) -> None:
-        """Each in its cluster."""
         for cluster in self.spaces:
             self.create_namespace_of(cluster)
 
     def create_namespace_of(self, cluster: str) -> None:
-        """The namespace of one."""
         sender = Sender(self.address("operator"), "test-commands")
         command = Command(
             cluster=cluster,
@@ -56,7 +53,6 @@ class SeveralClusters(Stack):
         sender.close(timeout_ms=10_000)
 
     def of_fleet(self, cluster: str, path: str, method: str = "GET") -> Any:
-        """The answer of one cluster's fleet."""
         port = (self.folder / f"port-{cluster}").read_text().strip()
         return http_json(f"http://127.0.0.1:{port}{path}", method)[1]
 
@@ -82,7 +78,6 @@ class SeveralClusters(Stack):
         return {name: owner for name, owner in self.owners().items() if name.startswith(space)}
 
     def serve_lookups(self, cluster: str) -> None:
-        """Start the lookup service of one."""
         port_file = self.folder / f"lookup-port-{cluster}"
         words = ["--tables", str(self.tables), "--cluster", cluster, "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]

@@ -44,6 +44,5 @@ class _Service:
 
 
 def make() -> Callbacks:
-    """What `ballast run-agent` asks for."""
     service = _Service()
     return Callbacks(load=service.load, open=service.open, close=service.close, split=service.split)

@@ -31,7 +31,6 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """What a driver connects to."""
         return f"spark://{HOST}:{self.port}"
 
     def start_worker(self, name: str) -> None:
@@ -46,14 +45,12 @@ class SparkCluster:
         self.children.pop(name).kill()
 
     def start_master(self) -> None:
-        """The master, until it listens."""
         (web_port,) = free_ports(1)
         words = ["--host", HOST, "--port", str(self.port), "--webui-port", str(web_port)]
         self._start("master", "master.Master", words)
         wait_for("the Spark master", self._listens, PATIENCE_S)
 
     def stop_all(self) -> None:
-        """Workers first."""
         for name in reversed(list(self.children)):
             self.children.pop(name).kill()
 

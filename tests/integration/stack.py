@@ -59,7 +59,6 @@ class Cluster:
 
     @property
     def bundles(self) -> int:
-        """All bundles together."""
         return sum(bundles for _, bundles in self.namespaces.values())
 
     @property
@@ -85,11 +84,9 @@ class Stack:
 
     @property
     def config(self) -> Config:
-        """The settings that the job runs with."""
         return load_settings(self.cluster.overlays, self.cluster.settings)
 
     def beginning(self, module: str) -> Sequence[str]:
-        """What a module's command line begins with."""
         del module
         return (sys.executable,)
 
@@ -99,7 +96,6 @@ class Stack:
         return []
 
     def environment(self, role: str) -> dict[str, str]:
-        """And its environment."""
         del role
         return {}
 
@@ -128,7 +124,6 @@ class Stack:
         (self.folder / "kill-at").write_text(point)
 
     def start_fleet(self) -> None:
-        """Start the brokers."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / "fleet")]
         heartbeat_ms = self.config.agent.heartbeat_interval_ms
         words += ["--brokers", str(self.cluster.brokers)]
@@ -215,13 +210,11 @@ class Stack:
         return self.folder / f"{name}.log"
 
     def stop_all(self) -> None:
-        """Stop everything, Kafka last."""
         for name in list(self.children):
             self.kill(name)
         self.kafka.stop()
 
     def create_namespaces(self) -> None:
-        """Send the commands that create NAMESPACES."""
         for name, (function, bundles) in self.cluster.namespaces.items():
             self.command(
                 f"create-{name}",
@@ -249,12 +242,10 @@ class Stack:
         return max(rows, key=lambda row: int(row["batch_id"]), default={"status": ""})["status"]
 
     def fleet(self, path: str, method: str = "GET") -> Any:
-        """A request to the fleet's control server."""
         port = (self.folder / "fleet-port").read_text().strip()
         return http_json(f"http://127.0.0.1:{port}{path}", method)[1]
 
     def lookup(self, topic: str) -> tuple[int, Any]:
-        """Status and body of a lookup."""
         port = (self.folder / "lookup-port").read_text().strip()
         path = topic.replace("://", "/")
         return http_json(f"http://127.0.0.1:{port}/lookup/v2/topic/{path}")
@@ -291,15 +282,12 @@ class Stack:
         )
 
     def batch_lines(self, name: str = "job") -> list[dict[str, Any]]:
-        """A job's canonical lines so far."""
         return json_lines(self.folder / f"{name}.jsonl")
 
     def lines(self, name: str, event: str) -> list[dict[str, Any]]:
-        """A job's lines of one kind."""
         return [line for line in self.batch_lines(name) if line.get("event") == event]
 
     def batches_done(self, name: str = "job") -> int:
-        """How many batches a job has logged."""
         return len(self.lines(name, "batch"))
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
@@ -330,7 +318,6 @@ class Stack:
         self.wait_settled()
 
     def wait_for_batches(self, count: int, name: str = "job") -> None:
-        """Wait for that many batches more."""
         goal = self.batches_done(name) + count
         self.wait(f"{count} batches more", lambda: self.batches_done(name) >= goal)
 
@@ -368,7 +355,6 @@ def wait_for(what: str, condition: Callable[[], object], timeout_s: float) -> No
 
 
 def http_json(url: str, method: str = "GET") -> tuple[int, Any]:
-    """Status and JSON body of a request."""
     request = urllib.request.Request(url, method=method)  # noqa: S310 (loopback)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 (loopback)

@@ -34,7 +34,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests of this module."""
     with running_browser(tmp_path_factory.mktemp("browser")) as running:
         yield running
 

@@ -112,7 +112,6 @@ def restored(state: BalancerState) -> Mapping[str, Any]:
 
 
 def batch_with(world: RecordedWorld, command_id: str) -> int:
-    """The batch that answers a command first."""
     before = len(world.batches)
     while command_id not in {row["command_id"] for row in world.other_rows["commands"]}:
         assert len(world.batches) < before + 3

@@ -73,7 +73,6 @@ _OLD, _NEXT = (
 
 
 def next_tables() -> tuple[Table, ...]:
-    """The tables as the next version declares them."""
     noted = [replace(table, columns=(*table.columns, _NOTE)) for table in TABLES]
     first, *others = noted
     first = replace(first, constraints=(*first.constraints, ("noted", "cluster <> 'x'")))
@@ -167,7 +166,6 @@ class Upgrades:
             upgrade.start()
 
     def check(self, upgrade: Upgrade) -> None:
-        """The start that gets through."""
         assert (upgrade.start() == "") == (self.left in GOES_ON)
         assert upgrade.go_on() == self.expected
 
@@ -200,7 +198,10 @@ def fail_further_each_time(all_: Upgrades, each: int) -> None:
     all_.check(upgrade)
 
 
-@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize(
+    "left",
+    [pytest.param(left, marks=[pytest.mark.long] if left in GOES_ON else []) for left in LEFT],
+)
 def test_upgrade_that_crashes_again_and_again_gets_through(
     old: Old, left: str, tmp_path: Path
 ) -> None:

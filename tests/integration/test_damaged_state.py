@@ -93,6 +93,7 @@ def test_offsets_cut_by_a_crash_are_rebuilt_from_the_tables(stack: Stack) -> Non
     assert f"{cut[0]} is not what Spark wrote" in (stack.folder / "job.log").read_text()
 
 
+@pytest.mark.long
 def test_change_log_that_only_spark_finds_damaged_is_rebuilt_once_in_the_same_run(
     stack: Stack,
 ) -> None:

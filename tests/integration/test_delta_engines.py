@@ -31,7 +31,6 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSql]:
-    """One Spark for all tests of this module."""
     running = SparkSql(tmp_path_factory.mktemp("spark"))
     yield running
     running.close()
@@ -63,7 +62,6 @@ def insert_move(root: Path, version: int, to: str) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Tables that delta-rs has made and filled."""
     writer = TablesWriter(tmp_path)
     writer.namespaces({NAMESPACE: "murmur3_32"})
     writer.brokers(*NAMES)

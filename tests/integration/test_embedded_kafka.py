@@ -143,11 +143,15 @@ def test_read_properties_skips_comments_and_blank_lines() -> None:
     assert read_properties("# a=b\n\n c = d=e \n") == {"c": "d=e"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
         "-é 🙂 q'u\"o %x #a",
-        *(pytest.param(one, marks=pytest.mark.long) for one in ("x" * 200, "a:b", "{x}", "$x*?")),
+        "x" * 200,
+        "a:b",
+        "{x}",
+        "$x*?",
     ],
 )
 def test_embedded_kafka_keeps_its_data_in_the_folder_that_was_named(

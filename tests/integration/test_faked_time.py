@@ -62,7 +62,6 @@ def _check(service: LookupService, ahead_s: int) -> None:
 
 
 def _commit(writer: TablesWriter, rows: Sequence[Row]) -> None:
-    """By a clock that is right."""
     writer.now_ms = time.time_ns() // 1_000_000 - 1_000  # a batch's time is a second on
     writer.committed_ms = writer.now_ms + 1_000
     writer.batch(rows)

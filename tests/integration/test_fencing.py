@@ -46,7 +46,6 @@ SETTINGS = (
 
 
 def bundle_number(number: int) -> str:
-    """A sixteenth of the hash space."""
     low = number << 28
     return f"public/default/0x{low:08x}_0x{low + (1 << 28):08x}"
 
@@ -141,7 +140,6 @@ def kafka_behind(folder: Path, port: int, target_port: int) -> EmbeddedKafka:
 
 @contextmanager
 def started(name: str, bootstrap: str, fencing: str, folder: Path) -> Iterator[Broker]:
-    """An agent's process around the noting service."""
     words = [sys.executable, "-m", "jobs.cli", "run-agent", "--cluster", CLUSTER]
     words += [
         "--service",

@@ -19,7 +19,6 @@ _TIMEOUT_S = 60.0
 
 @pytest.fixture(name="writer")
 def written(tmp_path: Path) -> TablesWriter:
-    """The tables of one namespace."""
     writer = TablesWriter(tmp_path)
     writer.namespaces({"acme/ns1": "crc32"})
     writer.brokers("b1", "b2")
@@ -52,7 +51,6 @@ def snapshot_with(service: Service, broker: str) -> LookupSnapshot:
 
 
 def is_gone_through(thing: object) -> bool:
-    """Whether the next full pass would come by it."""
     return any(one is thing for one in gc.get_objects())
 
 

@@ -16,8 +16,7 @@ from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.events_history import EventsHistory
 from lbcore.balancer.commands import commands
 from lbcore.config.pipeline import DROPPED, KEPT
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
+from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS
 from tests.support.tables.lookup_tables import CLUSTER
 from tests.support.tables.small_batches import BUNDLES, AgedHistory, day
 
@@ -57,7 +56,6 @@ def copy_due(root: Path, name: str) -> None:
 
 
 def check_past(history: AgedHistory) -> None:
-    """Who owned what at each time is what it was."""
     reader = TableReader(history.root, CLUSTER)
     for age in AGES:
         at_ms = day(age, now_ms=NOW_MS)
@@ -98,6 +96,7 @@ def test_rows_go_once_the_archive_has_them_and_are_read_as_before(tmp_path: Path
     assert history.look_after(NOW_MS + 3 * DAY_MS) == 0  # rows of the days since are not archived
 
 
+@pytest.mark.long
 def test_second_time_no_follower_loads_again(tmp_path: Path) -> None:
     history = aged(tmp_path)
     first_ms, until_ms = day(25, now_ms=NOW_MS), NOW_MS - DAYS * DAY_MS
@@ -133,6 +132,7 @@ def test_row_that_the_archive_lacks_stays_with_all_of_its_bundle(tmp_path: Path)
     assert "c3" in found
 
 
+@pytest.mark.long
 def test_clock_that_was_ahead_or_behind_loses_nothing(tmp_path: Path) -> None:
     history = aged(tmp_path)
     for name in ARCHIVES:
@@ -180,6 +180,7 @@ def test_without_an_archive_history_goes_only_where_that_is_set(
         assert found == history.owners_at(at_ms)
 
 
+@pytest.mark.long
 def test_much_history_goes_in_turns(tmp_path: Path) -> None:
     history = aged(tmp_path, DROPPED)
     history.upkeep.history = HistoryUpkeep(kind=DROPPED, days=DAYS, rows_max=8)

@@ -43,7 +43,6 @@ def packed(codec: int, pieces: Iterator[bytes]) -> bytes:
 
 
 def record(key: bytes, size: int) -> Iterator[bytes]:
-    """A record whose value is so long."""
     head = b"\0\0\0" + varint(len(key)) + key + varint(size)
     yield varint(len(head) + size + 1) + head
     piece = b"x" * min(size, MEGABYTE)
@@ -53,7 +52,6 @@ def record(key: bytes, size: int) -> Iterator[bytes]:
 
 
 def batch(codec: int, key: bytes, size: int) -> bytes:
-    """A batch of one record."""
     content = packed(codec, record(key, size))
     after = struct.pack(">hiqqqhii", codec, 0, 1, 1, -1, -1, -1, 1) + content
     head = struct.pack(">ibI", -1, 2, calc_crc32c(after))
@@ -77,7 +75,6 @@ class RawProducer:
         return self._net.run(self._manager.wait_for, future, 120_000)
 
     def send(self, raw: bytes) -> int:
-        """The offset that it got."""
         part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=raw)
         data = ProduceRequest.TopicProduceData(name=self._topic, partition_data=[part])
         request = ProduceRequest(
@@ -91,7 +88,6 @@ class RawProducer:
         return int(found.base_offset)
 
     def close(self) -> None:
-        """Disconnect."""
         self._manager.close()
         self._net.close()
 
@@ -155,6 +151,7 @@ def test_record_of_700_mb_is_named_in_the_table_and_the_job_goes_on(
     check(stack)
 
 
+@pytest.mark.long
 def test_many_medium_records_are_read_some_at_a_time_and_most_are_counted(
     stack: Stack, producer: RawProducer
 ) -> None:

@@ -19,8 +19,7 @@ from kafka.admin import KafkaAdminClient
 from jobs.adapters.kafka.clients import Sender, Tail
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
 from tests.integration.replay import comparable, replayed_rows
@@ -105,7 +104,6 @@ def starts(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
 
 
 def batches(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
-    """The lines of a job's batches."""
     return stack.lines(name, "batch")
 
 
@@ -133,7 +131,6 @@ def command(stack: Stack, kind: str, name: str, **more: object) -> None:
 
 
 def outcomes(stack: Stack, *command_ids: str) -> list[str | None]:
-    """What became of each of these commands so far."""
     known = {row["command_id"]: row["status"] for row in stack.rows("commands")}
     return [known.get(one) for one in command_ids]
 
@@ -294,6 +291,7 @@ def test_checkpoint_that_was_begun_from_the_tables_is_not_replayed(stack: Stack)
     assert "read on from where the tables ended" in caught.value.why
 
 
+@pytest.mark.long
 def test_second_job_on_the_same_tables_fences_the_first_which_is_then_refused(
     stack: Stack,
 ) -> None:
@@ -368,6 +366,7 @@ def taken_over_by(
     return name
 
 
+@pytest.mark.long
 def test_topics_deleted_are_filled_again_from_the_tables(stack: Stack) -> None:
     (name,) = {"next", "spare"} & stack.children.keys()
     admin = KafkaAdminClient(bootstrap_servers=stack.kafka.bootstrap)

@@ -103,6 +103,7 @@ def test_sender_with_kafka_away_gives_up_at_the_deadline(tmp_path: Path) -> None
         sender.close()
 
 
+@pytest.mark.long
 def test_sender_goes_on_after_a_message_under_way_was_given_up(tmp_path: Path) -> None:
     with running_kafka(tmp_path) as broker:
         sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=3_000)

@@ -27,12 +27,7 @@ CLUSTER = Cluster(
     fleet=("--callback-ms", "1500-2500"),
 )
 WIDTH = (1 << 32) // BUNDLES
-POINTS = [
-    ("events_committed",),
-    pytest.param(
-        ("effects_computed", "events_committed", "tables_committed"), marks=pytest.mark.long
-    ),
-]
+POINTS = [("events_committed",), ("effects_computed", "events_committed", "tables_committed")]
 _LOOK_S = 0.3
 
 
@@ -81,6 +76,7 @@ def end(stack: Stack, command_id: str) -> str:
     return stack.outcome(command_id)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("points", POINTS)
 def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(
     stack: Stack, points: tuple[str, ...]
@@ -120,6 +116,7 @@ def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(
     assert owner not in stack.owners().values()
 
 
+@pytest.mark.long
 def test_tables_equal_a_replay(stack: Stack) -> None:
     assert stack.stop("job") == 0
     (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()

@@ -55,7 +55,6 @@ def say(
 
 
 def overlay_of(words: list[str]) -> str:
-    """What --set says of Kafka, as a file."""
     settings = (word.removeprefix("kafka.").partition("=") for word in words if word != "--set")
     return "[kafka]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, _, value in settings)
 

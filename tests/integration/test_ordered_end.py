@@ -35,14 +35,12 @@ def _started(folder: Path, then: str) -> Child:
 
 
 def _job(folder: Path, kafka_port: int) -> Child:
-    """The job, with its Kafka at this port."""
     places = (f"--state-dir={folder / 'state'}", f"--tables={folder / 'tables'}")
     bootstrap = f"--bootstrap=127.0.0.1:{kafka_port}"
     return _child(folder, "-m", "jobs.balance_cluster", bootstrap, *places)
 
 
 def _child(folder: Path, *words: str) -> Child:
-    """A Python process."""
     return Child(
         ProcessSpec(
             name="asked",
@@ -213,6 +211,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.long
 def test_errors_of_a_real_jvm_are_told_apart(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

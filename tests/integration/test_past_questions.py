@@ -44,7 +44,6 @@ class PastRun:
         self.reader = TableReader(place.root, CLUSTER)
 
     def truth(self, table: Table, at_ms: int) -> Mapping[tuple[str, ...], Mapping[str, Any]]:
-        """The newest row of each key at a moment."""
         rows = [row for row in self.world.other_rows[table.name] if int(str(row["at_ms"])) <= at_ms]
         return {tuple(str(row[key]) for key in table.key): row for row in rows}
 
@@ -261,7 +260,6 @@ def test_tables_without_history_are_told(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables of an eventful cluster."""
     found = tmp_path_factory.mktemp("sql")
     write_tables(eventful(), found)
     return found

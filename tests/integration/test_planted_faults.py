@@ -28,7 +28,6 @@ class PlantedStack(Stack):
     """A stack whose job has faults in it, while `plant` says so."""
 
     def environment(self, role: str) -> dict[str, str]:
-        """Faults are in the job alone."""
         if role != "job":
             return {}
         (self.folder / "planted").mkdir(exist_ok=True)
@@ -36,12 +35,10 @@ class PlantedStack(Stack):
         return {"PYTHONPATH": path, "BALLAST_TEST_PLANTED": str(self.folder / "planted")}
 
     def plant(self, *names: str) -> None:
-        """From now on these raise."""
         for name in names:
             (self.folder / "planted" / name).touch()
 
     def send(self, *messages: Command | AuditEntry) -> None:
-        """Send to the job, without waiting."""
         sender = Sender(self.address("operator"), "test-planted")
         for message in messages:
             topic, key, value = format_message(message)
@@ -189,11 +186,9 @@ class BusyStack(Stack):
 
     @property
     def told(self) -> Path:
-        """Is there once a worker has been late."""
         return self.folder / "was-late"
 
     def environment(self, role: str) -> dict[str, str]:
-        """The worker is slow in the job alone."""
         path = f"{Path(slow_worker.__file__).parent}:{ROOT}"
         return (
             {"PYTHONPATH": path, "BALLAST_TEST_WAS_LATE": str(self.told)} if role == "job" else {}

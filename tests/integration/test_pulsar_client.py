@@ -30,7 +30,6 @@ _CONNECT = b"\x08\x02"
 
 @pytest.fixture
 def broker() -> Iterator[socket.socket]:
-    """Where the only broker would listen."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
         yield listener

@@ -6,7 +6,6 @@ in between; then each recording is a test of its own.
 
 import http.client
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -67,7 +66,6 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON, or as text when it is none."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -114,14 +112,12 @@ class Service:
             self.answers[name] = self.send(recorded.method, target, recorded.request_body)
 
     def owner(self, topic: str) -> str:
-        """The broker that a lookup names."""
         answer = self.must("GET", f"/lookup/v2/topic/persistent/{topic}", status=200)
         return str(answer.json["httpUrl"].removeprefix("http://").partition(":")[0])
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The stack after the whole script."""
     folder = tmp_path_factory.mktemp("pulsar")
     with running_stack(folder, STACK) as stack:
         stack.start_lookup("--set", f"ownership.unload_timeout_ms={PATIENCE_S * 1_000}")
@@ -250,7 +246,6 @@ def _statistics(service: Service) -> None:
 
 
 def _as_recorded(value: Any) -> Any:
-    """The recorded body with this cluster's name."""
     return json.loads(json.dumps(value).replace('"standalone"', f'"{CLUSTER}"'))
 
 
@@ -274,7 +269,6 @@ def _without_names(recorded: Exchange) -> Any:
 
 
 def _plain(body: Any) -> Any:
-    """A body without the maps whose keys are names."""
     maps = {"lastStats": {}, "topicHashPositions": {}}
     return {**body, **{k: v for k, v in maps.items() if k in body}} if _is_map(body) else body
 
@@ -309,27 +303,3 @@ def test_runtime_configuration_has_pulsars_keys_in_pulsars_units(service: Servic
 def test_metrics_have_pulsars_form(service: Service) -> None:
     found = service.answers["43-broker-stats-monitoring-metrics"].json
     assert all(set(one) == {"metrics", "dimensions"} for one in found)
-
-
-def test_command_survives_a_restart_of_the_balancer(service: Service) -> None:
-    stack, target = service.stack, "/admin/v2/namespaces/acme/late"
-    started = len(stack.lines("job", "start"))
-    stack.kill("job")
-    stack.start_job()
-    stack.wait("the job to start", lambda: len(stack.lines("job", "start")) > started)
-    while (outcome := _outcome_of_put(service, target)) == "timed_out":
-        pass  # a command that was read later than it may wait is not begun: a client asks again
-    assert outcome == "done"
-    assert service.must("GET", f"{target}/bundles", status=200).json["numBundles"] == 4
-
-
-def _outcome_of_put(service: Service, target: str) -> str:
-    """Ask; on a crowded machine the job's first batch is further than the service waits."""
-    answer = service.send("PUT", target)
-    if answer.status == 204:
-        return "done"
-    assert answer.status == 503, answer
-    (command_id,) = re.findall(r"has not taken up command (\S+)", answer.json["reason"])
-    ends = ("done", "timed_out")
-    service.stack.wait("the command's end", lambda: service.stack.outcome(command_id) in ends)
-    return service.stack.outcome(command_id)

@@ -64,12 +64,10 @@ class Running:
     store: StoreFile
 
     def incarnation(self) -> str:
-        """Which start it is, once it has spoken."""
         until(lambda: bool(self.talk.said(BROKER)))
         return str(self.talk.said(BROKER)[0].envelope.incarnation)
 
     def own(self, bundle: str, version: int = 1) -> None:
-        """Have the bundle owned and served."""
         first = assigning(bundle, BROKER, self.incarnation(), version)
         self.talk.write(first)
         until(lambda: ack(bundle, version, AckOutcome.OPENED) in self.talk.acks(BROKER))
@@ -140,7 +138,6 @@ def started(words: Sequence[str], address: KafkaAddress, folder: Path) -> Iterat
 
 @contextmanager
 def started_agent(kafka: EmbeddedKafka, folder: Path, *settings: str) -> Iterator[Running]:
-    """`run-agent`, with topics of its own."""
     address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{folder.name}.")
     make_topics(kafka, address)
     words = command(address, "word_store:make", *settings)
@@ -159,7 +156,6 @@ def ack(bundle: str, version: int, outcome: AckOutcome, reason: str = "") -> Ack
 
 
 def topic_in(half: int) -> str:
-    """A topic that one of HALVES holds."""
     names = map("persistent://public/default/t-{}".format, range(99))
     return next(name for name in names if crc32(name.encode()) >> 31 == half)
 

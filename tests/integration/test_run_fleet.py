@@ -15,7 +15,7 @@ import pytest
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
@@ -54,7 +54,6 @@ class Cluster(AgentTalk):
 
 
 def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
-    """A fleet of six whose protocol runs fast."""
     words = [sys.executable, "-m", "jobs.run_fleet", "--bootstrap", address.bootstrap]
     words += ["--cluster", "c", "--state-dir", str(state_dir), "--brokers", "6"]
     words += ["--namespace", f"{NS}:crc32:4", "--load", "zipf", "--capacity", "broker-6=2.0"]

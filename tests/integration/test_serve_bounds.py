@@ -49,7 +49,6 @@ CHANGED = {
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]:
-    """A service that believes tokens only."""
     tables: Path = tmp_path_factory.mktemp("bounds") / "tables"
     writer = TablesWriter(tables)
     writer.namespaces({"acme/ns1": "crc32"})
@@ -82,7 +81,6 @@ def measured(service: LookupService, name: str) -> float:
 
 
 def is_free_of_everything(service: LookupService) -> bool:
-    """But for the request that asks for it."""
     asked = measured(service, "ballast_requests_unanswered_bytes")
     return asked < 1_000 and not measured(service, "ballast_answers_unread_bytes")
 

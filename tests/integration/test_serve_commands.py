@@ -37,7 +37,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def start_lookup(stack: Stack, *more: str) -> None:
-    """A service that asks for tokens, and answers."""
     settings = ("lookup.authentication=token", "lookup.token_audience=ballast")
     words = [word for setting in settings for word in ("--set", setting)]
     stack.start_lookup(*words, *more, environment={"BALLAST_TOKEN_SECRET": SECRET})
@@ -55,7 +54,6 @@ def is_served(stack: Stack) -> bool:
 def send(
     stack: Stack, method: str, path: str, value: Any = None, *, role: str = "admin:local"
 ) -> tuple[int, Any]:
-    """Status and body of one request."""
     port = int((stack.folder / "lookup-port").read_text())
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
@@ -175,7 +173,6 @@ ENDS = {"same": (200, True), "kind": 409, "arguments": 409, "principal": 409}
 
 
 def _set(stack: Stack) -> Any:
-    """The answer to a command that is done."""
     status, done = command(stack, "set_config", **SAID)
     assert (status, done["status"]) == (200, "done")
     return done

@@ -147,6 +147,7 @@ def open_files(service: LookupService) -> int:
     return psutil.Process(service.process.pid).num_fds()
 
 
+@pytest.mark.long
 def test_requests_of_every_kind_get_a_listed_status_and_leave_nothing_behind(
     service: LookupService,
 ) -> None:
@@ -168,7 +169,6 @@ def test_requests_of_every_kind_get_a_listed_status_and_leave_nothing_behind(
 
 
 def watch(port: int) -> socket.socket:
-    """A stream whose beginning has been read."""
     opened = socket.create_connection(("127.0.0.1", port), timeout=30)
     opened.sendall(b"GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
     read_until(opened, b"event: start")

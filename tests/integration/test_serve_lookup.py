@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import HashFunction, hash_topic
 from tests.support.processes.lookup_service import ROOT, LookupService
 from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
 
@@ -264,7 +264,6 @@ def test_log_is_json_with_a_line_for_the_load(service: LookupService) -> None:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    """A folder for tables that a test changes."""
     return tmp_path / "tables"
 
 

@@ -18,7 +18,7 @@ from tests.support.tables.lookup_tables import bundles_of
 
 EXAMPLES = 12
 """Of each kind (as the document says, and not so) for each operation."""
-WITHOUT_END = ["/v1/watch", "/v1/events"]
+WITHOUT_END = ["/v1/watch"]
 BUNDLE = bundles_of("acme/ns1", 4)[0]
 KNOWN = {
     "tenant": "acme",

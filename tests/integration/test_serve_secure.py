@@ -290,7 +290,6 @@ def _answers(service: LookupService) -> bool:
 
 
 def _children_of(pid: int) -> list[int]:
-    """The workers below their tethers."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -46,11 +46,9 @@ class SubmittedStack(Stack):
 
     @property
     def event_log(self) -> Path:
-        """Where Spark tells of its tasks."""
         return self.folder / "spark-events"
 
     def start_job(self, name: str = "job", *more: str) -> None:
-        """Submit the job and wait for its first batch."""
         assert self.spark is not None
         self.event_log.mkdir(exist_ok=True)
         settings = {**_SPARK, "spark.eventLog.dir": self.event_log.as_uri()}

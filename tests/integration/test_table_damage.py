@@ -51,7 +51,6 @@ VERBS = (
 
 
 def effects(number: int) -> EffectsFrame:
-    """A batch that writes to each of the tables."""
     records = [record(bundle, number + 1) for bundle in BUNDLES]
     named = Effect(kind="namespaces", rows=[namespace_row("t/n", number + 1)])
     outcome = Effect(kind="commands", rows=[command_row(f"command-{number}")])
@@ -92,7 +91,6 @@ def checkpoints(table: Path) -> list[Path]:
 
 
 def needed(table: Path) -> list[Path]:
-    """The commits after the newest checkpoint."""
     return [one for one in commits(table) if one.name[:20] > checkpoints(table)[-1].name[:20]]
 
 
@@ -234,7 +232,6 @@ def verb(line: str, root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int
 
 @pytest.fixture(scope="module")
 def answers(whole: Path) -> dict[str, int]:
-    """Each verb's exit code on the whole tables."""
     found = {}
     for line in VERBS:
         words = [word.replace("%", " ") for word in line.split()]

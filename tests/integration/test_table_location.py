@@ -242,7 +242,9 @@ def test_bucket_of_another_region_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     ("place", "variable"),
     [
         ("abfss://box@account.dfs.core.windows.net/tables", "AZURE_STORAGE_ACCOUNT_KEY"),
-        ("gs://bucket/tables", "GOOGLE_APPLICATION_CREDENTIALS"),
+        pytest.param(
+            "gs://bucket/tables", "GOOGLE_APPLICATION_CREDENTIALS", marks=pytest.mark.long
+        ),
     ],
 )
 def test_store_without_credentials_is_named(place: str, variable: str) -> None:

@@ -102,7 +102,6 @@ class Job:
         self.writer.write(table.name, arrow, self.batch_id, about)
 
     def age(self, name: str, seconds: int) -> None:
-        """Make all that the table has now look older."""
         then = time.time() - seconds
         for path in table_path(self.root, name).rglob("*"):
             if path.is_file():
@@ -342,7 +341,6 @@ def test_deleted_namespaces_go_only_where_the_floor_stands_for_their_versions(jo
 
 
 def test_upkeep_of_a_job_that_was_taken_over_touches_nothing(job: Job) -> None:
-    """The tables are another job's."""
     job.batches(FILES_MAX + 2)
     TableWriter(job.root).claim()
     files = job.data_files(EVENTS)
@@ -361,7 +359,7 @@ def test_refreshed_handle_is_new_when_all_between_was_cleaned_away(job: Job) -> 
     assert slept.version() == job.writer.refreshed(EVENTS).version()
 
 
-@pytest.mark.parametrize("full", [32_000_000, 1_000_000])
+@pytest.mark.parametrize("full", [32_000_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_joining_writes_what_there_is_a_few_times_and_not_once_a_turn(
     job: Job, monkeypatch: pytest.MonkeyPatch, full: int
 ) -> None:
@@ -401,7 +399,6 @@ def test_turns_go_round_all_tables_one_an_interval(
 
 
 def test_commit_from_elsewhere_between_makes_a_turn_give_up(job: Job) -> None:
-    """Nothing is retried over another's commit."""
     job.batches(FILES_MAX + 2)
     table = job.writer.refreshed(EVENTS)
     other = DeltaTable(str(table_path(job.root, EVENTS)))

@@ -99,7 +99,6 @@ class TurnedStack(Stack):
         return {found: float(value) for found, value in lines}
 
     def cycle(self) -> float:
-        """The number of the newest cycle."""
         return self.metrics("ballast_cycle", "cluster")["local"]
 
     def named(self) -> dict[str, float]:
@@ -107,7 +106,6 @@ class TurnedStack(Stack):
         return self.metrics("ballast_clock_ahead_seconds", "clock")
 
     def wait_for_cycles(self) -> None:
-        """Two cycles more, soon."""
         cycle = self.cycle()
         wait_for("two cycles", lambda: self.cycle() >= cycle + 2, SOON_S)
 

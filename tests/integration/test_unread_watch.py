@@ -13,9 +13,8 @@ import pytest
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.views import TableViews
-from lbcore.model.tables import COMMANDS, CONFIG_VERSIONS, NAMESPACES, POLICIES, RECORDS, Table
+from lbcore.model.tables import CONFIG_VERSIONS, NAMESPACES, POLICIES, RECORDS, Table
 from lbcore.route.snapshot import LookupSnapshot
-from tests.support.tables.commands_table import CommandsTable
 from tests.support.tables.lookup_tables import BUNDLES, CLUSTER, NAMESPACE, TablesWriter
 
 OTHER = "acme/other"
@@ -24,7 +23,6 @@ _LOOKS_S = 20.0
 
 
 def row(bundle: str, version: int, broker: str, state: str = "Owned") -> dict[str, Any]:
-    """What the service says of a bundle."""
     return {
         "bundle": bundle,
         "state": state,
@@ -253,34 +251,6 @@ def test_a_row_that_cannot_be_read_stays_as_it_was_and_its_neighbours_go_on(
     writer.upsert(table, key, [{**row, key: "a"}])
     views.refresh()
     assert views.last_error == ""
-
-
-def test_shown_table_that_cannot_be_followed_is_told_once_and_costs_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As `TableViews.run` goes on, five times a second."""
-    TablesWriter(tmp_path).upsert(RECORDS, "name", [{**TENANT, "name": "a"}])
-    CommandsTable(tmp_path).add("c-1", "done")
-    views = TableViews(tmp_path, CLUSTER)
-    views.listening.add(page := object())
-    views.refresh()
-    broken = (
-        tmp_path / COMMANDS.name / "_delta_log" / f"{views.version(COMMANDS.name) + 1:020d}.json"
-    )
-    broken.write_text("{")
-    for _ in range(2):  # read on, then opened anew
-        views.refresh()
-    told, confirmed_ms = len(caplog.records), views.confirmed_ms
-    for _ in range(3):
-        views.refresh()
-    assert views.last_error
-    assert len(caplog.records) == told > 0
-    assert views.confirmed_ms >= confirmed_ms > 0
-    assert len(views.rows(RECORDS.name)) == 1
-    broken.unlink()
-    views.refresh()
-    assert views.last_error == ""
-    views.listening.discard(page)
 
 
 def test_settings_that_cannot_be_read_stay_as_they_were(tmp_path: Path) -> None:

@@ -53,7 +53,6 @@ class WrittenWorld(World):
 
 
 def _check_reader(world: WrittenWorld) -> None:
-    """Who starts now serves what brokers do."""
     reader = DeltaFollower(str(world.place.root), CLUSTER)
     reader.poll()
     assert reader.view is not None, reader.counts

@@ -35,7 +35,6 @@ class VersionedStack(Stack):
         return in_folder(root) if is_job else super().beginning(module)
 
     def environment(self, role: str) -> dict[str, str]:
-        """With the job's version before everything."""
         root = self.versions[self.running] if role == "job" else ROOT
         return {**super().environment(role), "PYTHONPATH": str(root)}
 
@@ -79,7 +78,6 @@ class Seen:
     wrong: set[str] = field(default_factory=set)
 
     def look(self, stack: Stack, topic: str) -> None:
-        """One lookup."""
         began_s = time.monotonic()
         status, body = stack.lookup(topic)
         self.slowest_ms = max(self.slowest_ms, (time.monotonic() - began_s) * 1_000)
@@ -88,7 +86,6 @@ class Seen:
             self.refused.append((topic, status, body))
 
     def figures(self) -> dict[str, float]:
-        """To be printed."""
         return {"lookups": self.lookups, "slowest_lookup_ms": round(self.slowest_ms)}
 
 

@@ -1,9 +1,9 @@
 """`make lab-pulsar`: Pulsar's shedders and Ballast, each with brokers on hosts of their own.
 
 Makes the hosts, lets `tests.lab.day` run a contender in the hub, and removes them, each contender
-so many times in turn; then prints which bars are met and, with --page, writes docs/lab.md. With
---planned it lets `tests.lab.planned` restart every broker instead, both ways in turn. Records are
-kept in the folder of --records as JSON: a second start goes on with what is missing there.
+so many times in turn; then prints a table of the figures. With --planned it lets
+`tests.lab.planned` restart every broker instead, both ways in turn. Records are kept in the folder
+of --records as JSON: a second start goes on with what is missing there.
 """
 
 import argparse
@@ -19,12 +19,10 @@ from types import FrameType
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.console import CommandError, Exit, complain, note, say
 from tests.integration.stack import ROOT
-from tests.lab import planned_page
-from tests.lab.bars import CONTENDERS, bars
+from tests.lab.contenders import CONTENDERS, WAYS
 from tests.lab.day import MINUTES
 from tests.lab.hosts import hosts, require_root
-from tests.lab.page import kept_records, read_folder, write
-from tests.lab.planned_page import WAYS
+from tests.lab.records import table
 from tests.lab.scene import BROKERS
 from tests.pulsar.distribution import DEFAULT, VARIABLE, VERSIONS, ensure_distribution
 
@@ -38,7 +36,7 @@ _POLL_S = 0.5
 
 
 def main() -> int:
-    """0 when every run has a record, whatever the bars say."""
+    """0 when every run has a record."""
     args = _parser().parse_args()
     os.environ[VARIABLE] = args.pulsar  # of what runs in the hub, too
     other = "" if args.pulsar == DEFAULT else f"-{args.pulsar}"
@@ -58,23 +56,8 @@ def main() -> int:
     except KeyboardInterrupt:
         note("cut off; hosts and programs are gone, records so far are kept")
         return int(Exit.CUT)
-    if args.planned:
-        return _tell_planned(args, missing)
-    records = read_folder(args.records)
-    if args.page and records:
-        write(records)
-    for bar in bars(records):
-        say(str(bar))
-    return int(Exit.FAILED if missing else Exit.DONE)
-
-
-def _tell_planned(args: argparse.Namespace, missing: Sequence[str]) -> int:
-    records = planned_page.read_folder(args.records)
-    if args.page and records:
-        planned_page.write(records)
-        write(kept_records())
-    for line in planned_page.bar_lines(records):
-        say(line)
+    titles = {name: one.title for name, one in CONTENDERS.items()}
+    say(table(args.records, WAYS if args.planned else titles))
     return int(Exit.FAILED if missing else Exit.DONE)
 
 
@@ -96,7 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pulsar", choices=_VERSIONS, default=DEFAULT, help=f"version of the brokers ({DEFAULT})"
     )
-    parser.add_argument("--page", action="store_true", help="write docs/lab.md from the records")
     parser.add_argument(
         "--keep", type=Path, help="keep the logs of the runs in this folder, and nothing is deleted"
     )
@@ -108,7 +90,6 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
 
 
 def _run_all(args: argparse.Namespace) -> list[str]:
-    """The runs that failed."""
     failed = []
     for run in range(1, args.runs + 1):
         for name in args.contenders:

@@ -16,10 +16,9 @@ from typing import Any
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import say
-from tests.lab.bars import CONTENDERS
-from tests.lab.records import ADDED, SKEW, Latencies, Record, p99, spread, to_json
+from tests.lab.contenders import CONTENDERS
+from tests.lab.records import ADDED, SKEW, Figures, balance_figures, p99
 from tests.lab.scene import BROKERS, OurSide, Scene, Watch, main_of, placed, scene
-from tests.pulsar.distribution import chosen_version
 from tests.pulsar.traffic import Traffic
 
 _HOT = 4.0
@@ -42,7 +41,7 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
     with scene(args, CONTENDERS[args.contender]) as begun:
         watch = _day(begun, args.minutes / MINUTES)
         begun.traffic.stop()
-        return to_json(_record(args, begun, watch))
+        return {"name": args.contender, "figures": _figures(begun, watch)}
 
 
 def _day(begun: Scene, scale: float) -> Watch:
@@ -85,46 +84,20 @@ def _heat(traffic: Traffic, homes: Mapping[str, int], home: int, factor: float) 
             traffic.set_rate(topic, rate * factor)
 
 
-def _record(args: argparse.Namespace, begun: Scene, watch: Watch) -> Record:
-    traffic = begun.traffic
+def _figures(begun: Scene, watch: Watch) -> Figures:
+    """Latencies are those until a broker is killed: after that clients wait with any shedder."""
     added = next(one for one in watch.phases if one.name == ADDED)
     used_s = watch.first_used_s.get(BROKERS, -1.0)
-    return Record(
-        contender=args.contender,
-        run=args.run,
-        **begun.machine,
-        load=spread(watch.loads),
-        phases=tuple(watch.phases),
-        samples=tuple(watch.samples),
-        moves=tuple(watch.moves),
-        new_broker_s=round(used_s - added.began_s, 1) if 0 <= used_s < added.ended_s else -1.0,
-        latencies=_latencies(watch),
-        acknowledged=traffic.acknowledged(),
-        lost=traffic.lost().total(),
-        errors=len(traffic.errors()),
-        notes=begun.notes(),
-        pulsar=chosen_version(),
-    )
-
-
-def _latencies(watch: Watch) -> Latencies:
-    """Until a broker is killed: what its clients wait then is Pulsar's, and everybody's."""
     until_s = watch.killed_s - _BEFORE_KILL_S
-
-    def of(taken: list[tuple[float, float]], *, is_near: bool) -> float:
-        return p99(
-            took_ms
-            for began_s, took_ms in taken
-            if watch.began_s <= began_s < until_s and watch.is_around_move(began_s) == is_near
-        )
-
-    sends, arrivals = list(watch.traffic.sends), list(watch.traffic.arrivals)
-    return Latencies(
-        publish_moves=of(sends, is_near=True),
-        publish_else=of(sends, is_near=False),
-        end_to_end_moves=of(arrivals, is_near=True),
-        end_to_end_else=of(arrivals, is_near=False),
-    )
+    sends = [one for one in watch.traffic.sends if watch.began_s <= one[0] < until_s]
+    near = {one for one in sends if watch.is_around_move(one[0])}
+    return {
+        **balance_figures(watch.phases, watch.samples, watch.moves),
+        "broker 4 used (s)": used_s - added.began_s if 0 <= used_s < added.ended_s else -1.0,
+        "publish p99 around moves (ms)": p99(took_ms for _, took_ms in near),
+        "else": p99(took_ms for at, took_ms in sends if (at, took_ms) not in near),
+        **begun.common_figures(watch),
+    }
 
 
 if __name__ == "__main__":

@@ -81,16 +81,13 @@ class Hosts:
 
     @property
     def hub(self) -> str:
-        """The hub's namespace."""
         return f"{self.name}-hub"
 
     def host(self, number: int) -> str:
-        """The namespace of a host, and its cgroups."""
         return f"{self.name}-b{number}"
 
     @staticmethod
     def address(number: int) -> str:
-        """Where a host's programs listen."""
         return f"10.77.0.{10 + number}"
 
     def up(self) -> None:
@@ -117,7 +114,6 @@ class Hosts:
         _ip("-n", host, "link", "set", "eth0", "up")
 
     def in_hub(self, words: Sequence[str]) -> tuple[str, ...]:
-        """The command that runs another in the hub."""
         return ("nsenter", f"--net={_NAMESPACES / self.hub}", *words)
 
     def on_host(self, number: int, folder: Path, words: Sequence[str]) -> tuple[str, ...]:
@@ -287,7 +283,6 @@ class HostedCluster:
             self.await_ready(number)
 
     def launch(self, number: int) -> None:
-        """Start one, and go on."""
         self._hosts.limit_cpu(number, 0)
         name = f"broker-{number}"
         conf = self._write(f"{name}.conf", "broker.conf", self._broker_settings(number))
@@ -327,7 +322,6 @@ class HostedCluster:
         return [name for name, child in self._children.items() if child.exit_code() is not None]
 
     def stop(self) -> None:
-        """End all of it, the store last."""
         for name in sorted(self._children):  # bookie, broker-N, zookeeper
             self._children.pop(name).kill()
 

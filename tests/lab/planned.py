@@ -19,15 +19,15 @@ from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, say
 from tests.integration.stack import ROOT
-from tests.lab.bars import CONTENDERS
+from tests.lab.contenders import CONTENDERS, WAYS
 from tests.lab.hosts import HostedCluster
-from tests.lab.planned_page import P99_MS, WAYS, PlannedRecord, to_json
-from tests.lab.records import p99, spread
+from tests.lab.records import Figures, p99, stretches
 from tests.lab.scene import OurSide, Scene, Watch, main_of, placed, scene
 from tests.support.processes.restarter import Restarter
 
 _RESTARTED = (2, 3, 1)
 _EVEN_S, _BETWEEN_S, _LONGEST_S, _DRAIN_S = 60.0, 60.0, 2_400.0, 60.0
+_SLOW_MS = 500.0
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
         began_s = _watched(watch, restart)
         seconds = time.monotonic() - began_s
         begun.traffic.stop(drain_s=_DRAIN_S)
-        return to_json(_record(args, begun, watch, (began_s, seconds)))
+        return {"name": args.way, "figures": _figures(begun, watch, began_s, seconds)}
 
 
 def _watched(watch: Watch, restart: Callable[[], None]) -> float:
@@ -113,56 +113,27 @@ def _by_ballast(
     return restart
 
 
-def _record(
-    args: argparse.Namespace, begun: Scene, watch: Watch, times: tuple[float, float]
-) -> PlannedRecord:
-    began_s, seconds = times
-    traffic = begun.traffic
+def _figures(begun: Scene, watch: Watch, began_s: float, seconds: float) -> Figures:
+    """Slow: acknowledged after more than 500 ms."""
+    traffic, planned = begun.traffic, watch.phases[-1]
     sends = [one for one in traffic.sends if began_s <= one[0] <= began_s + seconds]
     arrivals = [one for one in traffic.arrivals if began_s <= one[0] <= began_s + seconds]
-    near = [one for one in sends if watch.is_around_move(one[0])]
-    planned = watch.phases[-1]
-    unowned = _unowned(watch, planned.began_s, planned.ended_s)
+    held = stretches(watch.samples, planned)
     before = [one.ratio for one in watch.samples if one.at_s < planned.began_s]
-    return PlannedRecord(
-        way=args.way,
-        run=args.run,
-        **begun.machine,
-        load=spread(watch.loads),
-        seconds=round(seconds, 1),
-        publish_p99=_p99_of(sends),
-        publish_most=_most(sends),
-        publish_p99_moves=_p99_of(near),
-        end_to_end_p99=_p99_of(arrivals),
-        end_to_end_most=_most(arrivals),
-        sent=len(sends),
-        slow=sum(took_ms > P99_MS for _, took_ms in sends),
-        lost=traffic.lost().total(),
-        errors=len(traffic.errors()),
-        unowned_s=round(sum(held for held, count in unowned if count), 1),
-        unowned_bundle_s=round(sum(held * count for held, count in unowned), 1),
-        moves=sum(one.at_s >= planned.began_s for one in watch.moves),
-        before=before[-1] if before else -1.0,
-        after=watch.samples[-1].ratio,
-        notes=begun.notes(),
-    )
-
-
-def _unowned(watch: Watch, first_s: float, last_s: float) -> list[tuple[float, int]]:
-    """(seconds, bundles with traffic and no owner), in that part of the run."""
-    ends = [*(one.at_s for one in watch.samples[1:]), last_s]
-    return [
-        (max(0.0, min(end_s, last_s) - max(one.at_s, first_s)), one.unowned)
-        for one, end_s in zip(watch.samples, ends, strict=True)
-    ]
-
-
-def _p99_of(taken: list[tuple[float, float]]) -> float:
-    return p99(took_ms for _, took_ms in taken)
-
-
-def _most(taken: list[tuple[float, float]]) -> float:
-    return round(max((took_ms for _, took_ms in taken), default=-1.0), 1)
+    return {
+        "publish p99 (ms)": p99(took_ms for _, took_ms in sends),
+        "most": max((took_ms for _, took_ms in sends), default=-1.0),
+        "p99 around moves": p99(took_ms for at, took_ms in sends if watch.is_around_move(at)),
+        "end to end p99 (ms)": p99(took_ms for _, took_ms in arrivals),
+        "slow": float(sum(took_ms > _SLOW_MS for _, took_ms in sends)),
+        "s with a bundle unowned": sum(held_s for held_s, one in held if one.unowned),
+        "bundle-seconds unowned": sum(held_s * one.unowned for held_s, one in held),
+        "moves": float(sum(one.at_s >= planned.began_s for one in watch.moves)),
+        "max/mean before": before[-1] if before else -1.0,
+        "after": watch.samples[-1].ratio,
+        "duration (s)": seconds,
+        **begun.common_figures(watch),
+    }
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
@@ -21,9 +21,9 @@ from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, complain, say
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
-from tests.lab.bars import OVERLAYS, Contender
+from tests.lab.contenders import OVERLAYS, Contender
 from tests.lab.hosts import HostedCluster, Hosts
-from tests.lab.records import Move, Phase, Sample
+from tests.lab.records import Figures, Move, Phase, Sample
 from tests.pulsar.distribution import chosen_version, ensure_distribution
 from tests.pulsar.pulsar_stack import PULSAR, create_namespace
 from tests.pulsar.traffic import Load, Traffic
@@ -52,7 +52,6 @@ class OurSide:
         say("the job has written its first batch")
 
     def start_bridge(self, admin_url: str) -> None:
-        """The bridge, and it acts."""
         words = ["bridge", "pulsar", "--act", "--switch-shedding-off", "--admin-url", admin_url]
         words += self.words()
         self._stack.children["bridge"] = Child(
@@ -95,7 +94,6 @@ class OurSide:
         return tuple(found)
 
     def stop(self) -> None:
-        """All of it."""
         self._stack.stop_all()
 
     def _start_job(self) -> None:
@@ -160,7 +158,6 @@ class Watch:
         self._admins.pop(number, None)
 
     def phase(self, name: str, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Look for so long, or until it is over."""
         if not self.phases:
             self.began_s = time.monotonic()
         began_s = self.phases[-1].ended_s if self.phases else 0.0
@@ -189,16 +186,9 @@ class Watch:
         for bundle, owner in sorted(owners.items()):
             before = self.last.get(bundle, owner)
             if before != owner:
-                self.moves.append(
-                    Move(
-                        at_s=round(at_s, 1),
-                        bundle=bundle,
-                        source=before,
-                        target=owner,
-                        rate=round(rates[bundle], 1),
-                        is_failover=bundle in self._orphans,
-                    )
-                )
+                is_failover = bundle in self._orphans
+                move = Move(at_s=round(at_s, 1), bundle=bundle, is_failover=is_failover)
+                self.moves.append(move)
                 self.moved_s.append(time.monotonic())
             self._orphans.discard(bundle)
         self.last |= owners
@@ -253,23 +243,25 @@ class Scene:
     cluster: HostedCluster
     traffic: Traffic
     ours: OurSide | None
-    began: str
 
     def watch(self) -> Watch:
-        """Start the traffic, and look."""
         self.traffic.start()
         bundles = bundles_of(self.cluster, self.traffic)
         return Watch(cluster=self.cluster, traffic=self.traffic, bundles=bundles)
 
     def notes(self) -> tuple[str, ...]:
-        """What went otherwise than it should."""
         died = tuple(f"{name} ended by itself" for name in self.cluster.died())
         return died + (() if self.ours is None else self.ours.notes())
 
-    @property
-    def machine(self) -> dict[str, Any]:
-        """What a record says of it."""
-        return {"began": self.began, "cores": len(os.sched_getaffinity(0))}
+    def common_figures(self, watch: Watch) -> Figures:
+        """Lost messages, errors, the load beside it; says what went otherwise than it should."""
+        for note in self.notes():
+            say(note)
+        return {
+            "lost": float(self.traffic.lost().total()),
+            "errors": float(len(self.traffic.errors())),
+            "load average": median(watch.loads),
+        }
 
 
 @contextmanager
@@ -280,7 +272,6 @@ def scene(args: argparse.Namespace, contender: Contender) -> Iterator[Scene]:
         ensure_distribution(), args.folder / "pulsar", hosts, contender.broker_settings
     )
     ours = OurSide(args.folder, contender.job_settings) if contender.ballast is not None else None
-    began = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
     with ExitStack() as ends:
         ends.callback(cluster.stop)
         if ours is not None:
@@ -291,7 +282,7 @@ def scene(args: argparse.Namespace, contender: Contender) -> Iterator[Scene]:
         create_namespace(cluster.admin_url, NAMESPACE, BUNDLES)
         traffic = Traffic(cluster.admin_url, loads())
         ends.callback(traffic.stop, drain_s=0.0)
-        yield Scene(cluster=cluster, traffic=traffic, ours=ours, began=began)
+        yield Scene(cluster=cluster, traffic=traffic, ours=ours)
 
 
 def loads() -> list[Load]:

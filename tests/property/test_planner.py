@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.splitting import Splitting
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope
 from lbcore.plan.pending import placed_load
 from lbcore.plan.planner import plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_problem import attainable_level, round_of
+from lbcore.plan.shed.ballast_problem import attainable_level, measure_round
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
@@ -238,7 +238,7 @@ def test_round_moves_the_budget_and_one_bundle_at_most(
     answer = shed_ballast(view, ShedState(), config)
     readings = readings_of(view.snapshot, view.usage)
     moved = [float(readings.bundle[row]) for one in answer.selections for row in one.rows.tolist()]
-    cycle = round_of(view, ShedState(), config)
+    cycle = measure_round(view, ShedState(), config)
     worst = float((cycle.away * readings.capacity).max())  # points of capacity 1, as the bundles'
     budget = max(config.churn_budget * float(readings.bundle.sum()), worst)
     assert sum(moved) <= budget + max(moved, default=0.0) + EPSILON

@@ -102,7 +102,6 @@ def _show_found(cluster: PulsarStack, trouble: str) -> None:
 
 
 def _watch(cluster: PulsarStack, what: str, condition: Callable[[], object]) -> None:
-    """Show the brokers until something holds."""
     began_s = time.monotonic()
     shown_s = 0.0
 

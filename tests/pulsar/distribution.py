@@ -104,7 +104,6 @@ def _artifact(coordinate: str) -> Artifact:
 
 
 def _fetched(place: Path, version: str, pinned: Mapping[Artifact, str]) -> Path:
-    """The folder that has them all, checked."""
     folder = place / f"fetched-{version}"
     folder.mkdir(exist_ok=True)
     missing = _wrong(folder, pinned)

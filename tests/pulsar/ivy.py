@@ -29,7 +29,6 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """Its name once fetched."""
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.revision}{tail}.{self.kind}"
 
@@ -63,7 +62,6 @@ def fetch(place: Path, wanted: Sequence[Artifact]) -> str:
 
 
 def ivy_cache(place: Path) -> Path:
-    """Ivy's own, which nobody else fills."""
     return place / "ivy-cache"
 
 

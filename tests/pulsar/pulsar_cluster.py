@@ -43,7 +43,6 @@ class BrokerPorts:
 
     @property
     def name(self) -> str:
-        """What Pulsar calls it."""
         return f"{_HOST}:{self.web}"
 
 
@@ -62,11 +61,9 @@ class PulsarCluster:
         self._children: dict[int, Child] = {}
 
     def __enter__(self) -> "PulsarCluster":  # noqa: PYI034 (Self is 3.11's)
-        """Nothing is started by it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop everything."""
         self.stop()
 
     @property
@@ -80,7 +77,6 @@ class PulsarCluster:
         return self.service_url_of(1)
 
     def service_url_of(self, number: int) -> str:
-        """Where clients reach a broker."""
         return f"pulsar://{_HOST}:{self._ports[number].service}"
 
     def broker(self, number: int) -> str:
@@ -113,7 +109,6 @@ class PulsarCluster:
             self._children[number].wait_until_ready()
 
     def pid(self, number: int) -> int:
-        """The id of a broker's process."""
         return self._children[number].pid
 
     def restart_broker(self, number: int) -> None:

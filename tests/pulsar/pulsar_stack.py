@@ -105,7 +105,6 @@ class PulsarStack:
         self.children["bridge"] = Child(spec)
 
     def rows(self, table: str) -> Sequence[Mapping[str, Any]]:
-        """The rows of a table."""
         return self.stack.rows(table) if self.pocket is None else self.pocket.rows(table)
 
     def where(self) -> list[str]:
@@ -113,7 +112,6 @@ class PulsarStack:
         return ["--bootstrap", self.stack.kafka.bootstrap, *self.tables_words()]
 
     def tables_words(self) -> list[str]:
-        """Words that say where the tables are."""
         overlays = [word for name in self.rhythm.overlays for word in ("--conf", name)]
         return ["--tables", str(self.stack.tables), *overlays]
 
@@ -122,14 +120,12 @@ class PulsarStack:
         return self.stack.folder / "bridge.port"
 
     def bridge_metrics(self) -> str:
-        """What it tells Prometheus."""
         url = f"http://127.0.0.1:{self._port_file.read_text().strip()}/metrics"
         with urllib.request.urlopen(url, timeout=30) as answer:
             return str(answer.read().decode())
 
     @property
     def bridge_log(self) -> Path:
-        """Its lines of JSON."""
         return self.stack.folder / "bridge.log"
 
     def kill_bridge(self) -> None:
@@ -166,7 +162,6 @@ class PulsarStack:
         return {name: owner for name, owner in owned if name.startswith(f"{NAMESPACE}/")}
 
     def is_mirrored(self) -> bool:
-        """Whether both say the same."""
         return bool(self.owners()) and self.owners() == self.recorded()
 
     def spread(self) -> float:
@@ -183,7 +178,6 @@ class PulsarStack:
         return sum(float(one["msgThroughputIn"]) for group in topics for one in group.values())
 
     def topics_in(self, bundle: str) -> list[str]:
-        """The topics that its owner has loaded."""
         namespace, _, key = bundle.rpartition("/")
         answer = json.loads(self.admin.topics(PULSAR, self.owners()[bundle]))
         domains = answer.get(namespace, {}).get(key, {})
@@ -240,7 +234,6 @@ class PulsarStack:
             raise AssertionError(f"{error}; {self._scene()}") from None
 
     def _scene(self) -> str:
-        """What a failed wait has to be understood by."""
         owners = collections.Counter(self.owners().values())
         rounds = [
             {key: line.get(key) for key in ("delivered", "not_delivered", "forbidden")}

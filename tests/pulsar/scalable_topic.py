@@ -58,12 +58,10 @@ class ScalableTopic:
         return acknowledged, received, errors
 
     def segments(self) -> Sequence[str]:
-        """The names of the active segments."""
         found: Mapping[str, Any] = json.loads(self._ask("GET", "/stats"))["segments"]
         return sorted(one["name"] for one in found.values() if one["state"] == "ACTIVE")
 
     def split(self, segment: str) -> None:
-        """Let Pulsar split a segment in the middle."""
         self._ask("POST", f"/split/{segment.rpartition('-')[2]}")
 
     def _ask(self, method: str, rest: str) -> str:

@@ -35,7 +35,6 @@ class Attached:
         self.child: Child | None = None
 
     def start(self, *words: str) -> None:
-        """Attach, and wait for the first picture."""
         self.log.write_text("")
         where = ("--state-dir", str(self.layout.root), "--network-mbytes", str(NETWORK_MBYTES))
         settings = [word for setting in QUICK.settings for word in ("--set", setting)]
@@ -58,7 +57,6 @@ class Attached:
         return "first picture" in said
 
     def ballast(self, *words: str) -> str:
-        """What a verb answers about it."""
         done = subprocess.run(
             [*BALLAST, *words, "--state-dir", str(self.layout.root)],
             cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
@@ -72,12 +70,10 @@ class Attached:
         return {row["bundle"]: row["version_id"] for row in rows}
 
     def sheds(self) -> set[str]:
-        """What the brokers have for their own shedding."""
         admin = self.cluster.admin
         return {admin.settings(PULSAR, one)[SHEDDING] for one in admin.brokers(PULSAR)}
 
     def dynamic(self) -> Mapping[str, str]:
-        """The dynamic settings of the cluster."""
         return self.cluster.admin.dynamic_settings()
 
 

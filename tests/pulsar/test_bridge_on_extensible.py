@@ -77,7 +77,6 @@ def test_policies_of_pulsar_stand_instead_of_ours(cluster: PulsarStack) -> None:
 
 
 def rules(cluster: PulsarStack) -> set[str]:
-    """Policies that are set in our tables, by name."""
     newest = {row["name"]: row["is_set"] for row in cluster.rows("policies")}
     return {str(name) for name, is_set in newest.items() if is_set}
 

@@ -44,13 +44,11 @@ class Reader:
         }
 
     def commands(self, step: str) -> list[str]:
-        """The lines of the step's blocks."""
         section = self.page.split(f"\n## {step}\n")[1].split("\n## ")[0]
         blocks = re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
         return [line for block in blocks for line in block.splitlines()]
 
     def words(self, line: str) -> list[str]:
-        """The line as a shell would have it."""
         for name, value in self.addresses.items():
             line = line.replace(f"${name}", value)
         program, *rest = shlex.split(line)
@@ -63,7 +61,6 @@ class Reader:
         return ended.stdout
 
     def ended(self, line: str) -> subprocess.CompletedProcess[str]:
-        """A command that ends by itself."""
         return subprocess.run(
             self.words(line), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
         )
@@ -82,7 +79,6 @@ class Reader:
         raise AssertionError("Pulsar sheds on")
 
     def start(self, name: str, line: str) -> None:
-        """A command that goes on."""
         spec = ProcessSpec(
             name=name,
             command=tuple(self.words(line)),
@@ -92,12 +88,10 @@ class Reader:
         self.cluster.children[name] = Child(spec)
 
     def sheds(self) -> set[str]:
-        """What the brokers have for their own shedding."""
         admin = self.cluster.admin
         return {admin.settings(PULSAR, one)[SHEDDING] for one in admin.brokers(PULSAR)}
 
     def status(self) -> str:
-        """What the page's `ballast status` says."""
         return self.run(self.commands(STEPS[0])[-1])
 
 

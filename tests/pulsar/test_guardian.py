@@ -54,7 +54,6 @@ def seconds_until_found(cluster: PulsarStack, trouble: str) -> float:
 
 
 def of_another(cluster: PulsarStack) -> str:
-    """A bundle that the first broker does not own."""
     first = cluster.pulsar.broker(1)
     return min(name for name, owner in cluster.owners().items() if owner != first)
 

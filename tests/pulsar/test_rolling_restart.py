@@ -59,7 +59,6 @@ class Rolling:
         ]
 
     def start(self, *more: str) -> None:
-        """Begin it, or let it go on."""
         self.child = Child(
             ProcessSpec(
                 name="rolling",
@@ -71,7 +70,6 @@ class Rolling:
         )
 
     def run(self, *more: str) -> "subprocess.CompletedProcess[str]":
-        """Carry it out to its end."""
         return subprocess.run(
             self.words(*more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
         )

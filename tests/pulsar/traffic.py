@@ -82,7 +82,6 @@ class Traffic:
         self._client.close()
 
     def set_rate(self, topic: str, rate_per_s: float) -> None:
-        """Let a topic carry more or less from now on."""
         self._loads[topic] = Load(topic=topic, rate_per_s=rate_per_s, size=self._loads[topic].size)
 
     def lost(self) -> Counter[str]:
@@ -97,7 +96,6 @@ class Traffic:
             return [f"{t}: {why}" for t, one in self._tallies.items() for why in one.errors]
 
     def acknowledged(self) -> int:
-        """How many messages Pulsar has acknowledged."""
         with self._lock:
             return sum(len(one.acknowledged) for one in self._tallies.values())
 

@@ -26,6 +26,5 @@ def on_version(version: str) -> Iterator[None]:
 
 
 def require_version(version: str) -> None:
-    """Skip where another one was chosen."""
     if chosen_version() != version:
         pytest.skip(f"it is of Pulsar {version}: {VARIABLE}={version} make test-pulsar runs it")

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from lbcore.balancer.decisions.blocked_messages import VALID_MS
+from lbcore.balancer.decisions.candidate_rows import VALID_MS
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
@@ -99,8 +99,8 @@ def agree_on_groups(said: Said) -> None:
             assert f"the mean of its group {percent(group.mean)}" in headline
             assert f" of {len(group.brokers)} (reported" in headline
     text = groups_line(groups)
-    assert [f"broker groups: {text}"] * bool(groups) == [
-        line for line in said.cluster.why if line.startswith("broker groups")
+    assert [f"isolation groups: {text}"] * bool(groups) == [
+        line for line in said.cluster.why if line.startswith("isolation groups")
     ]
     assert (f"  groups  {text}" in said.lines.splitlines()) == bool(groups)
     assert said.page["status"]["groups"] == json.loads(json.dumps(said.status.to_json()))["groups"]

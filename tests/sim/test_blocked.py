@@ -1,4 +1,4 @@
-"""Brokers and bundles that can not move: reasons, missing candidates, broker groups."""
+"""Brokers and bundles that can not move: reasons, missing candidates, isolation groups."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.operating.status_rows import read_status_rows
+from jobs.operating.status import read_status_rows
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.state.rules import PlanProposal, PlanStatus
 from lbcore.config.load import parse_assignments
@@ -21,7 +21,7 @@ from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster
 from lbcore.explain.recent_findings import policy_alarms
 from lbcore.explain.status import ClusterStatus, StatusRows, make_status
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan

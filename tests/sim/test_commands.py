@@ -9,7 +9,7 @@ import pytest
 from lbcore.balancer.tasks.waiting import identity_of, is_same, status_of
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
 from tests.support.worlds.checked_world import CheckedWorld, promised
 from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared
@@ -486,8 +486,12 @@ def test_command_that_waits_keeps_its_id_for_itself() -> None:
     waiting = world.state.waiting["moving"]
     send_reused_ids(world, "moving", kind="pause", arguments={})
     send_reused_ids(world, "moving", **moving, principal="eve")
+    send_reused_ids(world, "moving", **moving)
+    world.reports.clear()
     world.run(1_000)
     assert world.state.waiting["moving"] == waiting
+    for name, count in (("reused_command_id", 2), ("repeated_command", 1)):
+        assert sum(report["counts"].get(name, 0) for report in world.reports) == count, name
 
 
 def test_two_commands_in_one_batch_under_one_id_are_the_first_alone() -> None:

@@ -14,7 +14,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import table_path
 from jobs.cli import main
 from jobs.console import MisuseError
-from jobs.operating.status_rows import read_overview
+from jobs.operating.status import read_overview
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, SqlView
 from lbcore.model.tables import TABLES, Table

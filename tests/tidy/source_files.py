@@ -17,7 +17,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def text_files() -> Iterator[Path]:
-    """Every text file that is part of the project."""
     for pattern in TOP_FILES:
         yield from sorted(ROOT.glob(pattern))
     for folder in FOLDERS:
@@ -33,23 +32,19 @@ def python_files(*folders: str) -> list[Path]:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of one file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def name_of(path: Path) -> str:
-    """Its path as people say it."""
     return path.relative_to(ROOT).as_posix()
 
 
 def module_of(path: Path) -> str:
-    """The dotted name under which it is imported."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def functions(path: Path) -> Iterator[Function]:
-    """Every function of one file, nested ones too."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, Function):
             yield node

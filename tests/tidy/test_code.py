@@ -129,7 +129,7 @@ def test_no_generator_outlives_the_variable_that_it_reads(path: Path) -> None:
 HANDLES = {
     "jobs/adapters/processes/signals.py": "hears in a thread",
     "jobs/adapters/processes/child_process.py": "reads the wake-up pipe; imports nothing of ours",
-    "jobs/operating/many_runs.py": "ignores, in a process of a pool",
+    "jobs/operating/simulations.py": "ignores, in a process of a pool",
     "jobs/run_fleet.py": "ends the process",
     "jobs/serve_lookup.py": "uvicorn's own, which writes fields",
     "jobs/service/v1/reading.py": "ignores",

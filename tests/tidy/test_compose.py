@@ -198,7 +198,6 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
 def is_value(path: str) -> bool:
-    """Whether the chart has it, such as job.words."""
     found = VALUES
     for part in path.split("."):
         if not isinstance(found, dict) or part not in found:

@@ -235,10 +235,9 @@ def test_layout_that_the_readme_draws_is_that_of_the_folders() -> None:
         assert [name for name in named if not (ROOT / top / name).is_dir()] == []
 
 
-def test_every_page_is_named_by_the_readme_and_the_index() -> None:
+def test_every_page_is_named_by_the_readme() -> None:
     pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
-    for text in (text_of(README), text_of(DOCS / "index.md")):
-        assert pages - set(re.findall(r"\]\((?:docs/)?([\w-]+\.md)\)", text)) == set()
+    assert pages - set(re.findall(r"\]\(docs/([\w-]+\.md)\)", text_of(README))) == set()
 
 
 def test_navigation_of_the_site_has_every_page() -> None:

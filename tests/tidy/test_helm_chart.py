@@ -65,7 +65,6 @@ def of_kind(values: Sequence[str], *kinds: str) -> dict[str, Object]:
 
 
 def pods(values: Sequence[str]) -> dict[str, Object]:
-    """The templates of pods by component."""
     found = of_kind(values, "Deployment").values()
     templates = [one["spec"]["template"] for one in found]
     return {one["metadata"]["labels"]["app.kubernetes.io/component"]: one for one in templates}

@@ -186,7 +186,6 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _foreign_names(tree: ast.Module) -> set[str]:
-    """What a module imports from elsewhere."""
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:

@@ -72,7 +72,6 @@ def arguments(called: str, node: ast.Call) -> dict[str, ast.expr]:
 
 
 def columns_in(called: str, node: ast.Call) -> set[str]:
-    """The columns that a call names in plain words."""
     given = arguments(called, node)
     listed = given.get("columns")
     names = {

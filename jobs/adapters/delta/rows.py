@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_scan import scan
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import check_namespace, parse_range
 from lbcore.model.tables import (
     BROKERS,

@@ -28,8 +28,7 @@ from jobs.adapters.delta.table_tail import (
 )
 from jobs.adapters.delta.tables import arrow_schema, lacking_columns, open_table, table_path
 from jobs.console import CommandError
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import OWNERSHIP_EVENTS, REJECTED_REPORTS, Table, declared
+from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS, REJECTED_REPORTS, Table, declared
 from lbcore.ownership.records import State
 
 

@@ -31,8 +31,8 @@ from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.config.pipeline import KEPT as KEEP
-from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import (
+    ARCHIVES,
     AUDIT,
     COMMANDS,
     CONFIG_VERSIONS,

@@ -31,9 +31,9 @@ from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError
 from lbcore.balancer.tasks.waiting import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments
 from lbcore.wire.format import format_message
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
 NEVER = -1

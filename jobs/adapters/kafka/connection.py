@@ -18,7 +18,7 @@ from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
-from lbcore.config.kafka import KafkaConfig
+from lbcore.config.pipeline import KafkaConfig
 from lbcore.config.tree import Config
 
 

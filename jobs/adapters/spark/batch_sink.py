@@ -59,7 +59,7 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
     SETTINGS_IN_FORCE,
 )
-from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.ownership.records import format_record, record_key
 
 _UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20

@@ -48,7 +48,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
 )
-from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.ownership.records import format_record, record_key
 from lbcore.scorer import tracks
 
 _SENT_AT_ONCE = 5_000

@@ -60,27 +60,6 @@ export async function ask(path, { method = "GET", body } = {}) {
   return { status: reply.status, headers: reply.headers, value };
 }
 
-// Server-sent events, each handed over as { kind, value }, until the stream ends; fetch and not
-// EventSource, which can't send the token.
-export async function follow(path, signal, onEvent) {
-  const token = sessionStorage.getItem("token");
-  const headers = token ? { authorization: `Bearer ${token}` } : {};
-  const reply = await fetch(path, { headers, signal, cache: "no-store", credentials: "omit" });
-  if (reply.status !== 200) throw new Error(`the service answered ${reply.status}`);
-  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (text + value).split("\n\n");
-    text = blocks.pop();
-    for (const block of blocks) {
-      const [, kind, data] = /^event: (\w+)\ndata: (.*)$/.exec(block) || [];
-      if (kind) onEvent({ kind, value: JSON.parse(data) });
-    }
-  }
-}
-
 export function replace(parent, children) {
   const focused = document.activeElement && document.activeElement.dataset.key;
   parent.replaceChildren(...children);

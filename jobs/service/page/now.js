@@ -108,7 +108,7 @@ function drawBrokers({ broker_rows: brokers, groups, group_words: words, hot_poi
   const points = hot / 100;
   const line = at("broker-groups");
   line.hidden = groups.length === 0;
-  line.textContent = `Broker groups: ${words}`;
+  line.textContent = `Isolation groups: ${words}`;
   const means = new Map(groups.flatMap((one) => one.brokers.map((name) => [name, one.mean])));
   const mean = ({ broker }) => means.get(broker) ?? -1;
   const all = groups.length ? -1 : meanUsage(brokers);

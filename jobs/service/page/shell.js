@@ -1,6 +1,5 @@
 // The console's shell: which view is shown, the phase, search, sign-in, keys; asks /v1/overview
-// when /v1/events tells of a batch, every two seconds while it doesn't, and hands it to the view
-// that is shown.
+// again and again, and hands it to the view that is shown.
 
 import * as actions from "./actions.js";
 import * as find from "./find.js";
@@ -10,16 +9,12 @@ import * as plans from "./plans.js";
 import * as timeline from "./timeline.js";
 import * as whatif from "./whatif.js";
 import * as why from "./why.js";
-import { ask, at, clock, day, duration, explainButton, follow, make } from "./core.js";
+import { ask, at, clock, day, duration, explainButton, make } from "./core.js";
 
-const EVERY_MS = 2000;
-const LISTEN_AGAIN_MS = 10000;
-const SILENT_MS = 25000; // two and a half times what the stream is silent for
+const EVERY_MS = 1500;
 const VIEWS = { now, heat, why, plans, timeline, find, whatif };
 let shown = "";
 let overview = null;
-let stream = null; // what ends the stream that is listened to
-let heardMs = 0; // when it told something last, 0 = there is none
 let returnTo = null;
 
 // -- which view
@@ -51,10 +46,10 @@ function title() {
 
 // -- the overview
 
-async function refresh(sinceMs = 0) { // the answer is to be made since then
+async function refresh() {
   if (document.hidden) return;
   try {
-    const reply = await ask(`/v1/overview?since_ms=${sinceMs}`);
+    const reply = await ask("/v1/overview");
     if (reply.status === 200) {
       at("sign-in").hidden = true;
       draw(reply.value);
@@ -62,30 +57,8 @@ async function refresh(sinceMs = 0) { // the answer is to be made since then
       phase("unknown", reply.value.reason || `the service answered ${reply.status}`);
     }
   } catch {
-    phase("unknown", "the service can't be reached: what is below is old; it is asked every two seconds");
+    phase("unknown", "the service can't be reached: what is below is old; it is asked again and again");
   }
-}
-
-async function listen() {
-  if (stream) stream.abort();
-  stream = null;
-  heardMs = 0;
-  if (document.hidden) return; // a page that nobody sees holds no stream
-  const mine = new AbortController();
-  stream = mine;
-  try {
-    await follow("/v1/events", mine.signal, ({ value }) => {
-      heardMs = Date.now();
-      refresh(value.at_ms);
-    });
-  } catch { /* it is polled until there is a stream again */ }
-  if (mine !== stream) return;
-  heardMs = 0;
-  setTimeout(() => { if (mine === stream) listen(); }, LISTEN_AGAIN_MS);
-}
-
-function poll() {
-  if (Date.now() - heardMs > SILENT_MS) refresh();
 }
 
 function draw(found) {
@@ -193,18 +166,14 @@ function signIn(event) {
   sessionStorage.setItem("token", at("token").value.trim());
   at("token").value = "";
   refresh();
-  listen();
   route();
 }
 
 document.addEventListener("keydown", onKey);
-document.addEventListener("visibilitychange", () => {
-  refresh();
-  listen();
-});
+document.addEventListener("visibilitychange", refresh);
 addEventListener("hashchange", route);
 addEventListener("explain", explain);
-addEventListener("acted", () => refresh());
+addEventListener("acted", refresh);
 actions.listen();
 at("search").addEventListener("submit", lookUp);
 at("sign-in").addEventListener("submit", signIn);
@@ -214,5 +183,4 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 route();
 refresh();
-listen();
-setInterval(poll, EVERY_MS);
+setInterval(refresh, EVERY_MS);

@@ -227,7 +227,7 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
 
 
 class Kept:
-    """Cache of the last read of each cluster, renewed after `keep_s` or on request.
+    """Cache of the last read of each cluster, renewed after `keep_s`.
 
     One read is under way at a time, whatever the number of callers: all get its result or its
     error. Ages follow the clock that counts suspension: a read from before a suspension is not
@@ -236,48 +236,38 @@ class Kept:
 
     def __init__(self, keep_s: float) -> None:
         self._keep_ms = round(keep_s * 1_000)
-        self._newest: dict[_Key, tuple[int, _Task]] = {}
+        self._newest: dict[_Key, _Task] = {}
 
     async def reply(
         self,
         context: AdminContext,
         read: Callable[[int], Read],
         more: Mapping[str, Any],
-        since_ms: int = 0,
     ) -> Reply:
         """Return the read of this cluster, at most `keep_s` old, and the `more` fields.
 
-        read: makes a query for the moment at which it is asked, ms since 1970. since_ms: an answer
-        begun earlier, by the wall clock, is not used. Raises HttpError 503 if it can't be read.
+        read: makes a query for the moment at which it is asked, ms since 1970. Raises HttpError
+        503 if it can't be read.
         """
-        *begin, last = await self._parts(context, read, min(since_ms, wall_ms()))
+        *begin, last = await self._parts(context, read)
         end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")
         return Reply(headers=(JSON,), parts=(*begin, end))
 
-    async def _parts(
-        self, context: AdminContext, read: Callable[[int], Read], since_ms: int
-    ) -> tuple[bytes, ...]:
+    async def _parts(self, context: AdminContext, read: Callable[[int], Read]) -> tuple[bytes, ...]:
         key = (str(context.views.root), context.cluster)
-        while True:
-            of_ms, task = self._newest.get(key, (-1, None))
-            is_under_way = task is not None and not task.done() and _is_here(task)
-            if task is not None and of_ms >= since_ms and (is_under_way or self._is_kept(task)):
-                return (await asyncio.shield(task))[1]  # others go on waiting when one leaves
-            if task is not None and is_under_way:
-                await asyncio.wait((task,))
-                continue
-            now_ms = wall_ms()
-            made = asyncio.create_task(_made_at(context, read(now_ms)))
-            made.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._newest[key] = now_ms, made
+        task = self._newest.get(key)
+        if task is None or not self._is_usable(task):
+            task = asyncio.create_task(_made_at(context, read(wall_ms())))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._newest[key] = task
+        return (await asyncio.shield(task))[1]  # others go on waiting when one leaves
 
-    def _is_kept(self, task: _Task) -> bool:
-        is_made = task.done() and not task.cancelled() and task.exception() is None
+    def _is_usable(self, task: _Task) -> bool:
+        """True while a read of this event loop is under way, or for `keep_s` after it."""
+        if not task.done():
+            return task.get_loop() is asyncio.get_running_loop()
+        is_made = not task.cancelled() and task.exception() is None
         return is_made and boot_ms() - task.result()[0] < self._keep_ms
-
-
-def _is_here(task: _Task) -> bool:
-    return task.get_loop() is asyncio.get_running_loop()
 
 
 async def _made_at(context: AdminContext, read: Read) -> tuple[int, tuple[bytes, ...]]:

@@ -28,7 +28,7 @@ from jobs.operating.history import (
     read_heat,
     read_timeline,
 )
-from jobs.operating.status_rows import read_overview, read_status_rows
+from jobs.operating.status import read_overview, read_status_rows
 from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
@@ -49,7 +49,7 @@ from lbcore.model.tables import (
     POLICIES,
 )
 from lbcore.route.slices import LEFT_OUT
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 
 _LIMIT = WholeQuery("limit", "Decisions at most.", 1, 1_000, 100)
 _LISTED = WholeQuery("limit", "Bundles at most.", 1, LISTED_MAX, 20)
@@ -289,21 +289,14 @@ SHOWING_ROUTES = (
 )
 
 
-_kept = Kept(1.2)
-_MADE_SINCE = WholeQuery(
-    "since_ms",
-    "The answer is to be made since then, `at_ms` of an event; ms since 1970.",
-    0,
-    1 << 53,
-)
+_kept = Kept(0.5)
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Return status, balance, last decisions as sentences, age and caller."""
-    since_ms = _MADE_SINCE.of(request)
     read = partial(partial, _read, context.config, context.around)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}
-    return await _kept.reply(context, read, more, since_ms)
+    return await _kept.reply(context, read, more)
 
 
 def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
@@ -334,7 +327,6 @@ OVERVIEW_ROUTES = (
             "service": _SERVICE,
             "caller": {"name": str, "role": str},
         },
-        queries=(_MADE_SINCE,),
     ),
 )
 

@@ -1,13 +1,12 @@
-"""Server-sent events: ownership changes (/v1/watch), table changes (/v1/events).
+"""Server-sent events: changes of ownership (/v1/watch).
 
 After `reset` a watcher reads /v1/ownership again. At least every 15 s an `alive` says how old the
 view is, up to where all changes have been told, and the versions of the lists of namespaces and
-brokers. A comment (": end") follows when there are no more changes for now. A page hears `batch`
-soon after a table that it shows has a new version, once a second at most.
+brokers. A comment (": end") follows when there are no more changes for now.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Hashable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from time import monotonic
 from typing import Any
 
@@ -15,16 +14,13 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.service.access import Role
 from jobs.service.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, encode
+from jobs.service.exchange import HttpError, Reply, Request, encode
 from jobs.service.routes import Example, TextQuery, WholeQuery, reading
 from jobs.service.v1.ownership import record
 from jobs.service.v1.reading import require, tenant_of
-from jobs.service.views import SHOWN_TABLES, SMALL_TABLES
-from lbcore.model.tables import LOAD_HISTORY
 
 ALIVE_S = 15.0
-_ALIVE_RANGE = ("How often to say `alive`.", 500, 60_000)
-_ALIVE = WholeQuery("alive_ms", *_ALIVE_RANGE, 15_000)
+_ALIVE = WholeQuery("alive_ms", "How often to say `alive`.", 500, 60_000, 15_000)
 END_OF_PART = b": end\n\n"
 _CATCH_UP_S = 2.0
 _RENDERED_MAX = 64
@@ -150,69 +146,6 @@ class Watcher:
         }
 
 
-LISTENERS_MAX = 100
-"""Pages that may listen to one process: each costs four looks a second."""
-
-_PAGE_ALIVE = WholeQuery("alive_ms", *_ALIVE_RANGE, 10_000)
-_APART_S, _LOOK_S = 1.0, 0.25
-_BATCH_S = 0.3
-"""How long a batch commits, after its first commit is seen: looked at before, half of it shows."""
-_LOOKED_AT = tuple(table.name for table in (*SMALL_TABLES, LOAD_HISTORY, *SHOWN_TABLES))
-
-
-async def get_events(request: Request, context: AdminContext) -> Reply:
-    """A stream that begins with `batch`."""
-    alive_ms = _PAGE_ALIVE.of(request)
-    if context.changes is None:
-        raise HttpError(503, "This service does not follow changes")
-    context.view  # noqa: B018 (503 before the first load)
-    if len(context.views.listening) >= LISTENERS_MAX:
-        reason = f"{LISTENERS_MAX} pages listen to this process already: ask from time to time"
-        raise HttpError(503, reason, RETRY)
-    return Reply(stream=_parts(context, context.changes, alive_ms / 1_000), headers=STREAM_HEADERS)
-
-
-async def _parts(
-    context: AdminContext, feed: ChangeFeed, alive_s: float
-) -> AsyncGenerator[bytes, None]:
-    me = object()
-    context.views.listening.add(me)
-    try:
-        feed.join()
-        known: Hashable = None
-        said_s = 0.0
-        while True:
-            await context.turns.next()
-            now = _versions(context, feed)
-            if now != known or monotonic() - said_s >= alive_s:
-                if known not in (None, now):
-                    await asyncio.sleep(_BATCH_S)
-                    now = _versions(context, feed)
-                yield _event("alive" if now == known else "batch", context)
-                known, said_s = now, monotonic()
-                await asyncio.sleep(_APART_S - _BATCH_S)  # what comes together is told once
-            else:
-                await feed.wait(min(_LOOK_S, alive_s))
-    finally:
-        context.views.listening.discard(me)
-
-
-def _versions(context: AdminContext, feed: ChangeFeed) -> Hashable:
-    """Another value whenever a table has changed."""
-    return (feed.history, feed.end, *map(context.views.version, _LOOKED_AT))
-
-
-def _event(kind: str, context: AdminContext) -> bytes:
-    """at_ms: an answer that was made since then has it all."""
-    told = {
-        "at_ms": wall_ms(),
-        "table_version": context.view.snapshot.position.table_version,
-        "age_ms": context.age_ms,
-        "writer_silent_ms": context.view.writer_silent_ms(wall_ms()),
-    }
-    return f"event: {kind}\ndata: ".encode() + encode(told) + b"\n\n"
-
-
 _STREAM = "text/event-stream"
 
 WATCH_ROUTES = (
@@ -229,14 +162,5 @@ WATCH_ROUTES = (
         checks_itself=True,
         media_type=_STREAM,
         example=Example("/v1/watch?last_event_id=never", 400),
-    ),
-    reading(
-        "/v1/events",
-        get_events,
-        "That the tables have changed, as server-sent events: batch, alive.",
-        str,
-        queries=(_PAGE_ALIVE,),
-        media_type=_STREAM,
-        example=Example("/v1/events?alive_ms=1", 400),
     ),
 )

@@ -34,12 +34,11 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
 from lbcore.plan.draft import NOBODY, Moves
-from lbcore.plan.filter.index import CandidateIndex, candidate_index
+from lbcore.plan.filter.index import CandidateIndex, FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.pending import move_of
-from lbcore.plan.planner import follow
+from lbcore.plan.planner import project_moves
 from lbcore.plan.registry import resting_ms
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Ints, Snapshot
 from lbcore.wire.messages import Command
@@ -391,7 +390,7 @@ def _followed(
     moves = Moves(
         bundle=columns[:, 0], source=columns[:, 1], destination=columns[:, 2], origin=columns[:, 3]
     )
-    return follow(snapshot, work.plan, planning_config(work), work.now_ms, moves)
+    return project_moves(snapshot, work.plan, planning_config(work), work.now_ms, moves)
 
 
 def _hold_back(work: BatchContext, proposal: PlanProposal) -> None:

@@ -169,7 +169,7 @@ def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
         work.alarms.add(ALARM)
 
 
-def is_confirming(work: BatchContext) -> bool:
+def is_failover_on_hold(work: BatchContext) -> bool:
     """True if failover waits, because the lost brokers may come back at once."""
     waited_ms = work.clock_ms - work.times.brake_clock_ms
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms

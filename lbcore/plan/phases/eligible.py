@@ -9,17 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.plan.decision import Columns
 from lbcore.plan.draft import NOBODY, Draft
-from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
-from lbcore.plan.groups import broker_groups, named_groups, with_strays
+from lbcore.plan.groups import isolation_groups, named_groups, with_strays, without_brokers
 from lbcore.plan.registry import find_shedding, resting_ms
-from lbcore.plan.shed.by_group import without_brokers
 from lbcore.plan.shed.common import throughput
-from lbcore.plan.shed.strategy import Grouping
 from lbcore.plan.snapshot import Bools, BundleTable, Ints
-from lbcore.plan.trace import Columns
+from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
 STRANDED = "stranded"
@@ -49,7 +47,7 @@ def eligible(draft: Draft) -> Draft:
 
 
 def _grouped(draft: Draft) -> Draft:
-    """The draft with the broker groups, which its state names for all that show them."""
+    """Return the draft with the isolation groups, which its state names."""
     brokers = draft.snapshot.brokers
     subset = without_brokers(draft.snapshot, brokers.is_draining)
     group = np.zeros(len(subset.original), dtype=np.int64)
@@ -58,7 +56,7 @@ def _grouped(draft: Draft) -> Draft:
         is_closed: Bools = admits.sum(axis=1) == 0
         stranded = int((is_closed[row] & (draft.snapshot.bundles.owner >= 0)).sum())
         draft = draft.note(PHASE, {STRANDED: stranded} if stranded else {})
-        group = broker_groups(row, admits)
+        group = isolation_groups(row, admits)
         strategy = find_shedding(draft.config)
         if strategy is not None and strategy.grouping == Grouping.ALWAYS:
             # its search finds a way back for bundles that strayed

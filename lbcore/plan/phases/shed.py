@@ -11,22 +11,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
 from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.unload import unload_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import LABELS, paused, pins
-from lbcore.plan.registry import observer, shedding_strategy
-from lbcore.plan.shed.by_group import (
+from lbcore.plan.groups import (
     GroupedShed,
     Subset,
     observe_by_group,
     shed_by_group,
     without_brokers,
 )
+from lbcore.plan.phases.eligible import LABELS, paused, pins
+from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.strategy import Grouping, ShedCycle
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRows
+from lbcore.plan.strategy import Grouping, ShedCycle
 from lbcore.signals.usage import resource_weights
 
 
@@ -112,7 +112,7 @@ def shed(draft: Draft) -> Draft:
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
-        draft = draft.show(_gauge_rows(draft, found, subset, view))
+        draft = draft.show(_trigger_rows(draft, found, subset, view))
     draft = _show(draft, answer, subset, moves, verdicts)
     if answer.detail:
         draft = draft.skip(STRATEGY, answer.detail)
@@ -210,34 +210,34 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
     return draft.show(sources, *taken, left_out)
 
 
-def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> GaugeRows:
+def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> TriggerRows:
     """Return the distance of each broker from giving.
 
     Of a pair only the hotter broker is shown.
     """
     brokers = len(draft.snapshot.brokers.names)
     strategy = shedding_strategy(draft.config)
-    gauge = found.gauge(strategy, _cycle(draft, view)).spread(subset.original, brokers)
+    trigger = found.trigger(strategy, _cycle(draft, view)).spread(subset.original, brokers)
     verdicts = [
         "" if np.isnan(number) else CandidateVerdict.BELOW_THRESHOLD.value
-        for number in gauge.number.tolist()
+        for number in trigger.number.tolist()
     ]
-    low = np.min([level.threshold for level in gauge.levels], axis=0, initial=np.inf)
-    for at in np.flatnonzero(gauge.number >= low).tolist():
+    low = np.min([level.threshold for level in trigger.levels], axis=0, initial=np.inf)
+    for at in np.flatnonzero(trigger.number >= low).tolist():
         verdicts[at] = CandidateVerdict.TOO_FEW_HITS.value
     for at, text in found.answer.verdicts.items():
         verdicts[int(subset.original[at])] = text
     for selection in draft.selections:
         verdicts[selection.source] = CandidateVerdict.TAKEN.value
-    partner = gauge.partner
+    partner = trigger.partner
     is_colder = (partner >= 0) & (draft.usage < np.append(draft.usage, 0.0)[partner])
     for at in np.flatnonzero(is_colder).tolist():
         verdicts[at] = ""
     return _with_takers(
         draft,
-        GaugeRows(
+        TriggerRows(
             phase=PHASE,
-            gauge=gauge,
+            trigger=trigger,
             verdicts=verdicts,
             movable=np.zeros(brokers, dtype=np.int64),
             takers=np.zeros(brokers, dtype=np.int64),
@@ -246,7 +246,7 @@ def _gauge_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView
     )
 
 
-def _with_takers(draft: Draft, rows: GaugeRows) -> GaugeRows:
+def _with_takers(draft: Draft, rows: TriggerRows) -> TriggerRows:
     """Add the filters' verdicts on judged brokers' bundles.
 
     O(bundles + judged brokers).
@@ -262,7 +262,7 @@ def _with_takers(draft: Draft, rows: GaugeRows) -> GaugeRows:
         admitted = (verdicts == FilterVerdict.OK).any(axis=0)
         admitted[at] = False
         takers[at] = admitted.sum()
-        partner = int(rows.gauge.partner[at])
+        partner = int(rows.trigger.partner[at])
         if partner >= 0 and len(verdicts) and not admitted[partner]:
             refusals[at] = LABELS[int(verdicts[0, partner])]
     return replace(rows, movable=counts.sum(axis=1), takers=takers, refusals=refusals)

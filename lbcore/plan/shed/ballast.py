@@ -19,18 +19,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.config.shedding import IdealLoadConfig
-from lbcore.plan.shed.ballast_crowding import counted, crowded
 from lbcore.plan.shed.ballast_problem import (
-    LEFT_ALONE,
+    SUSPENDED,
     BallastRound,
-    judged,
+    are_suspended,
+    checked_reliefs,
+    measure_round,
     recorded_costs,
-    round_of,
-    suspended_brokers,
-    tried,
-    with_gone,
+    with_departed_load,
+    with_reliefs,
 )
-from lbcore.plan.shed.ballast_search import Found, search
+from lbcore.plan.shed.ballast_search import Found, count_rounds, crowded_topics, search
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -59,20 +58,20 @@ def shed_ballast(
     makes them give, too. O(bundles + brokers), and `STEPS` steps of the search at most.
     can_divide: see `divisible`.
     """
-    round_ = round_of(view, state, config, can_divide)
-    low, high = _count(round_, config)
+    round_ = measure_round(view, state, config, can_divide)
+    low, high = _count_hits(round_, config)
     is_triggered = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
     state, acting = _crowded(view, partitions, round_.state, config)
     is_hot = round_.away >= round_.tolerance
-    state = replace(state, tried=judged(view, state, round_.readings, is_hot))
+    state = replace(state, reliefs=checked_reliefs(view, state, round_.readings, is_hot))
     numbers = {"level": round_.level, "tolerance": round_.tolerance, **recorded_costs(round_.costs)}
     selections: tuple[Selection, ...] = ()
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
     too_crowded: tuple[int, ...] = ()
     if is_triggered.any() or acting:
-        is_suspended = suspended_brokers(view, state, config.max_ineffective_rounds)
+        is_suspended = are_suspended(view, state, config.max_ineffective_rounds)
         problem = round_.problem(is_triggered, is_suspended, partitions, acting)
         found = search(problem, math.ceil(STEPS * view.part), _budget(round_, config))
         hits = (low, high)
@@ -80,18 +79,20 @@ def shed_ballast(
             round_=round_, config=config, is_triggered=is_triggered, hits=hits, found=found
         )
         selections, verdicts, too_big = outcome.selections(), outcome.verdicts(), outcome.too_big()
-        too_crowded = (*found.too_crowded, *outcome.lumps())
-        verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), LEFT_ALONE)
+        too_crowded = (*found.too_crowded, *outcome.unplaceable_bundles())
+        verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), SUSPENDED)
         low, high = outcome.remaining_hits()
         givers = (one.source for one in selections)
-        state = replace(state, tried=tried(view, state.tried, round_.readings, givers))
+        state = replace(state, reliefs=with_reliefs(view, state.reliefs, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
         growth = round_.broker_growth()
-        state = replace(state, tried=with_gone(view, state.tried, round_.readings, rows, growth))
+        state = replace(
+            state, reliefs=with_departed_load(view, state.reliefs, round_.readings, rows, growth)
+        )
         numbers |= _recorded_numbers(found)
     return Shed(
         selections=selections,
-        state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
+        state=replace(state, hits_low=_nonzero(view, low), hits_high=_nonzero(view, high)),
         reason="" if selections else _why_none(low, is_triggered, state),
         columns={
             "usage": round_.readings.usage,
@@ -109,9 +110,9 @@ def observe_ballast(view: ShedView, state: ShedState, config: IdealLoadConfig) -
 
     Otherwise, with rounds a minute apart, two hits would take two rounds. O(bundles + brokers).
     """
-    round_ = round_of(view, state, config)
-    low, high = _count(round_, config)
-    return replace(round_.state, hits_low=_named(view, low), hits_high=_named(view, high))
+    round_ = measure_round(view, state, config)
+    low, high = _count_hits(round_, config)
+    return replace(round_.state, hits_low=_nonzero(view, low), hits_high=_nonzero(view, high))
 
 
 def _budget(round_: BallastRound, config: IdealLoadConfig) -> float:
@@ -151,9 +152,9 @@ def _crowded(
 ) -> tuple[ShedState, tuple[int, ...]]:
     """Return the state with the crowded topics, and those crowded for long enough."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
-    found = crowded(partitions, bundles.owner, brokers)
+    found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
-    counts = counted(state.crowded, names.values(), is_news=bool(view.is_due.any()))
+    counts = count_rounds(state.crowded, names.values(), is_news=bool(view.is_due.any()))
     acting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
     return replace(state, crowded=counts), acting
 
@@ -181,7 +182,7 @@ def _divided(
     )
 
 
-def _count(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
+def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     """Return the hits in a row of each broker, negative below the level.
 
     int64[n] for the small threshold (the tolerance), and for the large one (high_points). A broker
@@ -204,7 +205,7 @@ def _count(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     return found[0], found[1]
 
 
-def _named(view: ShedView, hits: Ints) -> dict[str, int]:
+def _nonzero(view: ShedView, hits: Ints) -> dict[str, int]:
     names = view.snapshot.brokers.names
     return {names[at]: int(hits[at]) for at in np.flatnonzero(hits).tolist()}
 
@@ -291,20 +292,20 @@ class _TriggeredRound:
 
     def too_big(self) -> Ints:
         """Return bundles to divide: too large, largest of hot brokers, too crowded."""
-        rows = [*self.round_.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
-        rows += self.lumps()
+        rows = [*self.round_.whole_rows(self._has_low_hits()).tolist(), *self.found.too_crowded]
+        rows += self.unplaceable_bundles()
         load = self.round_.readings.bundle
         limit = self.round_.split_share * self.round_.level
         if self.found.stopped == "done":
             after = self.found.load.max(axis=1)
             stuck = self._stuck()
-            is_hot = self._is_sure()[stuck] & (after[stuck] > self.round_.hot_limit)
+            is_hot = self._has_low_hits()[stuck] & (after[stuck] > self.round_.hot_limit)
             for broker in stuck[is_hot].tolist():
                 most = limit * self.round_.readings.capacity[broker]
                 rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)
 
-    def lumps(self) -> list[int]:
+    def unplaceable_bundles(self) -> list[int]:
         """Return the heaviest bundle of each stuck broker that has all its hits.
 
         No broker has room for it.
@@ -313,12 +314,12 @@ class _TriggeredRound:
         if room is None or self.found.stopped != "done":
             return []
         most = float(room.max())
-        stuck = self._stuck()[self._is_sure()[self._stuck()]]
+        stuck = self._stuck()[self._has_low_hits()[self._stuck()]]
         rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
         weight = self.round_.weight.max(axis=1)
         return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
 
-    def _is_sure(self) -> Bools:
+    def _has_low_hits(self) -> Bools:
         """Return the brokers with all low hits, bool[n].
 
         A division can't be undone, so it waits for more reports.

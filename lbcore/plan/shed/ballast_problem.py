@@ -29,8 +29,7 @@ from lbcore.plan.readings import (
     unit_cost,
     with_demand,
 )
-from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
-from lbcore.plan.shed.ballast_search import SearchProblem
+from lbcore.plan.shed.ballast_search import BUNDLE_PRICE, SearchProblem, crowding_of
 from lbcore.plan.shed.common import ShedState, ShedView, message_rate, sequential_sum, throughput
 from lbcore.plan.snapshot import (
     THROUGHPUT_IN,
@@ -44,30 +43,30 @@ from lbcore.plan.snapshot import (
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY
 
-LEFT_ALONE = "suspended_brokers"
+SUSPENDED = "suspended"
 """The verdict of such a broker."""
 _LESS, _MORE = 0.98, 1.1
 """Parts of its traffic: below the first it carries less, above the second it is another load."""
 _WORSE_POINTS = 0.5
-Tried = Mapping[str, Mapping[str, float]]
+Reliefs = Mapping[str, Mapping[str, float]]
 
 
-def suspended_brokers(view: ShedView, state: ShedState, rounds: int) -> Bools:
-    """The brokers of so many rounds in vain, bool[n]."""
+def are_suspended(view: ShedView, state: ShedState, rounds: int) -> Bools:
+    """Return the brokers with as many ineffective rounds, bool[n]."""
     names = view.snapshot.brokers.names
-    return np.array([state.tried.get(name, {}).get("rounds", 0.0) >= rounds for name in names])
+    return np.array([state.reliefs.get(name, {}).get("rounds", 0.0) >= rounds for name in names])
 
 
-def judged(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) -> Tried:
-    """Return the records of brokers that gave, updated to now.
+def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) -> Reliefs:
+    """Return the reliefs that still count, with the ineffective rounds of each.
 
-    Brokers that are not hot any more are forgotten. A round was in vain when usage rose since and
-    traffic fell. Only a fresh report shows that.
+    Brokers that are not hot any more are forgotten. A round was ineffective when usage rose since
+    and traffic fell. Only a fresh report shows that.
     """
     found: dict[str, Mapping[str, float]] = {}
     carried = _carried(view, readings)
     for at, name in enumerate(view.snapshot.brokers.names):
-        before = state.tried.get(name)
+        before = state.reliefs.get(name)
         if before is None or not is_hot[at]:
             continue
         usage, traffic = float(readings.usage[at]), float(carried[at])
@@ -81,8 +80,10 @@ def judged(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) 
     return found
 
 
-def tried(view: ShedView, before: Tried, readings: Readings, givers: Iterable[int]) -> Tried:
-    """Return the records after these brokers have given again."""
+def with_reliefs(
+    view: ShedView, before: Reliefs, readings: Readings, givers: Iterable[int]
+) -> Reliefs:
+    """Return the reliefs after these brokers have given again."""
     found, carried = dict(before), _carried(view, readings)
     for at in sorted(set(givers)):
         name = view.snapshot.brokers.names[at]
@@ -103,16 +104,16 @@ _LANDED_MS = 60_000
 _MARGIN = 1.1
 
 
-def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
-    """Return the factor by which what leaves each full broker may grow, float64[n].
+def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Floats:
+    """Return the factor by which bundles of a full broker may grow, float64[n].
 
-    By what has left it. What stays is served better with each bundle that leaves, so it grows by
-    less. GROWTH_MOST where nothing has left, or too lately.
+    By those that have left it. What stays is served better with each bundle that leaves, so it
+    grows by less. GROWTH_MOST where nothing has left, or too lately.
     """
     bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
     found = np.full(len(names), GROWTH_MOST)
     for at, name in enumerate(names):
-        before = state.tried.get(name, {})
+        before = state.reliefs.get(name, {})
         if "gone" not in before:
             continue
         found[at] = before["growth"]
@@ -127,10 +128,10 @@ def grown(view: ShedView, state: ShedState, readings: Readings) -> Floats:
     return found
 
 
-def with_gone(
-    view: ShedView, before: Tried, readings: Readings, rows: Ints, growth: Floats
-) -> Tried:
-    """Return the records, with the load that leaves the full brokers now.
+def with_departed_load(
+    view: ShedView, before: Reliefs, readings: Readings, rows: Ints, growth: Floats
+) -> Reliefs:
+    """Return the reliefs with the load that leaves the full brokers now.
 
     rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
     """
@@ -166,8 +167,8 @@ _MATTERS = 0.5
 """A resource counts once some broker uses this part of the level of it."""
 
 
-def learnt(view: ShedView, readings: Readings, before: Evidence) -> Evidence:
-    """The evidence with what brokers have reported since. O(brokers)."""
+def with_observations(view: ShedView, readings: Readings, before: Evidence) -> Evidence:
+    """Return the evidence with what brokers have reported since. O(brokers)."""
     brokers = view.snapshot.brokers
     explained = _UNEXPLAINED * readings.shown + _IDLE_POINTS
     is_told = view.is_due & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
@@ -415,7 +416,7 @@ class BallastRound:
     def broker_growth(self) -> Floats:
         """The same of the bundles of each broker, float64[n]."""
         growth = growth_of(self.readings.usage, self.view.snapshot.brokers.demand)
-        return np.minimum(growth, grown(self.view, self.state, self.readings))
+        return np.minimum(growth, departed_growth(self.view, self.state, self.readings))
 
     def _resting(self, roles: frozenset[str]) -> Bools:
         """Brokers that had the other role a short while ago."""
@@ -455,7 +456,7 @@ It gives only to a broker that is far below the level.
 def learn_costs(view: ShedView, state: ShedState) -> ShedState:
     """The state with what this cycle's reports tell of costs. O(bundles + brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
-    evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
+    evidence = with_observations(view, readings, Evidence.from_plain(state.evidence))
     return replace(state, evidence=evidence.to_plain())
 
 
@@ -475,7 +476,7 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
     return found
 
 
-def round_of(
+def measure_round(
     view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> BallastRound:
     """Return the round's readings. O(bundles + n log n).
@@ -485,7 +486,7 @@ def round_of(
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = Evidence.from_plain(state.evidence)
     if view.part == 1.0:
-        evidence = learnt(view, readings, evidence)
+        evidence = with_observations(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)

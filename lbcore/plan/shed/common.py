@@ -6,8 +6,8 @@ whose trial values are 10 points × 5 hits and 40 points × 1 hit. A broker's co
 fresh observation beyond the threshold and is dropped by one within it. A broker sheds when it is
 above and its own counter is full, or that of a broker below the average.
 
-The gauge of a strategy is how far each broker is from shedding. The decision log keeps the brokers
-that are near, so that "why is this one not relieved?" has numbers.
+The trigger status of a strategy is how far each broker is from shedding. The decision log keeps the
+brokers that are near, so that "why is this one not relieved?" has numbers.
 """
 
 from bisect import bisect_left
@@ -38,10 +38,10 @@ class ShedState:
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker →
     consecutive hits (avg, multi_hit). destinations: bundle → broker that avg chose for it.
-    evidence: costs that ballast has learnt, `signals.cost.Evidence`. tried: broker → its `usage`
+    evidence: costs that ballast has learnt, `signals.cost.Evidence`. reliefs: broker → its `usage`
     and `traffic` when ballast last took something from it, and the number of consecutive `rounds`
-    in vain. crowded: partitioned topic on too few brokers → consecutive rounds in which ballast saw
-    it so.
+    that were ineffective. crowded: partitioned topic on too few brokers → consecutive rounds in
+    which ballast saw it so.
     """
 
     ema: Mapping[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class ShedState:
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
-    tried: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    reliefs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     crowded: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -290,7 +290,7 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class TriggerLevel:
     """Condition to act: the number reaches `threshold` in `needed` reports in a row.
 
     threshold: float64[n], each broker's, in the measure's unit. hits: int64[n], in a row so far.
@@ -300,15 +300,15 @@ class Level:
     needed: int
     hits: Ints
 
-    def spread(self, original: Ints, brokers: int) -> "Level":
-        """The level of all brokers; see `Gauge.spread`."""
+    def spread(self, original: Ints, brokers: int) -> "TriggerLevel":
+        """The level of all brokers; see `TriggerStatus.spread`."""
         hits, threshold = np.zeros(brokers, dtype=np.int64), np.full(brokers, np.inf)
         hits[original], threshold[original] = self.hits, self.threshold
-        return Level(threshold=threshold, needed=self.needed, hits=hits)
+        return TriggerLevel(threshold=threshold, needed=self.needed, hits=hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gauge:
+class TriggerStatus:
     """n brokers under one strategy.
 
     measure: what the number is. number: float64[n], NaN = this broker is not judged. partner:
@@ -318,7 +318,7 @@ class Gauge:
     measure: str
     number: Floats
     partner: Ints
-    levels: tuple[Level, ...]
+    levels: tuple[TriggerLevel, ...]
 
     def nearness(self) -> Floats:
         """Return the part of the way to the nearest level, float64[n]; NaN = none.
@@ -331,8 +331,8 @@ class Gauge:
             found = np.fmax(found, share + level.hits / max(level.needed, 1))
         return np.where(np.isnan(self.number), np.nan, found)
 
-    def spread(self, original: Ints, brokers: int) -> "Gauge":
-        """Return the gauge of all brokers, of which these n are judged.
+    def spread(self, original: Ints, brokers: int) -> "TriggerStatus":
+        """Return the status of all brokers, of which these n are judged.
 
         original: int64[n], ascending, each broker's index among all.
         """
@@ -340,7 +340,7 @@ class Gauge:
         number[original] = self.number
         partner = np.full(brokers, NOBODY, dtype=np.int64)
         partner[original] = np.append(original, NOBODY)[self.partner]
-        return Gauge(
+        return TriggerStatus(
             measure=self.measure,
             number=number,
             partner=partner,
@@ -357,15 +357,15 @@ class Gauge:
             }
 
 
-def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig) -> Gauge:
-    """Return the gauge of the transfer shedder.
+def transfer_trigger(view: ShedView, state: TransferState, config: TransferConfig) -> TriggerStatus:
+    """Return the trigger status of the transfer shedder.
 
     It is the deviation of all, shown at the hottest broker.
     """
     load = view.snapshot.brokers.weighted_max_ema
     hits = np.full(len(load), state.hits, dtype=np.int64)
     needed = config.hit_count_threshold + 1
-    return Gauge(
+    return TriggerStatus(
         measure="deviation of all brokers' scores, in points",
         number=_at(load, 100.0 * state.load_std),
         partner=_partner_of_ends(load),
@@ -373,13 +373,13 @@ def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig)
     )
 
 
-def gauge_ballast(view: ShedView, shed: Shed, config: IdealLoadConfig) -> Gauge:
-    """Return the gauge of ballast: each broker's distance from the ideal load."""
+def ballast_trigger(view: ShedView, shed: Shed, config: IdealLoadConfig) -> TriggerStatus:
+    """Return each broker's distance from the ideal load (ballast)."""
     levels = (
         (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
         (config.high_points, config.high_hits, shed.state.hits_high),
     )
-    return Gauge(
+    return TriggerStatus(
         measure="points above or below the ideal load",
         number=np.abs(shed.columns["deviation"]),
         partner=np.full(len(view.usage), NOBODY, dtype=np.int64),
@@ -390,8 +390,8 @@ def gauge_ballast(view: ShedView, shed: Shed, config: IdealLoadConfig) -> Gauge:
     )
 
 
-def gauge_avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
-    """The gauge of avg: the difference to the broker that it is paired with."""
+def avg_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """The trigger status of avg: the difference to the broker that it is paired with."""
     usage_points = 100.0 * view.usage
     order = np.argsort(usage_points, kind="stable")
     partner = np.full(len(order), NOBODY, dtype=np.int64)
@@ -399,12 +399,12 @@ def gauge_avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     partner[partner == np.arange(len(order))] = NOBODY
     number = np.where(partner == NOBODY, np.nan, np.abs(usage_points - usage_points[partner]))
 
-    def level(hits: Mapping[str, int], threshold: float, needed: int) -> Level:
+    def level(hits: Mapping[str, int], threshold: float, needed: int) -> TriggerLevel:
         own = _counts(view, hits)
         both = np.where(partner == NOBODY, own, np.maximum(own, own[partner]))
         return _level(threshold, needed, both)
 
-    return Gauge(
+    return TriggerStatus(
         measure="points of usage between it and its partner",
         number=number,
         partner=partner,
@@ -415,8 +415,8 @@ def gauge_avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     )
 
 
-def gauge_threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
-    """The gauge of threshold: smoothed usage above the average."""
+def threshold_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """The trigger status of threshold: smoothed usage above the average."""
     judged = shed.columns.get("average_usage", view.usage)
     average = 100.0 * (sequential_sum(judged) / len(judged) if len(judged) else 0.0)
     measure = "smoothed usage in percent"
@@ -425,8 +425,10 @@ def gauge_threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge
     return _above(view, shed, config, measured)
 
 
-def gauge_usage(view: ShedView, shed: Shed, config: SheddingConfig, limit: float) -> Gauge:
-    """The gauge of rules that hold a broker's usage against one limit, in percent."""
+def usage_trigger(
+    view: ShedView, shed: Shed, config: SheddingConfig, limit: float
+) -> TriggerStatus:
+    """Return each broker's usage against one limit, in percent."""
     usage = 100.0 * view.usage
     average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
     measured = _Measured(name="usage in percent", number=usage, average=average, floor=limit)
@@ -443,14 +445,16 @@ class _Measured:
     floor: float
 
 
-def _above(view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measured) -> Gauge:
+def _above(
+    view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measured
+) -> TriggerStatus:
     """Compare every broker with one number.
 
     At once or, with multi_hit, after hits in a row.
     """
     average, floor = measured.average, measured.floor
     nothing = np.zeros(len(measured.number), dtype=np.int64)
-    levels: tuple[Level, ...] = (_level(floor, 1, nothing),)
+    levels: tuple[TriggerLevel, ...] = (_level(floor, 1, nothing),)
     if config.multi_hit:
         low, high = config.multi_hit_low_percent, config.multi_hit_high_percent
         levels = (
@@ -466,11 +470,13 @@ def _above(view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measur
             ),
         )
     nobody = np.full(len(measured.number), NOBODY, dtype=np.int64)
-    return Gauge(measure=measured.name, number=measured.number, partner=nobody, levels=levels)
+    return TriggerStatus(
+        measure=measured.name, number=measured.number, partner=nobody, levels=levels
+    )
 
 
-def gauge_uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
-    """The gauge of uniform: traffic of the busiest over the idlest."""
+def uniform_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """The trigger status of uniform: traffic of the busiest over the idlest."""
     traffic = shed.columns["traffic"]
     hits = _counts(view, shed.state.hits_low)
     needed = config.multi_hit_low_hits if config.multi_hit else 1
@@ -480,7 +486,7 @@ def gauge_uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     if number <= threshold and 0 < config.throughput_ratio < ratio:
         number, threshold = ratio, config.throughput_ratio
         measure = "times the throughput of the idlest broker"
-    return Gauge(
+    return TriggerStatus(
         measure=measure,
         number=_at(traffic, number),
         partner=_partner_of_ends(traffic),
@@ -488,9 +494,9 @@ def gauge_uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     )
 
 
-def _level(threshold: float, needed: int, hits: Ints) -> Level:
+def _level(threshold: float, needed: int, hits: Ints) -> TriggerLevel:
     """A level that is the same for all brokers."""
-    return Level(threshold=np.full(len(hits), threshold), needed=needed, hits=hits)
+    return TriggerLevel(threshold=np.full(len(hits), threshold), needed=needed, hits=hits)
 
 
 def _counts(view: ShedView, hits: Mapping[str, int]) -> Ints:

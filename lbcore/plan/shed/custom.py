@@ -15,11 +15,10 @@ import numpy as np
 
 from lbcore.config.tree import CustomStrategy
 from lbcore.plan.decision import PlanState
-from lbcore.plan.filter.index import candidate_index
-from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.proposal import Proposal, ProposedMove
-from lbcore.plan.shed.common import NOBODY, Gauge, Selection, Shed, ShedView, throughput
-from lbcore.plan.shed.strategy import Destinations, Run, ShedCycle, Shedding
+from lbcore.plan.filter.index import FilterVerdict, candidate_index
+from lbcore.plan.shed.common import NOBODY, Selection, Shed, ShedView, TriggerStatus, throughput
+from lbcore.plan.snapshot import Proposal, ProposedMove
+from lbcore.plan.strategy import Destinations, Run, ShedCycle, Shedding
 
 MISSING = "StrategyMissing"
 FAILED = "StrategyFailed"
@@ -57,7 +56,7 @@ def custom_shedding(own: CustomStrategy) -> Shedding:
         use_when="You know better than the strategies that are there.",
         caveats="it is yours to test: `ballast simulate --strategy` runs it in virtual time",
         run=_run(own),
-        gauge=_no_gauge,
+        trigger=_no_trigger,
         destinations=lambda _config: Destinations.KEPT,
         code=own.code if own.origin else "",
     )
@@ -236,10 +235,10 @@ def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -
     )
 
 
-def _no_gauge(cycle: ShedCycle, _shed: Shed) -> Gauge:
+def _no_trigger(cycle: ShedCycle, _shed: Shed) -> TriggerStatus:
     """Nobody is judged: what it goes by is its own."""
     count = len(cycle.view.usage)
-    return Gauge(
+    return TriggerStatus(
         measure="",
         number=np.full(count, np.nan),
         partner=np.full(count, NOBODY, dtype=np.int64),

@@ -203,7 +203,7 @@ def divide_too_big(
     for at in order.tolist():
         row = int(too_big.rows[at])
         name = snapshot.bundles.names[row]
-        found: SplitDecision | SplitVerdict = SplitVerdict.IN_FLIGHT
+        found: SplitDecision | SplitVerdict = SplitVerdict.DEFERRED
         if not blocked[row]:
             room = _room(snapshot, row, pending, config)
             found = _divide(snapshot, too_big, at, room, config)

@@ -61,7 +61,7 @@ class SplitVerdict(Enum):
     SPLIT = "split"
     HIT_COUNT = "hit_count"
     UNOWNED = "unowned"
-    IN_FLIGHT = "in_flight"
+    DEFERRED = "deferred"
     SINGLE_TOPIC = "single_topic"
     SINGLE_HASH = "single_hash"
     NARROW_RANGE = "narrow_range"

@@ -19,7 +19,6 @@ BROKERS = ("broker-1:8080", "broker-2:8080")
 
 
 def done(command: Command) -> CommandEnd:
-    """The balancer has done it."""
     return CommandEnd(command_id=command.command_id, status="done", reason="", result={})
 
 
@@ -32,13 +31,11 @@ class Balancer:
     entries: list[AuditEntry] = field(default_factory=list)
 
     async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
-        """Remember and answer."""
         del wait_ms
         self.commands.append(command)
         return self.answer(command)
 
     def record(self, entry: AuditEntry) -> None:
-        """Remember."""
         self.entries.append(entry)
 
 
@@ -54,7 +51,6 @@ def write_tables(root: Path) -> TablesWriter:
 
 
 def make_context(root: Path, balancer: Balancer | None = None) -> AdminContext:
-    """A context that has read the tables once."""
     follower = DeltaFollower(root, CLUSTER)
     feed = ChangeFeed(root, CLUSTER, 1_000)
     follower.on_commits(feed.add)
@@ -73,5 +69,4 @@ def make_context(root: Path, balancer: Balancer | None = None) -> AdminContext:
 
 
 def make_app(context: AdminContext, routes: Iterable[Route], **options: Any) -> AdminApp:
-    """The application over these routes."""
     return AdminApp(context, routes, **options)

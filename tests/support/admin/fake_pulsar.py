@@ -43,11 +43,9 @@ class FakePulsar:
 
     @property
     def url(self) -> str:
-        """Of the first broker."""
         return f"http://127.0.0.1:{self.ports[0]}"
 
     def broker(self, number: int) -> str:
-        """A broker's name."""
         return f"127.0.0.1:{self.ports[number]}"
 
     def put(self, path: str, value: Any, status: int = 200) -> None:
@@ -231,7 +229,6 @@ class Exchange:
 
     @property
     def target(self) -> str:
-        """Path and query as they were sent."""
         return f"{self.path}?{self.query}" if self.query else self.path
 
 
@@ -260,7 +257,6 @@ NOT_REPLAYED = {
 
 
 def recorded_names() -> list[str]:
-    """The recordings that are replayed."""
     return sorted({path.stem for path in FOLDER.glob("*.json")} - NOT_REPLAYED.keys())
 
 
@@ -366,5 +362,4 @@ def set_loads(fake: FakePulsar, number: int) -> None:
 
 
 def broker_list(fake: FakePulsar, names: list[str]) -> None:
-    """Let the cluster list these brokers only."""
     fake.put(f"/admin/v2/brokers/{CLUSTER}", names)

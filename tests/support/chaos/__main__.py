@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from jobs.console import say
-from jobs.operating.many_runs import ManyRuns
+from jobs.operating.simulations import ManyRuns
 from lbcore.config.tree import Config
 from tests.support.chaos.chaos import chaos_text
 from tests.support.chaos.rounds import ChaosRound, Held, hold_bounds, run_round

@@ -10,7 +10,7 @@ their load, a hot key with half of it), the faults are the simulator's own.
 from collections.abc import Sequence
 from typing import TypeVar
 
-from lbcore.sim.load.noise import RandomStream
+from lbcore.sim.load.load import RandomStream
 
 T = TypeVar("T")
 
@@ -46,7 +46,6 @@ class _Round:
         self._spare = self._brokers - _RUNNING_MIN
 
     def lines(self) -> list[str]:
-        """Everything but title and seed."""
         return [
             *self._cluster_lines(),
             *self._load_lines(),

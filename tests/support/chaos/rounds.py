@@ -14,10 +14,10 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.model.names import parse_bundle
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.sim.engine.clock import START_MS
 from lbcore.sim.engine.coverage import NOBODY
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
+from lbcore.sim.engine.log import START_MS
 from lbcore.sim.judge.measures import unsettled_records
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile
@@ -37,7 +37,6 @@ class SafetyWatch:
     _forced: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Look from now on."""
         self._before = dict(self.engine.job.committed.records)
         self.engine.when_committed = self.look
         self.engine.coverage.when_double = self.look_at_double
@@ -167,7 +166,6 @@ class Held:
 
     @property
     def is_met(self) -> bool:
-        """Whether it is kept."""
         return self.value is None or self.value <= self.bound.limit
 
 
@@ -202,7 +200,6 @@ def judge_round(seed: int, run: Run, unsafe: Sequence[str]) -> ChaosRound:
 
 
 def hold_bounds(rounds: Iterable[ChaosRound]) -> list[Held]:
-    """Each bound against what these rounds came to."""
     done = list(rounds)
     values = {
         "over": [one.over for one in done if one.over is not None],

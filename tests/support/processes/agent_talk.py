@@ -13,13 +13,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
-from lbcore.config.kafka import Wire
-from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.wire_record import format_record
+from lbcore.config.pipeline import Wire
+from lbcore.ownership.records import OwnershipRecord, State, format_record
 from lbcore.sim.summary import BundleOpened
+from lbcore.wire.fields import ParseRules
 from lbcore.wire.messages import Ack, Acks, Message, Rejected, Topic
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import ParseRules
 
 CLUSTER = "c"
 TIMEOUT_S = 180.0
@@ -64,7 +63,6 @@ class AgentTalk:
         return {ack for message in said for ack in message.acks}
 
     def close(self) -> None:
-        """Disconnect."""
         self._producer.close()
         for tail in self._tails.values():
             tail.close()
@@ -79,7 +77,6 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 def assigning(bundle: str, broker: str, incarnation: str, version: int = 1) -> OwnershipRecord:
-    """The bundle shall be that broker's."""
     return OwnershipRecord(
         cluster=CLUSTER,
         bundle=bundle,
@@ -91,12 +88,10 @@ def assigning(bundle: str, broker: str, incarnation: str, version: int = 1) -> O
 
 
 def owned(record: OwnershipRecord) -> OwnershipRecord:
-    """The bundle is its destination's."""
     return replace(record, state=State.OWNED, version_id=record.version_id + 1)
 
 
 def releasing(record: OwnershipRecord, destination: str = "") -> OwnershipRecord:
-    """Its owner shall give it up."""
     return replace(
         record,
         state=State.RELEASING,
@@ -116,7 +111,6 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def read_opened(path: Path) -> list[BundleOpened]:
-    """Each opening of a bundle, in order."""
     return [
         BundleOpened(bundle=event["bundle"], broker=event["broker"], at_ms=event["at_ms"])
         for event in read_events(path)
@@ -135,12 +129,10 @@ class Transport(asyncio.Transport):
         """There is no buffer."""
 
     def write(self, data: Any) -> None:
-        """Nothing is written after the end."""
         if not self.is_closed:
             self.written += bytes(data)
 
     def close(self) -> None:
-        """Both ends know at once."""
         if not self.is_closed:
             self.is_closed = True
             asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
@@ -148,19 +140,15 @@ class Transport(asyncio.Transport):
     abort = close
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
         return self.is_closed
 
     def pause_reading(self) -> None:
-        """The kernel holds what comes."""
         self.is_paused = True
 
     def resume_reading(self) -> None:
-        """Go on."""
         self.is_paused = False
 
     def get_write_buffer_size(self) -> int:
-        """All was taken."""
         return 0
 
 

@@ -101,10 +101,6 @@ class Browser:
         pass_ = token(SECRET, "HS256", sub="ada", roles=[role])
         self.value(f"sessionStorage.setItem('token', '{pass_}')")
 
-    def before_load(self, script: str) -> None:
-        """Run a script in each page before the page's own, from now on."""
-        self._ask("Page.addScriptToEvaluateOnNewDocument", source=script)
-
     def look(self, scheme: str, width: int, height: int) -> None:
         """Show the page as a screen of this size does under a colour scheme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -121,14 +117,12 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Until an expression is true."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while not self.value(f"Boolean({expression})"):
             assert time.monotonic() < deadline_s, f"waited in vain for {expression}"
             time.sleep(0.05)
 
     def press(self, key: str) -> None:
-        """One key, as a person presses it."""
         parts = {"key": key, "windowsVirtualKeyCode": _KEYS[key], "code": key}
         text = {"Enter": "\r", "/": "/"}.get(key, "")
         self._ask(
@@ -137,16 +131,13 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyUp", **parts)
 
     def write(self, text: str) -> None:
-        """Text into whatever has the focus."""
         self._ask("Input.insertText", text=text)
 
     def shoot(self, path: Path) -> None:
-        """A picture of the page."""
         taken = self._ask("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(taken["data"]))
 
     def close(self) -> None:
-        """End it."""
         self._session = ""
         self._ask("Browser.close")
         try:

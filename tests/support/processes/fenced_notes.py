@@ -37,14 +37,12 @@ class Notes:
         self._lock = threading.Lock()
 
     def write(self, what: str, bundle: str, token: int, began_ns: int = 0) -> None:
-        """Add a line."""
         at_ns = time.monotonic_ns()
         line = {"what": what, "bundle": bundle, "token": token, "at_ns": at_ns}
         with self._lock, self._path.open("a") as file:
             file.write(json.dumps({**line, "began_ns": began_ns or at_ns}) + "\n")
 
     def read(self) -> list[Noted]:
-        """All whole lines."""
         return [Noted(**line) for line in json_lines(self._path)]
 
 
@@ -55,15 +53,12 @@ class Hold:
         self._path = path
 
     def put(self, bundle: str) -> None:
-        """Hold up the next write to the bundle."""
         self._path.write_text(bundle)
 
     def lift(self) -> None:
-        """Let it go on."""
         self._path.unlink()
 
     def is_on(self, bundle: str) -> bool:
-        """Whether a write to the bundle hangs."""
         try:
             return self._path.read_text() == bundle
         except FileNotFoundError:
@@ -72,6 +67,5 @@ class Hold:
 
 @cache
 def topic_of(bundle: Bundle) -> str:
-    """The first topic of the bundle, by number."""
     names = (f"persistent://{bundle.namespace}/t-{number}" for number in count())
     return next(name for name in names if bundle.includes_topic(name))

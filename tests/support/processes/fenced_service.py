@@ -30,7 +30,6 @@ class NotingStore(word_store.Store):
         self.hold = hold
 
     def append(self, bundle: Bundle, token: int, topic: str, line: str) -> None:
-        """The documented write."""
         began_ns = time.monotonic_ns()
         if self.hold.is_on(bundle.name):
             self.notes.write("held", bundle.name, token)
@@ -45,7 +44,6 @@ class NotingStore(word_store.Store):
 
 
 def use_for_ever(service: Any, notes: Notes, line: str) -> None:
-    """Write into every open bundle again and again."""
     while True:
         for bundle in list(service.bundles.values()):
             use(service, notes, bundle, line)
@@ -53,7 +51,6 @@ def use_for_ever(service: Any, notes: Notes, line: str) -> None:
 
 
 def use(service: Any, notes: Notes, bundle: Bundle, line: str) -> None:
-    """Write into a bundle, if that is allowed."""
     try:
         service.append(topic_of(bundle), line)
     except word_store.StaleTokenError:

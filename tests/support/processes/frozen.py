@@ -95,7 +95,6 @@ class Elsewhere:
     more: Mapping[str, str]
 
     def run(self, *words: str, timeout_s: float = 300) -> "subprocess.CompletedProcess[str]":
-        """How a process ends there."""
         kept = {name: value for name, value in os.environ.items() if name != "BALLAST_JARS"}
         return subprocess.run(
             [str(self.python), *words],

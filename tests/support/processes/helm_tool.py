@@ -114,7 +114,6 @@ Object = Mapping[str, Any]
 
 
 def ask_helm(*words: str) -> "subprocess.CompletedProcess[str]":
-    """How helm ends."""
     return subprocess.run(
         [str(helm()), *words], check=False, capture_output=True, text=True, timeout=120
     )

@@ -29,7 +29,6 @@ def running_kafka(folder: Path) -> Iterator[EmbeddedKafka]:
 
 
 def make_topics(broker: EmbeddedKafka, address: KafkaAddress) -> None:
-    """The wire's topics under the address's prefix."""
     admin = KafkaAdminClient(
         **{**address.client_options("test-topics"), "bootstrap_servers": broker.bootstrap}
     )

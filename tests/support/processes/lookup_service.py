@@ -38,7 +38,6 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
         return json.loads(self.body)
 
 
@@ -78,11 +77,9 @@ class LookupService:
         self.port = int(port_file.read_text())
 
     def pipes(self) -> dict[str, Any]:
-        """What the process is joined to beside its log."""
         return {}
 
     def get(self, path: str, *, method: str = "GET", **headers: str) -> Reply:
-        """One request on a connection of its own."""
         connection = self._connection()
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -109,11 +106,9 @@ class LookupService:
             return answer
 
     def wait_ready(self) -> None:
-        """Until lookups are answered."""
         self._wait(lambda: self.get("/health").status == 200)
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """What the service has logged so far."""
         return json_lines(self.log_path)
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20.0) -> int:

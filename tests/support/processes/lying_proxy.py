@@ -26,7 +26,6 @@ class LyingProxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
 
@@ -90,15 +89,12 @@ class Forwarder:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """From now on nothing passes."""
         self._is_whole.clear()
 
     def mend(self) -> None:
-        """Let it pass again, what has waited first."""
         self._is_whole.set()
 
     def close(self) -> None:
-        """End every connection."""
         self._listener.close()
         for each in list(self._open):
             each.close()

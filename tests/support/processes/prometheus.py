@@ -54,7 +54,6 @@ class Prometheus:
             ) from None
 
     def now(self, expr: str) -> list[dict[str, Any]]:
-        """The series of a query at this moment."""
         found: list[dict[str, Any]] = self.get("query", query=expr)["result"]
         return found
 

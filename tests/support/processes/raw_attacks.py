@@ -22,7 +22,6 @@ def chunked(method: bytes, path: bytes) -> bytes:
 
 
 def after(beginning: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """A beginning, then pieces for ever."""
     yield beginning
     yield from pieces
 
@@ -84,7 +83,6 @@ def pour(port: int, pieces: Iterable[bytes], most_bytes: int, wait_s: float = 10
 
 
 def opened(port: int, wait_s: float = 10.0) -> socket.socket:
-    """A connection to the service."""
     return socket.create_connection(("127.0.0.1", port), timeout=wait_s)
 
 

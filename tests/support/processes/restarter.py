@@ -25,12 +25,10 @@ class Restarter:
 
     @property
     def command(self) -> str:
-        """For --command."""
         file = f"{self._folder}/{{broker}}"
         return f"touch {file}; while [ -e {file} ]; do sleep 0.2; done; ! [ -e {file}.failed ]"
 
     def stop(self) -> None:
-        """After what is under way."""
         self._end.set()
         self._thread.join()
 

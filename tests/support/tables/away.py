@@ -92,7 +92,6 @@ class LivingTables:
 
 
 def names() -> Sequence[str]:
-    """The tables that `go_on` commits to."""
     return tuple(
         table.name
         for table in TABLES

@@ -59,7 +59,6 @@ class CommandsTable:
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def beat(self, silent_ms: int = 0) -> None:
-        """A heartbeat of the job, so long ago."""
         about = {
             "query_id": "q",
             "batch_id": 0,
@@ -155,12 +154,10 @@ def write_checkpoint(
 
 
 def log_file(*lines: object) -> bytes:
-    """A file of a log of Spark's."""
     return "\n".join(["v1", *map(json.dumps, lines)]).encode()
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file and its sums."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     sums = [struct.pack(">I", zlib.crc32(data[at : at + 512])) for at in range(0, len(data), 512)]

@@ -43,7 +43,6 @@ class Row:
     destination: str = ""
 
     def columns(self, table: Table, **batch: Any) -> dict[str, Any]:
-        """The row as the table has it."""
         known = {
             "cluster": CLUSTER,
             "namespace": self.bundle.rpartition("/")[0],
@@ -84,7 +83,6 @@ class TablesWriter:
         self.upsert(NAMESPACES, "namespace", rows)
 
     def brokers(self, *names: str, port: int = 6650, listeners: str = "{}") -> None:
-        """Write brokers whose host is their name."""
         rows = [
             {
                 "broker": name,
@@ -156,7 +154,6 @@ class TablesWriter:
         self.upsert(RECORDS, "name", rows)
 
     def anti_affinity(self, namespaces: Iterable[str]) -> None:
-        """Put namespaces into one group."""
         policy = {"kind": "anti_affinity", "value": '{"group": "g"}', "is_set": True}
         self.upsert(POLICIES, "name", [{**policy, "name": name} for name in namespaces])
 
@@ -213,7 +210,6 @@ def owned(namespace: str, count: int, brokers: Sequence[str], version: int = 1) 
 
 
 def rows_in(table: DeltaTable) -> int:
-    """Number of rows of a table's newest version."""
     table.update_incremental()
     return table.count()
 
@@ -226,7 +222,6 @@ EVENTS = OWNERSHIP_EVENTS.name
 
 
 def served(follower: DeltaFollower) -> LookupSnapshot:
-    """The snapshot that lookups are answered from."""
     assert follower.view is not None
     return follower.view.snapshot
 
@@ -242,7 +237,6 @@ def content(follower: DeltaFollower) -> list[tuple[str, int, str]]:
 
 
 def fresh(root: Path) -> DeltaFollower:
-    """A follower that has just loaded the tables."""
     made = DeltaFollower(root, CLUSTER)
     made.poll()
     return made

@@ -16,8 +16,7 @@ from jobs.adapters.spark.operators import EFFECT_SCHEMA
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.state.effects import REPORT, Effect, event_row, pack_effect, record_row
 from lbcore.config.pipeline import ARCHIVED
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS, Table
+from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS, Table
 from lbcore.ownership.records import OwnershipRecord, State
 from tests.support.tables.lookup_tables import CLUSTER, Row, bundles_of
 
@@ -166,7 +165,6 @@ class AgedHistory:
         self.command(f"c{self.batch_id}", status, at_ms)
 
     def command(self, command_id: str, status: str, at_ms: int) -> None:
-        """A row of `commands`."""
         self._write(COMMANDS, [{"command_id": command_id, "status": status, "kind": "x"}], at_ms)
 
     def _record(self, bundle: str, state: str) -> Row:
@@ -227,5 +225,4 @@ def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[list[tuple[str, Any]]]:
 
 
 def day(number: int, *, now_ms: int) -> int:
-    """So many days ago, at noon."""
     return (now_ms // DAY_MS - number) * DAY_MS + DAY_MS // 2

@@ -64,7 +64,6 @@ class SparkSql:
         return rows
 
     def close(self) -> None:
-        """End the process."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -219,7 +219,6 @@ CASES: Mapping[str, Case] = {
 
 
 def as_promtool(cases: Mapping[str, Case]) -> dict[str, Any]:
-    """The cases as a file of `promtool test rules`."""
     tests = [
         test
         for name, case in cases.items()
@@ -257,7 +256,6 @@ _KEYWORDS = frozenset({"and", "or", "unless", "by", "on", "without", "bool", "of
 
 
 def names_in(query: str) -> set[str]:
-    """The metrics that a query names."""
     text = _LABELS.sub("", _STRINGS.sub('""', query))
     text = re.sub(r"\[[^\]]*\]", "", _LISTS.sub("", text))
     text = re.sub(r"\boffset\s+\w+", "", text)

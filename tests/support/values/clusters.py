@@ -58,7 +58,6 @@ def bundle_table(names: Sequence[str], **columns: Any) -> BundleTable:
 
 
 def snapshot(brokers: BrokerTable, bundles: BundleTable) -> Snapshot:
-    """A snapshot of cluster "c"."""
     return Snapshot(cluster="c", brokers=brokers, bundles=bundles)
 
 

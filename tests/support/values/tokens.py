@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+AUDIENCE = "ballast"
 SECRET = "0123456789abcdef0123456789abcdef"  # noqa: S105 (a test's)
 RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER_RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -33,13 +34,11 @@ def claims(**changed: Any) -> dict[str, Any]:
 
 
 def token(key: Any, algorithm: str, *, kid: str = "", **changed: Any) -> str:
-    """A signed token."""
     headers = {"kid": kid} if kid else {}
     return jwt.encode(claims(**changed), key, algorithm=algorithm, headers=headers)
 
 
 def public_pem(key: Any) -> str:
-    """The public key as a file holds it."""
     pem: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return pem.decode()
 
@@ -79,7 +78,6 @@ class Authority:
         return paths
 
     def write(self, path: Path) -> Path:
-        """The authority's own certificate as a file."""
         path.write_bytes(self.certificate.public_bytes(Encoding.PEM))
         return path
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
+from lbcore.plan.decision import CandidateVerdict, Columns, PlacementRows, Trace, TriggerRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +20,11 @@ class Candidate:
 
 
 def rows_of_trace(trace: Trace) -> Iterator[Candidate]:
-    """Every candidate as a row, phase after phase."""
     for part in trace.parts:
         if isinstance(part, PlacementRows):
             yield from _placements(part, trace.brokers)
-        elif isinstance(part, GaugeRows):
-            yield from _gauges(part, trace.brokers)
+        elif isinstance(part, TriggerRows):
+            yield from _triggers(part, trace.brokers)
         else:
             yield from _columns(part, trace.brokers)
 
@@ -53,8 +52,8 @@ def _placements(part: PlacementRows, brokers: Sequence[str]) -> Iterator[Candida
                 )
 
 
-def _gauges(part: GaugeRows, brokers: Sequence[str]) -> Iterator[Candidate]:
-    columns = (part.verdicts, part.gauge.number.tolist(), part.gauge.partner.tolist())
+def _triggers(part: TriggerRows, brokers: Sequence[str]) -> Iterator[Candidate]:
+    columns = (part.verdicts, part.trigger.number.tolist(), part.trigger.partner.tolist())
     for name, verdict, number, partner in zip(brokers, *columns, strict=True):
         if verdict:
             yield Candidate(

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import LoadRead
+from lbcore.agent.state import EndConfirmed, ReportConfirmed
 from lbcore.balancer.rebuild import newest_rows, record_from_row
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import Effect
@@ -116,7 +116,6 @@ class CheckedWorld(World):
                 assert any(older < version <= newer for version in forced), (bundle, tokens)
 
     def forced_versions(self, bundle: str) -> list[int]:
-        """The versions that a bundle got by force."""
         rows = (row for row in self.events if row["bundle"] == bundle and row["is_forced"])
         return [int(str(row["version_id"])) for row in rows]
 
@@ -164,7 +163,6 @@ def _follows(record: OwnershipRecord, known: OwnershipRecord | None) -> bool:
 
 
 def records_of(state: BalancerState | None) -> Records:
-    """Every record that a state holds, by bundle."""
     if state is None:
         return {}
     found = ((name, state.ledger.record(name)) for name in state.ledger.names)
@@ -172,7 +170,6 @@ def records_of(state: BalancerState | None) -> Records:
 
 
 def rows_of(effects: Sequence[Effect], kind: str) -> list[Mapping[str, Any]]:
-    """The rows for one table."""
     return [row for effect in effects if effect.kind == kind for row in effect.rows]
 
 
@@ -286,7 +283,6 @@ class LaggingWorld(CheckedWorld):
 
 
 def tables_of(world: World) -> RehearsalRows:
-    """The rows that a dry run reads."""
     newest = {row["broker"]: row for row in world.other_rows["load_history"]}
     return RehearsalRows(
         tables=newest_rows(world.newest(), world.other_rows),
@@ -296,7 +292,6 @@ def tables_of(world: World) -> RehearsalRows:
 
 
 def foreseen(world: World, **what_if: Any) -> Foresight:
-    """A dry run's answer, asked now."""
     rows = tables_of(world)
     found = foresee(world.config, CLUSTER, rows, world.now_ms, WhatIf(**what_if))
     assert isinstance(found, Foresight), found
@@ -340,7 +335,6 @@ class LeasedWorld(LaggingWorld):
                 assert name == other_name or is_apart, (self.now_ms, bundle, name, other_name)
 
     def append(self, message: Message, partition: int | None = None) -> None:
-        """Kafka confirms what agents sent."""
         super().append(message, partition)
         if isinstance(message, Heartbeat | BrokerLoad):
             made = message.envelope
@@ -388,7 +382,6 @@ _SHARED = ("state", "version_id", "source", "destination", "destination_incarnat
 
 
 def promised(state: BalancerState) -> Mapping[str, object]:
-    """What a rebuild brings back."""
     return {
         "records": records_of(state),
         "brokers": {
@@ -465,6 +458,5 @@ def most_unserved(world: World, duration_ms: int) -> int:
 
 
 def skewed(world: World) -> None:
-    """All load on the bundles of one broker."""
     hot = owners(world)[min(owners(world))]
     world.rates = {name: 3_000.0 if b == hot else 1.0 for name, b in owners(world).items()}

@@ -45,14 +45,12 @@ class Loop:
     moves: int = 0
 
     def true_points(self) -> dict[str, float]:
-        """Each broker's true load now."""
         load = dict.fromkeys(self.names, 0.0)
         for bundle, broker in self.owner.items():
             load[broker] += self.points[bundle]
         return {name: load[name] + self.foreign.get(name, 0.0) for name in self.names}
 
     def report(self, at_ms: int) -> None:
-        """All brokers report their true load."""
         self.seen, self.seen_ms = self.true_points(), at_ms
 
     def cycle(self, now_ms: int, *, lands: bool = True) -> int:
@@ -72,7 +70,6 @@ class Loop:
         return len(moved)
 
     def land(self) -> None:
-        """Whatever is on its way arrives."""
         self.moving.clear()
 
     def _line(self, now_ms: int, moved: int, reason: str) -> str:

@@ -11,8 +11,8 @@ from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config, changed
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
+from lbcore.wire.arguments import CommandAbout
 from lbcore.wire.commands import KINDS
-from lbcore.wire.kinds.command_about import CommandAbout
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from tests.support.worlds.world import World
 
@@ -36,7 +36,6 @@ class Batch:
     after: Mapping[str, bytes]
 
     def rows(self, kind: str) -> list[Mapping[str, Any]]:
-        """Its rows for one table."""
         return [dict(row) for one in self.effects if one.kind == kind for row in one.rows]
 
 

@@ -22,7 +22,6 @@ WINDOW_MS = 3_600_000
 
 
 def rows_of(world: World, config: Config | None = None) -> ExplainRows:
-    """Everything that the world's job has written."""
     return ExplainRows(
         cluster=CLUSTER,
         at_ms=world.now_ms,
@@ -79,7 +78,7 @@ def asked_now(world: World, root: Path) -> Iterator[Path]:
     with (
         mock.patch("jobs.operating.foreseeing.wall_ms", now),
         mock.patch("jobs.operating.answers.wall_ms", now),
-        mock.patch("jobs.operating.status_rows.wall_ms", now),
+        mock.patch("jobs.operating.status.wall_ms", now),
         mock.patch("jobs.verbs.explain.wall_ms", now),
     ):
         yield root

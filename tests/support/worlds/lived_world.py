@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World
@@ -83,11 +83,9 @@ class LivedWorld(World):
         self._tidy()
 
     def newest(self) -> list[Mapping[str, object]]:
-        """What a compacted topic still has."""
         return [self.current[name] for name in sorted(self.current)]
 
     def command(self, kind: str, **arguments: object) -> str:
-        """Send a command, and count it."""
         self.lived.commands += 1
         return super().command(kind, **arguments)
 

@@ -81,13 +81,11 @@ class MeasuredWorld(World):
         self.metrics.see_batch(seen)
 
     def take_effects(self, effects: Sequence[Effect]) -> None:
-        """Through the sink, too."""
         super().take_effects(effects)
         self._batch_id += 1
         self._sink(EffectsFrame(effects, CLUSTER), self._batch_id)
 
     def lines_of(self, event: str) -> list[dict[str, Any]]:
-        """The log's lines of one kind."""
         return [line for line in self.lines if line["event"] == event]
 
     def samples(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

@@ -30,7 +30,6 @@ class KilledError(BaseException):
 
 
 def new_progress(command: str = "restart {broker}") -> Progress:
-    """One of three brokers, that has not begun."""
     return Progress(
         run="r",
         cluster="local",
@@ -68,7 +67,6 @@ class RollingCluster(PulsarCluster):
     looks: int = 0
 
     def look(self, progress: Progress) -> Observation:
-        """What is seen a moment later."""
         self.looks += 1
         assert self.looks < 6_000, f"it goes on and on, at {progress.message(self.now_ms)}"
         self.now_ms += TICK_MS
@@ -132,7 +130,6 @@ class RollingCluster(PulsarCluster):
         return found
 
     def _go_on(self) -> None:
-        """A bundle a look, of each drain and plan."""
         for broker in self.drains:
             others = sorted(self.listed - self.drains.keys())
             held = sorted(one for one, at in self.owners.items() if at == broker)

@@ -48,7 +48,6 @@ class SafeWorld(World):
         return safely(self, self.state, updates)
 
     def told(self) -> list[Mapping[str, Any]]:
-        """What the job's log was told of faults."""
         return [fault for report in self.reports for fault in report.get(FAULTS, ())]
 
 

@@ -12,10 +12,9 @@ from lbcore.agent.host import Host, RunningAgent
 from lbcore.agent.state import Event, ReadLoad, RecordForgotten, Send, Stopped
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.ownership.holding import Call, CallDone
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Message, Topic
 from tests.support.worlds.topic_reads import read_topics
@@ -73,7 +72,6 @@ class BrokerShell:
         return ()
 
     def call_ms(self, call: Call) -> int:
-        """By the world's dice."""
         del call
         return self._world.call_ms(self._broker)
 
@@ -83,7 +81,6 @@ class BrokerShell:
             self._broker.calls.append((at_ms - self._broker.ahead_ms, call))
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
-        """By the world's dice."""
         del now_ms
         return self._world.finish(call)
 
@@ -118,7 +115,6 @@ class NotingSender:
         self.delivered = self.not_delivered = 0
 
     def send(self, topic: Topic, key: str, value: bytes, *, on_delivery: OnDelivery) -> None:
-        """Note one message with its time."""
         self.sent.append((self.now_ms, topic, key, json.loads(value)))
         self.delivered += 1
         at_ms = self.now_ms
@@ -152,14 +148,12 @@ class VirtualFleet:
         self.now_ms = START_MS
 
     def run(self, for_ms: int, step_ms: int = 10) -> None:
-        """Let time pass."""
         for _ in range(for_ms // step_ms):
             self.now_ms += step_ms
             self.sender.now_ms = self.now_ms
             self.fleet.run_due(self.now_ms)
 
     def write(self, *records: OwnershipRecord) -> None:
-        """Have records come on the ownership topic."""
         messages = []
         for record in records:
             key, value = format_record(record)
@@ -179,6 +173,5 @@ class VirtualFleet:
         ]
 
     def incarnation(self, broker: str) -> str:
-        """Which start it is."""
         rows = self.fleet.describe(self.now_ms)["brokers"]
         return next(str(row["incarnation"]) for row in rows if row["broker"] == broker)

@@ -161,7 +161,6 @@ def unsettled(world: World) -> list[Mapping[str, object]]:
 
 
 def main() -> None:
-    """Tell one story aloud."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("steps", type=int)

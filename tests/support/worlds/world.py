@@ -29,7 +29,7 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS, T
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scoring import parser_of
+from lbcore.scorer.scorer import parser_of
 from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.wire.format import format_message
@@ -102,11 +102,9 @@ class World:
         broker.inbox = [record_from_row(row) for row in self.newest()]
 
     def kill(self, name: str) -> None:
-        """The broker is gone without a word."""
         self.brokers[name].host = None
 
     def pause(self, name: str, *, is_paused: bool) -> None:
-        """Stop the broker's process, or let it go on."""
         self.brokers[name].is_paused = is_paused
 
     def cut_off(self, name: str, *, is_cut_off: bool) -> None:
@@ -130,12 +128,10 @@ class World:
 
     @property
     def state(self) -> BalancerState | None:
-        """What the balancer knows and believes."""
         return self.job.state
 
     @property
     def batch_ms(self) -> int:
-        """What the driver's clock shows."""
         return self.now_ms + self.driver_ahead_ms
 
     def stamp_ms(self, partition: int) -> int:
@@ -154,7 +150,6 @@ class World:
         found.append(RawMessage(position=position, key=key, value=value))
 
     def newest(self) -> list[Mapping[str, object]]:
-        """The newest event of each bundle."""
         found = {row["bundle"]: row for row in self.events}
         return [found[name] for name in sorted(found)]
 
@@ -167,7 +162,6 @@ class World:
         return found
 
     def run(self, duration_ms: int, step_ms: int = 500) -> None:
-        """Let time pass."""
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms += step_ms
@@ -187,16 +181,13 @@ class World:
         self.job.run_batch(self.batch_ms)
 
     def tick(self) -> None:
-        """The driver's marks."""
         for partition in range(self.partitions):
             self.append(Tick(cluster=CLUSTER, number=0), partition)
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
-        """The first operator's part of a batch."""
         return self.job.scorers[group].step(self.job.scored.get(group), messages, self.batch_ms)
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
-        """The second operator's part of a batch."""
         return self.job.balancer.step(self.state, updates, self.batch_ms)
 
     def read_rows(self) -> list[RawMessage]:
@@ -211,7 +202,6 @@ class World:
         return found
 
     def restart_job(self) -> None:
-        """The job comes back from its checkpoint."""
         self.job.restart()
 
     def rebuild_job(self) -> None:
@@ -247,7 +237,6 @@ class World:
             self.append(message)
 
     def send(self, broker: Broker, message: Message) -> None:
-        """Hand a broker's message to the messenger."""
         if broker.is_cut_off:
             broker.unsent.append(message)
             return
@@ -262,7 +251,6 @@ class World:
                 self.append(message)
 
     def append(self, message: Message, partition: int | None = None) -> None:
-        """Put a message into the log, as anybody may."""
         topic, key, value = format_message(message)
         if partition is None:
             partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % self.partitions
@@ -287,12 +275,10 @@ class World:
             broker.host.take(events, self.now_ms + broker.ahead_ms)
 
     def call_ms(self, broker: Broker) -> int:
-        """How long a callback of a broker takes."""
         del broker
         return self.random.choice((0, 100, 700))
 
     def finish(self, call: Call) -> CallDone:
-        """What became of a callback whose time is over."""
         failure = "out of order" if self.random.random() < self.faults.failing else ""
         return CallDone(
             callback=call.callback, bundle=call.bundle, version_id=call.version_id, failure=failure
@@ -302,7 +288,6 @@ class World:
         """Called with an agent's last word; a world that tells brokers to stop notes it."""
 
     def load(self, broker: Broker) -> LoadRead:
-        """What a broker's service carries now."""
         bundles = tuple(broker.served())
         rates = np.array([rate_of(self.topics, b) or self.rates.get(b, 100.0) for b in bundles])
         stats = np.zeros((len(bundles), 8))
@@ -337,7 +322,6 @@ class WorldJob(Job):
     def step_balancer(
         self, updates: Sequence[GroupUpdate], _now_ms: int
     ) -> Step[BalancerState, Effect]:
-        """The World's step."""
         return self._world.step_balancer(updates)
 
     def rebuilt(self) -> BalancerState:
@@ -347,7 +331,6 @@ class WorldJob(Job):
 
 
 def states(world: World) -> dict[str, int]:
-    """How many bundles are in each state."""
     found: dict[str, int] = defaultdict(int)
     for row in world.newest():
         found[str(row["state"])] += 1

@@ -12,18 +12,17 @@ import pytest
 
 from jobs.adapters.http.tls import WatchedFile
 from jobs.console import CommandError
-from jobs.service import token_keys
-from jobs.service.access import TokenChecker, TokenRules
-from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
+from jobs.service import access
+from jobs.service.access import BETWEEN_S, KeyAddress, TokenChecker, TokenKeys
+from jobs.service.access_control import Gatekeeper
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.assemble import make_gate
 from jobs.service.lookup_http import Hooks, LookupApp
-from jobs.service.token_keys import BETWEEN_S, KeyAddress, TokenKeys
 from lbcore.config.lookup import LookupConfig
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.values.tokens import EC_KEY, OTHER_RSA_KEY, RSA_KEY, jwks, token
+from tests.support.values.tokens import AUDIENCE, EC_KEY, OTHER_RSA_KEY, RSA_KEY, jwks, token
 
 SHARED = (
     b'{"keys": [{"kty": "oct", "k": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY", "kid": "1"}]}'
@@ -39,7 +38,6 @@ class Issuer(BaseHTTPRequestHandler):
     pause_s: ClassVar[float] = 0.0
 
     def do_GET(self) -> None:
-        """Answer."""
         kind = type(self)
         kind.asked += 1
         time.sleep(kind.pause_s)
@@ -77,8 +75,8 @@ def service(tmp_path: Path, url: str) -> LookupApp:
     write_tables(tmp_path / "tables")
     context = make_context(tmp_path / "tables")
     keys = TokenKeys(WatchedFile((), tuple), KeyAddress(url))
-    rules = GateRules(cluster=context.cluster, needs_proof=True)
-    gate = Gatekeeper(rules, TokenChecker(keys, TokenRules(audience="ballast")), RateLimiter(0))
+    lookup = LookupConfig(authentication="token", token_audience=AUDIENCE)
+    gate = Gatekeeper(context.cluster, lookup, TokenChecker(keys, lookup))
     others = AdminApp(context, ROUTES, gate=gate)
     return LookupApp(context.follower, wait_ms=0, hooks=Hooks(others=others, guard=gate))
 
@@ -95,7 +93,7 @@ def test_token_of_a_key_that_came_by_rotation_is_let_in_at_once(
     app = service(tmp_path, url)
     assert asyncio.run(get(app, path, signed(RSA_KEY, "k1"))).status == 200
     kind.answer, asked = published(k2=EC_KEY), kind.asked
-    monkeypatch.setattr(token_keys, "monotonic", lambda: time.monotonic() + BETWEEN_S)
+    monkeypatch.setattr(access, "monotonic", lambda: time.monotonic() + BETWEEN_S)
     assert asyncio.run(get(app, path, signed(EC_KEY, "k2"))).status == 200
     assert kind.asked == asked + 1
     assert asyncio.run(get(app, path, signed(RSA_KEY, "k1"))).status == 401
@@ -107,7 +105,7 @@ def test_tokens_of_made_up_keys_bring_one_question_and_are_refused(
     kind, url = issuer
     app = service(tmp_path, url)
     asked = kind.asked
-    monkeypatch.setattr(token_keys, "monotonic", lambda: time.monotonic() + 60)
+    monkeypatch.setattr(access, "monotonic", lambda: time.monotonic() + 60)
     kind.pause_s = 0.2
 
     async def flood() -> list[int]:
@@ -155,7 +153,7 @@ def test_address_that_is_silent_is_named_within_its_time(
 ) -> None:
     kind, url = issuer
     kind.pause_s = 5.0
-    monkeypatch.setattr(token_keys, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(access, "_TIMEOUT_S", 0.3)
     begun_s = time.monotonic()
     with pytest.raises(ValueError, match="gives no answer"):
         KeyAddress(url)

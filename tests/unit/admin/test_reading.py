@@ -51,7 +51,6 @@ def read_pid(_reader: TableReader) -> dict[str, int]:
 
 
 def ask_of(context: AdminContext, read: Read) -> dict[str, Any]:
-    """What a read answers."""
     reply = asyncio.run(in_background(context, read))
     found: dict[str, Any] = json.loads(b"".join(reply.parts or ()))
     return found
@@ -69,8 +68,8 @@ class Asked:
         self.reads += 1
         return partial(read_value, self.reads)
 
-    async def ask(self, since_ms: int = 0) -> int:
-        reply = await self.kept.reply(self.context, self.question, {"more": 1}, since_ms)
+    async def ask(self) -> int:
+        reply = await self.kept.reply(self.context, self.question, {"more": 1})
         found = json.loads(b"".join(reply.parts or ()))
         assert found == {"value": found["value"], "cluster": "c1", "more": 1}
         return int(found["value"])
@@ -92,34 +91,14 @@ def test_kept_value_is_given_for_its_time_and_not_after_a_suspension(
     assert [asyncio.run(asked.ask()) for _ in range(2)] == [2, 2]
 
 
-def test_answer_that_is_older_than_wanted_is_made_anew(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_ms = [1_000_000]
-    monkeypatch.setattr(reading, "wall_ms", lambda: now_ms[0])
-    assert asyncio.run(asked.ask(1_000_000)) == 1
-    assert asyncio.run(asked.ask(1_000_000)) == 1
-    now_ms[0] += 1
-    assert asyncio.run(asked.ask(1_000_001)) == 2
-    assert asyncio.run(asked.ask(9_000_000)) == 2  # nothing is of a time that has not come
-    assert asyncio.run(asked.ask()) == 2
-
-
-def test_one_read_answers_all_who_ask_meanwhile_and_another_those_who_want_a_newer_one(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_ms = [1_000_000]
-    monkeypatch.setattr(reading, "wall_ms", lambda: now_ms[0])
-
+def test_one_read_answers_all_who_ask_meanwhile_also_when_one_leaves(asked: Asked) -> None:
     async def many() -> list[int]:
-        early = [asyncio.create_task(asked.ask(since)) for since in (0, 1_000_000, 1_000_000)]
+        early = [asyncio.create_task(asked.ask()) for _ in range(3)]
         await asyncio.sleep(0)
         early[0].cancel()
-        now_ms[0] += 10
-        late = [asyncio.create_task(asked.ask(1_000_005)) for _ in range(3)]
-        return list(await asyncio.gather(*early[1:], *late))
+        return list(await asyncio.gather(*early[1:], asked.ask()))
 
-    assert asyncio.run(many()) == [1, 1, 2, 2, 2]
+    assert asyncio.run(many()) == [1, 1, 1]
 
 
 def test_all_who_wait_for_a_read_hear_that_it_failed(tmp_path: Path) -> None:

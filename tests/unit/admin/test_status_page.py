@@ -34,7 +34,6 @@ class Gate:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """A cluster in which much has happened."""
     return eventful()
 
 
@@ -55,7 +54,6 @@ def get(app: AdminApp, path: str, *grants: Grant) -> Answer:
 
 
 def scripts(app: AdminApp) -> str:
-    """Every module of the page."""
     paths = [route.path for route in PAGE_ROUTES if route.path.endswith(".js")]
     return "\n".join(get(app, path).body.decode() for path in paths)
 

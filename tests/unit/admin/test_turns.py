@@ -56,7 +56,6 @@ QUERIES = {
     "/v1/ownership/diff": "from=0",
     "/v1/decisions": "limit=1000",
     "/v1/watch": "last_event_id=never",
-    "/v1/events": "alive_ms=1",
     "/admin/v2/broker-stats/load-report": f"broker={BROKERS[0]}",
 }
 

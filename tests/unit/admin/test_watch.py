@@ -34,7 +34,6 @@ def move(writer: TablesWriter, version: int, broker: str = "broker-2:8080") -> N
 
 
 async def take(watcher: Watcher, place: Any, count: int) -> list[dict[str, str]]:
-    """The first events of a stream."""
     parts = watcher.parts(place)
     found: list[dict[str, str]] = []
     while len(found) < count:

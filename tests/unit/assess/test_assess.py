@@ -24,8 +24,7 @@ from jobs.cli import main
 from jobs.console import CommandError, MisuseError
 from jobs.operating.prometheus import add_prometheus_arguments, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
-from lbcore.assess.observer import Observer
-from lbcore.assess.owner_changes import Unloads, unloads_of
+from lbcore.assess.owner_changes import Observer, Unloads, unloads_of
 from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
 from lbcore.assess.report import Report
 from lbcore.assess.risks import broker_risks, few_bundles, unrelievable
@@ -62,7 +61,6 @@ def fake() -> Iterator[FakePulsar]:
 def assess(
     fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, Any, str]:
-    """Exit code, the report and what was noted."""
     words = ["assess", fake.url, *QUICK, "--html", str(tmp_path / "page.html"), "--json", *more]
     code = main(words)
     out, err = capsys.readouterr()
@@ -109,8 +107,12 @@ def test_process_without_kafka_and_spark_decides_as_the_job_does(fake: FakePulsa
 def test_report_has_load_moves_settings_and_what_would_be_done(
     fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    fake.put("/admin/v2/tenants", ["acme", "gone", "pulsar"])  # it vanishes between two questions
+    fake.put("/admin/v2/namespaces/gone", {"reason": "Tenant does not exist"}, 404)
     code, report, noted = assess(fake, tmp_path, capsys, "--set", "pipeline.trigger_ms=1000")
-    assert code == 0
+    assert (code, report["unread"]) == (0, {})
+    assert {method for method, _ in fake.requests} == {"GET"}
+    assert not [path for _, path in fake.requests if path.startswith("/lookup")]
     assert report["loads"]["bundles"] == {
         fake.broker(0): HOT_COUNT,
         fake.broker(1): len(BUNDLES) - HOT_COUNT,
@@ -124,14 +126,6 @@ def test_report_has_load_moves_settings_and_what_would_be_done(
     first = (decided[0]["source"], decided[0]["destination"])
     assert first == (fake.broker(0), fake.broker(1))
     assert "first picture after" in noted
-
-
-def test_nothing_is_asked_of_the_cluster_but_questions(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assess(fake, tmp_path, capsys)
-    assert {method for method, _ in fake.requests} == {"GET"}
-    assert not [path for _, path in fake.requests if path.startswith("/lookup")]
 
 
 def test_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(
@@ -204,14 +198,6 @@ def test_settings_that_may_not_be_read_are_said_to_be_unknown(
     assert any("super user" in one for one in report["notes"])
 
 
-def test_cluster_of_one_broker_is_told_that_nothing_can_be_balanced(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake.own({0: BUNDLES})
-    _, report, _ = assess(fake, tmp_path, capsys)
-    assert "one_broker" in {risk["kind"] for risk in report["risks"]}
-
-
 def test_cluster_of_no_broker_is_an_error(
     fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,7 +266,6 @@ def test_group_without_load_divides_by_no_zero(rates: list[float]) -> None:
 
 
 def row_of(broker: str, rates: Sequence[float], group: str = "") -> dict[str, Any]:
-    """A row of load_history."""
     return {
         "broker_group": group,
         "broker": broker,
@@ -317,13 +302,9 @@ def with_bad_namespace(fake: FakePulsar, answer: Any, status: int = 200) -> None
     ("answer", "status"),
     [
         ({"reason": "no"}, 500),
-        ({"reason": "no"}, 403),
-        ({"reason": "no"}, 412),
         (b"", 204),
-        (b"null", 200),
         (b"<html>not found</html>", 404),
         ({"boundaries": []}, 200),
-        ({"boundaries": ["0x10000000", "0xffffffff"]}, 200),
     ],
 )
 def test_one_namespace_that_can_not_be_read_is_named_and_blinds_to_no_other(
@@ -344,35 +325,27 @@ def test_one_namespace_that_can_not_be_read_is_named_and_blinds_to_no_other(
 
 
 @pytest.mark.parametrize(
-    ("path", "unread"),
+    "unread",
     [
-        ("/admin/v2/tenants", "tenants"),
-        ("/admin/v2/namespaces/other", "tenant other"),
-        (f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies", "isolation policies"),
-        (f"/admin/v2/clusters/{CLUSTER}/failureDomains", "failure domains"),
-        ("/admin/v2/namespaces/acme/ns/antiAffinity", "anti-affinity group of acme/ns"),
+        {"/admin/v2/tenants": "tenants"},
+        {
+            "/admin/v2/namespaces/other": "tenant other",
+            f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies": "isolation policies",
+            f"/admin/v2/clusters/{CLUSTER}/failureDomains": "failure domains",
+            "/admin/v2/namespaces/acme/ns/antiAffinity": "anti-affinity group of acme/ns",
+        },
     ],
 )
 def test_part_that_can_not_be_read_is_named_and_ends_with_1(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, unread: str
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], unread: dict[str, str]
 ) -> None:
     fake.put("/admin/v2/tenants", ["acme", "other", "pulsar"])
-    fake.put("/admin/v2/namespaces/other", [])
-    fake.put(path, {"reason": "no"}, 500)
+    for path in unread:
+        fake.put(path, {"reason": "no"}, 500)
     code, report, noted = assess(fake, tmp_path, capsys)
     assert code == 1
-    assert unread in report["unread"]
+    assert report["unread"].keys() >= set(unread.values())
     assert "not all could be read" in noted
-
-
-def test_tenant_that_vanishes_between_two_questions_is_no_failure(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake.put("/admin/v2/tenants", ["acme", "gone", "pulsar"])
-    fake.put("/admin/v2/namespaces/gone", {"reason": "Tenant does not exist"}, 404)
-    code, report, _ = assess(fake, tmp_path, capsys)
-    assert (code, report["unread"]) == (0, {})
-    assert report["loads"]["imbalance"][-1] == pytest.approx(1.5, abs=0.01)
 
 
 def test_odd_field_of_a_load_report_is_named_and_the_load_is_known(

@@ -13,6 +13,7 @@ from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.acting import (
+    Attempts,
     Leave,
     LookAgain,
     Lookup,
@@ -20,14 +21,13 @@ from lbcore.bridge.acting import (
     RecordAnswer,
     RetryPolicy,
     Split,
-    Tried,
     Unload,
     next_action,
     positions_for,
 )
-from lbcore.bridge.owner_lookup import topic_within
+from lbcore.bridge.answers import topic_within
 from lbcore.config.tree import Config
-from lbcore.model.hashing import crc32
+from lbcore.model.bundles import crc32
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome, Acks, Message
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
@@ -80,7 +80,7 @@ def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
     incarnations = more.pop("incarnations", STARTS)
     bounds = RetryPolicy(forbidden=more.pop("forbidden", ""))
     seen = PulsarState(owner=owner, incarnations=incarnations, boundaries=boundaries)
-    return next_action(record, seen, Tried(**more), bounds)
+    return next_action(record, seen, Attempts(**more), bounds)
 
 
 @pytest.mark.parametrize("record", [releasing(), ASSIGNING, SPLITTING])
@@ -91,35 +91,39 @@ def test_record_of_a_broker_that_is_not_measured_yet_waits(record: OwnershipReco
     assert isinstance(late, Leave)
 
 
-def test_unload_is_asked_for_while_the_source_has_the_bundle() -> None:
-    assert action(releasing(), "a") == Unload(destination="b")
-    assert action(releasing(""), "a") == Unload(destination="")
+CLOSED = RecordAnswer(broker="a", incarnation="1", outcome=AckOutcome.CLOSED)
+OPENED = RecordAnswer(broker="b", incarnation="1", outcome=AckOutcome.OPENED)
+RESTING = OwnershipRecord(cluster="local", bundle=BUNDLE, state=State.FREE, version_id=1)
+LATE: dict[str, Any] = {"waited_ms": 91_000}
+ACTIONS: list[tuple[OwnershipRecord, str | None, dict[str, Any], Any]] = [
+    (releasing(), "a", {}, Unload(destination="b")),
+    (releasing(""), "a", {}, Unload(destination="")),
+    (releasing(), "b", {}, CLOSED),
+    (releasing(""), "", {}, CLOSED),
+    (releasing(""), "c", {}, CLOSED),
+    (releasing(), "", {}, Lookup()),
+    (releasing(), "", LATE, Leave),
+    (releasing(), "c", {}, Leave),  # it went elsewhere: the mirror tells it
+    (releasing(), "a", {"incarnations": {**STARTS, "a": "2"}}, Leave),
+    (releasing(), "", {"incarnations": {"b": "1"}}, Leave),
+    (releasing(), None, {}, LookAgain()),
+    (releasing(), None, LATE, Leave),
+    (ASSIGNING, "b", {}, OPENED),
+    (ASSIGNING, None, {}, LookAgain()),
+    (ASSIGNING, "", {}, Leave),
+    (ASSIGNING, "a", {}, Leave),
+    (ASSIGNING, "c", {}, Leave),
+    (ASSIGNING, "b", {"incarnations": {"b": "2"}}, Leave),
+    (RESTING, "", {}, Leave),
+]
 
 
-def test_unload_that_is_done_is_answered_for_the_source() -> None:
-    for record, owner in ((releasing(), "b"), (releasing(""), ""), (releasing(""), "c")):
-        assert action(record, owner) == RecordAnswer(
-            broker="a", incarnation="1", outcome=AckOutcome.CLOSED
-        )
-
-
-def test_unload_that_left_nobody_is_looked_up_and_then_left() -> None:
-    assert action(releasing(), "") == Lookup()
-    assert isinstance(action(releasing(), "", waited_ms=91_000), Leave)
-
-
-def test_unload_that_went_elsewhere_is_left_to_the_mirror() -> None:
-    assert isinstance(action(releasing(), "c"), Leave)
-
-
-def test_unload_from_a_source_that_restarted_is_left_to_the_mirror() -> None:
-    assert isinstance(action(releasing(), "a", incarnations={**STARTS, "a": "2"}), Leave)
-    assert isinstance(action(releasing(), "", incarnations={"b": "1"}), Leave)
-
-
-def test_owner_that_is_not_clear_is_looked_for_again_and_not_for_ever() -> None:
-    assert action(releasing(), None) == LookAgain()
-    assert isinstance(action(releasing(), None, waited_ms=91_000), Leave)
+@pytest.mark.parametrize(("record", "owner", "more", "wanted"), ACTIONS)
+def test_next_action_follows_from_the_record_and_who_has_the_bundle(
+    record: OwnershipRecord, owner: str | None, more: dict[str, Any], wanted: Any
+) -> None:
+    found = action(record, owner, **more)
+    assert found == wanted or (wanted is Leave and isinstance(found, Leave))
 
 
 @pytest.mark.parametrize(
@@ -145,16 +149,6 @@ def test_unload_that_was_done_while_nobody_looked_is_answered_whatever_its_age()
     assert found.outcome is AckOutcome.CLOSED
 
 
-def test_assignment_is_answered_by_the_broker_that_has_it() -> None:
-    assert action(ASSIGNING, "b") == RecordAnswer(
-        broker="b", incarnation="1", outcome=AckOutcome.OPENED
-    )
-    assert action(ASSIGNING, None) == LookAgain()
-    for owner in ("", "a", "c"):
-        assert isinstance(action(ASSIGNING, owner), Leave)
-    assert isinstance(action(ASSIGNING, "b", incarnations={"b": "2"}), Leave)
-
-
 def test_split_is_asked_for_at_all_positions_and_a_chain_takes_the_first() -> None:
     found = action(SPLITTING, boundaries=(0, 0x80000000, 0xFFFFFFFF))
     assert found == Split(bundle=BUNDLE, positions=SPLIT)
@@ -162,16 +156,16 @@ def test_split_is_asked_for_at_all_positions_and_a_chain_takes_the_first() -> No
     assert positions_for(found, at_once=False) == SPLIT[:1]
 
 
-def test_split_that_is_half_done_goes_on_with_the_rest() -> None:
-    found = action(SPLITTING, boundaries=(0, SPLIT[0], 0x80000000, 0xFFFFFFFF))
-    assert found == Split(bundle=f"{NS}/0x20000000_0x80000000", positions=SPLIT[1:])
+def test_split_goes_on_with_what_is_left_until_it_is_done_or_refused_too_often() -> None:
+    first = action(SPLITTING, boundaries=(0, SPLIT[0], 0x80000000, 0xFFFFFFFF))
+    assert first == Split(bundle=f"{NS}/0x20000000_0x80000000", positions=SPLIT[1:])
     other = action(SPLITTING, boundaries=(0, SPLIT[1], 0x80000000, 0xFFFFFFFF))
     assert other == Split(bundle=f"{NS}/0x00000000_0x60000000", positions=SPLIT[:1])
-
-
-def test_split_that_is_done_is_answered() -> None:
-    found = action(SPLITTING, boundaries=(0, *SPLIT, 0x80000000, 0xFFFFFFFF))
-    assert found.outcome is AckOutcome.SPLIT
+    whole = action(SPLITTING, boundaries=(0, *SPLIT, 0x80000000, 0xFFFFFFFF))
+    assert whole.outcome is AckOutcome.SPLIT
+    uncut = (0, 0x80000000, 0xFFFFFFFF)
+    assert isinstance(action(SPLITTING, boundaries=uncut, asked=5, refused="x"), Split)
+    assert action(SPLITTING, boundaries=uncut, asked=6, refused="x").reason == "x"
 
 
 def test_split_that_pulsar_made_otherwise_has_failed() -> None:
@@ -190,17 +184,6 @@ def test_split_that_pulsar_made_otherwise_has_failed() -> None:
         boundaries=(0, 0x80000000, 0xFFFFFFFF),
     )
     assert merged.outcome is AckOutcome.FAILED
-
-
-def test_split_that_pulsar_refuses_has_failed_after_some_tries() -> None:
-    whole = (0, 0x80000000, 0xFFFFFFFF)
-    assert isinstance(action(SPLITTING, boundaries=whole, asked=5, refused="x"), Split)
-    assert action(SPLITTING, boundaries=whole, asked=6, refused="x").reason == "x"
-
-
-def test_record_that_is_at_rest_needs_nothing() -> None:
-    resting = OwnershipRecord(cluster="local", bundle=BUNDLE, state=State.FREE, version_id=1)
-    assert isinstance(action(resting, ""), Leave)
 
 
 @pytest.mark.parametrize("width", [0x10000000, 0x1000000])
@@ -249,7 +232,6 @@ class Hands:
             time.sleep(0.01)
 
     def answer(self) -> tuple[AckOutcome, str]:
-        """The one acknowledgement."""
         self.wait(lambda: not self.actuator.busy())
         (acks,) = self.sent
         assert isinstance(acks, Acks)

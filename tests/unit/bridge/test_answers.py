@@ -1,6 +1,7 @@
 """Recorded answers of Pulsar as values: admin answers, load reports, policies, mirror."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,6 @@ pulsar_lb_memory_usage{{a="b", broker="host-1"}} 20
     assert "pulsar_lb_cpu_usage" in found.unreported
 
 
-@pytest.mark.parametrize("odd", ["NaN", "+Inf", "-1", "0", "1e300", "x"])
-def test_metrics_without_a_start_that_is_a_time_are_unreadable(odd: str) -> None:
-    page = f'process_start_time_seconds{{a="b"}} {odd}\n'
-    assert isinstance(parse_metrics(page.encode()), Unreadable)
-
-
 @pytest.mark.parametrize("odd", [-1, "NaN", None, 1e300, [], {}])
 @pytest.mark.parametrize("name", ["msgRateIn", "producerCount", "subscriptions"])
 def test_odd_field_of_one_topic_counts_as_not_reported_and_is_named(name: str, odd: Any) -> None:
@@ -185,20 +180,6 @@ def test_boundaries_of_a_real_namespace_are_numbers() -> None:
     assert isinstance(boundaries, tuple)
     assert (boundaries[0], boundaries[-1]) == (0, 0xFFFFFFFF)
     assert list(boundaries) == sorted(boundaries)
-
-
-def test_boundaries_after_a_split_hold_the_positions() -> None:
-    before = parse_boundaries(raw(read_recording("23-namespaces-bundles").body))
-    after = parse_boundaries(raw(read_recording("75-namespaces-bundles-after").body))
-    assert isinstance(before, tuple)
-    assert isinstance(after, tuple)
-    assert len(after) >= len(before)
-
-
-def test_brokers_of_a_real_cluster_are_names_in_order() -> None:
-    assert parse_names(raw(read_recording("29-brokers-list").body)) == tuple(
-        sorted(read_recording("29-brokers-list").body)
-    )
 
 
 def test_owned_namespaces_leave_out_what_brokers_keep_for_themselves() -> None:
@@ -303,46 +284,28 @@ def owners(before: Look, now: Look, *, busy: frozenset[str] = NOTHING, **records
     return compare(known, before, now, ("a", "b"), busy).owners
 
 
-def test_mirror_that_agrees_tells_nothing() -> None:
-    same = look(a=(LEFT, RIGHT))
-    assert compare(RECORDS, same, same, ("a", "b"), NOTHING) == Difference()
+OWNERS: Mapping[str, tuple[Look, Any]] = {
+    "an owner that both looks show": (look(a=(RIGHT,), b=(LEFT,)), {LEFT: (5, "b", "1")}),
+    "nobody, and all have answered": (look(a=(RIGHT,)), {LEFT: (5, "", "")}),
+    "nobody, and one is silent": (look(a=(RIGHT,), b=None), {}),
+    "an owner beside a silent broker": (look(a=None, b=(LEFT,)), {LEFT: (5, "b", "1")}),
+    "two claim it": (look(a=(LEFT, RIGHT), b=(LEFT,)), {}),
+    "an owner that was never measured": (look(a=(RIGHT,), b=(LEFT,), incarnations={"a": "1"}), {}),
+    "another start of the owner": (
+        look(a=(LEFT, RIGHT), incarnations={"a": "2", "b": "1"}),
+        {LEFT: (5, "a", "2"), RIGHT: (5, "a", "2")},
+    ),
+}
 
 
-def test_first_look_tells_nothing() -> None:
-    assert compare(RECORDS, None, look(b=(LEFT,)), (), NOTHING) == Difference()
-
-
-def test_owner_that_two_looks_agree_on_is_told_with_the_version_and_the_start() -> None:
-    moved = look(a=(RIGHT,), b=(LEFT,))
-    assert owners(moved, moved) == {LEFT: (5, "b", "1")}
-    assert owners(look(a=(LEFT, RIGHT)), moved) == {}
-
-
-def test_bundle_that_nobody_owns_is_told_only_when_all_have_answered() -> None:
-    gone = look(a=(RIGHT,))
-    assert owners(gone, gone) == {LEFT: (5, "", "")}
-    unsure = look(a=(RIGHT,), b=None)
-    assert owners(unsure, unsure) == {}
-
-
-def test_bundle_that_two_claim_is_not_told() -> None:
-    both = look(a=(LEFT, RIGHT), b=(LEFT,))
-    assert owners(both, both) == {}
-
-
-def test_answer_of_one_broker_is_enough_for_what_it_owns() -> None:
-    partly = look(a=None, b=(LEFT,))
-    assert owners(partly, partly) == {LEFT: (5, "b", "1")}
-
-
-def test_broker_that_restarted_is_told_as_another_start() -> None:
-    again = look(a=(LEFT, RIGHT), incarnations={"a": "2", "b": "1"})
-    assert owners(again, again) == {LEFT: (5, "a", "2"), RIGHT: (5, "a", "2")}
-
-
-def test_owner_that_was_never_measured_waits() -> None:
-    unmeasured = look(a=(RIGHT,), b=(LEFT,), incarnations={"a": "1"})
-    assert owners(unmeasured, unmeasured) == {}
+@pytest.mark.parametrize("case", OWNERS)
+def test_owner_is_told_once_two_looks_agree_and_it_is_certain(case: str) -> None:
+    seen, told = OWNERS[case]
+    agreed = look(a=(LEFT, RIGHT))
+    assert owners(seen, seen) == told
+    assert compare(RECORDS, agreed, agreed, ("a", "b"), NOTHING) == Difference()
+    assert compare(RECORDS, None, seen, (), NOTHING) == Difference()
+    assert owners(agreed, look(a=(RIGHT,), b=(LEFT,))) == {}
 
 
 def test_record_in_flight_is_left_alone_while_one_of_its_brokers_has_the_bundle() -> None:
@@ -615,17 +578,9 @@ def test_same_measurement_read_again_is_a_heartbeat() -> None:
     told, first = kinds(SentReports(), reading(30.0), NOW)
     told, second = kinds(told, reading(30.0), NOW + 5_000)
     told, third = kinds(told, reading(31.0), NOW + 10_000)
-    assert (first, second, third) == (
-        [BrokerLoad, BundleLoad],
-        [Heartbeat],
-        [BrokerLoad, BundleLoad],
-    )
-
-
-def test_same_measurement_is_reported_again_after_the_longest_interval() -> None:
-    told, _ = kinds(SentReports(), reading(0.0), NOW)
-    _, sent = kinds(told, reading(0.0), NOW + MINUTE)
-    assert sent == [BrokerLoad, BundleLoad]
+    _, restarted = kinds(told, reading(31.0, incarnation="18"), NOW + 10_001)
+    assert first == third == restarted == [BrokerLoad, BundleLoad]
+    assert second == [Heartbeat]
 
 
 def test_usage_that_changed_between_two_measurements_is_reported_without_the_bundles() -> None:
@@ -637,12 +592,6 @@ def test_usage_that_changed_between_two_measurements_is_reported_without_the_bun
     _, due = kinds(told, using(reading(0.0), 31.0), NOW + MINUTE)
     assert (within, above, again) == ([Heartbeat], [BrokerLoad], [Heartbeat])
     assert due == [BrokerLoad, BundleLoad]
-
-
-def test_broker_that_started_again_reports_at_once() -> None:
-    told, _ = kinds(SentReports(), reading(30.0), NOW)
-    _, sent = kinds(told, reading(30.0, incarnation="18"), NOW + 1)
-    assert sent == [BrokerLoad, BundleLoad]
 
 
 def test_seq_grows_with_each_message_and_over_a_new_start_of_the_collector() -> None:

@@ -205,7 +205,6 @@ def test_broker_that_answers_nonsense_is_not_in_the_look(fake: FakePulsar) -> No
 
 
 def reports(fake: FakePulsar, sent: list[Message], kind: type) -> list[Message]:
-    """Look until both brokers have reported."""
     collector = collector_of(fake, sent, look_ms=200)
     for _ in range(50):
         collector.look()

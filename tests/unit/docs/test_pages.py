@@ -1,24 +1,25 @@
 """Generated documents: bundles page, ownership diagrams, scoreboard."""
 
 import re
-from dataclasses import Field, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from lbcore.config.setting import declared
 from lbcore.config.splitting import ALGORITHMS, MEBIBYTE, Splitting
 from lbcore.config.tree import Config
 from lbcore.model.bundles import (
     BundleRange,
+    HashFunction,
     NamespaceBundles,
     children_of,
+    crc32,
     decode_boundary,
     even_boundaries,
+    hash_topics,
+    murmur3_32,
 )
-from lbcore.model.hashing import HashFunction, crc32, hash_topics, murmur3_32
 from lbcore.model.names import format_partition
 from lbcore.model.tables import TABLES
 from lbcore.ownership.holding import Callback
@@ -32,7 +33,7 @@ from lbcore.plan.split.algorithms import (
 )
 from lbcore.plan.split.decision import SplitVerdict
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.reports.comparison import compared_row, render_comparison
+from lbcore.sim.reports.report import compared_row, render_comparison
 from lbcore.sim.scenario.parse import parse_scenario, with_compared
 from lbcore.wire.messages import Topic
 from tests.scoreboard import PAGE, PUBLISHED, page, recorded
@@ -133,20 +134,6 @@ def test_page_tells_every_verdict() -> None:
     table = PAGE_OF_BUNDLES_PAGE.partition("| verdict |")[2].partition("\n\n")[0]
     told = set(re.findall(r"`([a-z_]+)`", table))
     assert {verdict.value for verdict in SplitVerdict} <= told
-
-
-DECLARED = [field for field in fields(Splitting) if {"setting", "correction"} & {*field.metadata}]
-
-
-@pytest.mark.parametrize("field", DECLARED, ids=lambda field: field.name)
-def test_settings_table_of_the_page_has_the_settings_default_and_key(field: Field[Any]) -> None:
-    name, default = field.name, field.default
-    about = declared(field)
-    (row,) = re.findall(rf"^\| `{name}` \| (.*?) \| (.*?) \|$", PAGE_OF_BUNDLES_PAGE, re.MULTILINE)
-    shown = ", ".join(default) if isinstance(default, tuple) else str(default)
-    assert row[0].replace(",", "").split()[0].lower() == shown.replace(",", "").split()[0].lower()
-    assert row[1] == (f"`{about.pulsar[0]}`" if about.pulsar else "ours")
-    assert about.dynamic
 
 
 PAGE_OF_OWNERSHIP_PAGE = Path(__file__).parents[3] / "docs" / "ownership.md"

@@ -17,9 +17,8 @@ from jobs.fleet.control import ControlServer, FleetClient, event_log
 from jobs.fleet.fleet import UnknownBrokerError
 from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
 from lbcore.agent.state import RecordForgotten, RecordRead
-from lbcore.model.hashing import HashFunction
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.model.bundles import HashFunction
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.sim.summary import BundleOpened
 from lbcore.wire.messages import Topic

@@ -90,13 +90,11 @@ FAULTS: Mapping[str, Callable[[Path], Any]] = {
 
 
 def tables(**known: Any) -> ClaimedTables:
-    """The tables of the job that was here."""
     return ClaimedTables(**{"epoch": 0, "last_commit": lambda: COMMIT, **known})
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A state folder that a job left in order."""
     first = choose_checkpoint(tmp_path, replace(PRESENT, epoch=0), ClaimedTables(epoch=-1))
     write_manifest(tmp_path, replace(PRESENT, epoch=0), first)
     write_checkpoint(first.checkpoint, begun=BATCHES, ended=BATCHES)

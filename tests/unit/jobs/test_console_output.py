@@ -17,7 +17,7 @@ from jobs.adapters.processes.json_log import (
     OtelFormatter,
     RateLimitedHandler,
 )
-from jobs.assess.charts import escape
+from jobs.assess.page import escape
 from jobs.console import (
     CAUSE_BREAK,
     CommandError,

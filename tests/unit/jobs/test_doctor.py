@@ -25,7 +25,6 @@ from tests.support.worlds.world import World
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """A cluster whose load differs by bundle."""
     made = running(3, 12)
     skewed(made)
     made.run(70_000)
@@ -34,7 +33,6 @@ def world() -> World:
 
 @pytest.fixture
 def tables(world: World, tmp_path: Path) -> Path:
-    """Its tables, as if it worked at this moment."""
     write_tables(world, tmp_path / "tables", time.time_ns() // 1_000_000)
     return tmp_path / "tables"
 

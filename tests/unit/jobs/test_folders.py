@@ -22,37 +22,9 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.local.layout import Layout
 
-USABLE = (
-    *(
-        "plain",
-        "a b",
-        "é",
-        "e\u0301",
-        "🙂",
-        "中",
-        "quo'te",
-        'dou"ble',
-        "-dash",
-        "--tables",
-        "x" * 200,
-    ),
-    *(
-        "a#b",
-        "a?b",
-        "a*b",
-        "{x}",
-        "a%b",
-        "100%",
-        "$x",
-        "`b`",
-        "a;b",
-        "a&b",
-        "a=b",
-        "~",
-        ".x",
-        "(x)",
-    ),
-)
+SIGNS = "a#b a?b a*b {x} a%b 100% $x `b` a;b a&b a=b ~ .x (x)"
+WORDS = ("plain", "a b", "é", "e\u0301", "🙂", "中", "quo'te", 'dou"ble', "-dash", "--tables")
+USABLE = (*WORDS, "x" * 200, *SIGNS.split())
 REFUSED = (
     *("%41", "%20", "a%2Fb", "back\\slash", "[1]", "a]", "a|b", "a^b", "a,b"),
     *("new\nline", "tab\tx", "\x1b[31m", "\x7f", "\x85", "x" * 256, "🙂" * 64, "\udc80"),
@@ -154,13 +126,6 @@ def test_folder_of_a_killed_process_goes_with_the_next_one_and_no_other(tmp_path
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == expected
     living.communicate()
     next_one.communicate()
-
-
-def test_two_of_one_process_live_side_by_side(tmp_path: Path) -> None:
-    first = private_directory("kind", tmp_path / "made at need")
-    second = private_directory("kind", tmp_path / "made at need")
-    assert first != second
-    assert first.exists()
 
 
 def test_folder_that_was_removed_and_then_written_again_goes_as_well(tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ class Server:
                     return
 
     def close(self) -> None:
-        """Answer nobody any more."""
         self._ended.set()
         self._listener.close()
 

@@ -87,7 +87,6 @@ class Service:
         self.instead: Callable[[HttpQuestion], Answered] | None = None
 
     def exchange(self, connection: Any, asked: HttpQuestion, bytes_max: int) -> Answered:
-        """Answer as over the network."""
         del connection, bytes_max
         self.asked.append(asked)
         if self.instead is not None:

@@ -16,7 +16,6 @@ def broken(): raise OSError("port 80 is taken")
 
 
 def told(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
-    """Exit code and standard error."""
     code = cli.main(["run-agent", *NEEDED, *more])
     return code, capsys.readouterr().err
 

@@ -25,7 +25,6 @@ from tests.support.processes.misbehaving_service import (
 
 
 def number(value: float) -> dict[str, Callable[[], Any]]:
-    """Loads with the number in each place."""
     five, stats = np.array([1.0, 1.0, 1.0, 1.0, value]), np.full((2, 8), value)
     return {
         f"usage {value}": lambda: load(usage=five),

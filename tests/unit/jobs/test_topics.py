@@ -24,28 +24,16 @@ def test_topics_wanted_are_all_of_the_wire_with_log_append_time() -> None:
     specs = specs_of({})
     assert list(specs) == [topic.value for topic in Topic]
     assert {spec.configs["message.timestamp.type"] for spec in specs.values()} == {"LogAppendTime"}
-
-
-def test_topics_wanted_bear_the_prefix() -> None:
+    policies = {name: spec.configs["cleanup.policy"] for name, spec in specs.items()}
+    assert [name for name, policy in policies.items() if policy != "delete"] == ["ownership"]
+    longest = int(specs["bundle-load"].configs["max.message.bytes"])
+    assert longest > Config().wire.max_message_bytes
     assert "eu.broker-load" in specs_of({"pipeline": {"topic_prefix": "eu."}})
 
 
-def test_topic_ownership_alone_is_compacted() -> None:
-    policies = {name: spec.configs["cleanup.policy"] for name, spec in specs_of({}).items()}
-    assert policies.pop("ownership") == "compact"
-    assert set(policies.values()) == {"delete"}
-
-
 def test_topics_are_kept_and_copied_as_the_settings_say() -> None:
-    specs = specs_of(
-        {
-            "topics": {
-                "report_partitions": 7,
-                "replication_factor": 3,
-                "report_retention_ms": 3_600_000,
-            }
-        }
-    )
+    topics = {"report_partitions": 7, "replication_factor": 3, "report_retention_ms": 3_600_000}
+    specs = specs_of({"topics": topics})
     assert [specs[name].partitions for name in ("broker-load", "acks", "ownership")] == [7, 7, 4]
     assert [specs[name].partitions for name in ("commands", "audit")] == [1, 1]
     report = specs["broker-load"]
@@ -55,33 +43,16 @@ def test_topics_are_kept_and_copied_as_the_settings_say() -> None:
     assert report.configs["segment.ms"] == "600000"
 
 
-def test_topics_hold_the_longest_message_that_is_accepted() -> None:
-    longest = int(specs_of({})["bundle-load"].configs["max.message.bytes"])
-    assert longest > Config().wire.max_message_bytes
-
-
-def test_address_comes_from_the_settings_unless_it_is_given() -> None:
-    config = parse_config({"kafka": {"bootstrap_servers": ["a:1", "b:2"]}})
-    assert kafka_address(config).bootstrap == "a:1,b:2"
-    assert kafka_address(config, "c:3").bootstrap == "c:3"
-
-
-def test_address_that_nothing_names_is_misuse() -> None:
+def test_address_with_sasl_takes_the_password_from_the_environment() -> None:
+    kafka = {"security_protocol": "SASL_SSL", "sasl_username": "u", "ca_file": "/ca.pem"}
+    config = parse_config({"kafka": {**kafka, "bootstrap_servers": ["a:1", "b:2"]}})
+    address = kafka_address(config, "", {"BALLAST_KAFKA_PASSWORD": "hush"})
+    assert address.bootstrap == "a:1,b:2"
+    assert kafka_address(config, "c:3", {"BALLAST_KAFKA_PASSWORD": "x"}).bootstrap == "c:3"
+    with pytest.raises(CommandError, match="BALLAST_KAFKA_PASSWORD"):
+        kafka_address(config, "a:1", {})
     with pytest.raises(MisuseError, match="Kafka's address is not known"):
         kafka_address(Config())
-
-
-def test_address_with_sasl_takes_the_password_from_the_environment() -> None:
-    config = parse_config(
-        {
-            "kafka": {
-                "security_protocol": "SASL_SSL",
-                "sasl_username": "u",
-                "ca_file": "/ca.pem",
-            }
-        }
-    )
-    address = kafka_address(config, "a:1", {"BALLAST_KAFKA_PASSWORD": "hush"})
     assert address.security == {
         "security_protocol": "SASL_SSL",
         "ssl_cafile": "/ca.pem",
@@ -89,13 +60,6 @@ def test_address_with_sasl_takes_the_password_from_the_environment() -> None:
         "sasl_plain_username": "u",
         "sasl_plain_password": "hush",
     }
-
-
-def test_address_with_sasl_and_no_password_says_which_variable_to_set() -> None:
-    config = parse_config({"kafka": {"security_protocol": "SASL_PLAINTEXT"}})
-    with pytest.raises(CommandError) as raised:
-        kafka_address(config, "a:1", {})
-    assert "BALLAST_KAFKA_PASSWORD" in raised.value.next_step
 
 
 def test_token_is_read_again_at_each_login_also_by_another_machine(tmp_path: Path) -> None:
@@ -129,12 +93,9 @@ def test_connection_text_holds_certificates_and_no_paths(tmp_path: Path) -> None
     assert found["ssl_cafile"] == "-----BEGIN CERTIFICATE-----\n"
     assert found["sasl_plain_password"] == security["sasl_plain_password"]
     assert str(tmp_path) not in json.dumps(found)
-
-
-def test_certificate_that_is_missing_is_named(tmp_path: Path) -> None:
-    security = {"security_protocol": "SSL", "ssl_cafile": str(tmp_path / "none.pem")}
+    absent = {"security_protocol": "SSL", "ssl_cafile": str(tmp_path / "none.pem")}
     with pytest.raises(CommandError, match=r"none\.pem could not be read"):
-        connection_text(KafkaAddress(bootstrap="a:1", security=security))
+        connection_text(KafkaAddress(bootstrap="a:1", security=absent))
 
 
 def test_rights_of_a_role_become_commands_of_kafkas_own_tool() -> None:

@@ -14,7 +14,6 @@ from jobs.run_local import check_kills, parse_kill
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    """A folder that no run has used."""
     return Layout(root=tmp_path / "run")
 
 

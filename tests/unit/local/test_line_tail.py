@@ -9,7 +9,6 @@ from jobs.local.job_log import LineTail
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the other process writes."""
     return tmp_path / "lines.jsonl"
 
 

@@ -10,7 +10,7 @@ from jobs.local.job_log import JobLog
 from jobs.local.prober import ProbeCounts
 from jobs.local.status import BrokerRow, RunStatus, broker_order, broker_rows, bundles_served
 from jobs.local.terminal import run_lines
-from jobs.operating.status_text import StatusView
+from jobs.operating.status import StatusView
 from lbcore.config.tree import Config
 from lbcore.sim.summary import LoadSample
 from tests.support.worlds.checked_world import running

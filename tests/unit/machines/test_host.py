@@ -10,12 +10,20 @@ import pytest
 
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host, Pace, RunningAgent
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import Identity
-from lbcore.agent.state import Event, ReadLoad, RecordRead, Send, Stop, Stopped
+from lbcore.agent.state import (
+    EndConfirmed,
+    Event,
+    ReadLoad,
+    RecordRead,
+    ReportConfirmed,
+    Send,
+    Stop,
+    Stopped,
+)
 from lbcore.balancer.state.batch_context import Times
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.tasks.creations import keep_pace
+from lbcore.balancer.tasks.creations import adapt_creation_rate
 from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
@@ -354,7 +362,7 @@ SERVED, NEW = 600_001, 600_000
 
 @dataclass
 class Paced:
-    """What `keep_pace` knows of a batch."""
+    """What `adapt_creation_rate` knows of a batch."""
 
     oldest_ms: int = SERVED
     now_ms: int = 0
@@ -377,7 +385,7 @@ class Paced:
         """The next batch, so long after the last."""
         self.times = replace(self.times, stepped_ms=self.wall_ms)
         self.wall_ms += round(took_ms)
-        keep_pace(self)  # type: ignore[arg-type]
+        adapt_creation_rate(self)  # type: ignore[arg-type]
 
 
 def shares(base_ms: float, bundle_ms: float, oldest_ms: int = SERVED) -> list[tuple[int, float]]:

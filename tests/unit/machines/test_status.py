@@ -176,6 +176,13 @@ def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() ->
     ]
 
 
+def test_bundle_may_be_free_until_it_should_have_an_owner() -> None:
+    limit_ms = 5 * CONFIG.pipeline.settle_ms + 2 * CONFIG.pipeline.decision_interval_ms
+    for age_ms, is_late in ((limit_ms, False), (limit_ms + 1, True)):
+        found = status(bundles=[bundle("n/a/1", "Free", destination="", at_ms=NOW_MS - age_ms)])
+        assert any("has no owner" in alarm for alarm in found.alarms) is is_late
+
+
 def test_status_alarms_of_missing_ticks_until_they_are_back_and_of_flapping_brokers() -> None:
     missing, back = decision(7, "ticks", "Missing", 9_000), decision(7, "ticks", "Back", 8_000)
     (alarm,) = status(decisions=[decision(7), missing]).alarms
@@ -486,6 +493,7 @@ def test_mirror_is_what_was_told_last() -> None:
         told(50_000, differences=9, owners=4),
         told(500, "timed_out", differences=7),
     )
+    assert list(mirror_alarms(mirror(told(180_000)))) == []
     assert (found.heard_ago_ms, found.differences) == (1_000, 2)
     assert (found.taken_over, found.taken_over_lately) == (1, 5)
     assert list(mirror_alarms(found)) == []

@@ -49,8 +49,8 @@ from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
 from lbcore.scorer.group_update import (
     Arrivals, BrokerReport, GroupUpdate, pack_update, unpack_update,
 )
-from lbcore.sim.load.usage import usage_of
-from lbcore.wire import broker_load
+from lbcore.sim.load.load import usage_of
+from lbcore.wire import loads
 from lbcore.wire.messages import BUNDLE_COLUMNS, BrokerLoad, Envelope
 from tests.support.values.clusters import Sections, cluster_of
 
@@ -77,10 +77,10 @@ def test_rows_of_before_a_resource_read_as_zero() -> None:
     assert [RESOURCES[at].name for at in range(len(RESOURCES)) if at not in LOCAL] == ["memory"]
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
     """The project with a resource more."""
-    root = tmp_path_factory.mktemp("more")
+    root = tmp_path / "more"
     for name in ("lbcore", "jobs", "dashboards"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     path = Path(str(find_spec("tests.support.values.clusters").origin)).relative_to(ROOT)
@@ -94,34 +94,35 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-USES = {
-    "views": """
+USES = """
+# views
 found = next(view for view in VIEWS if view.name == 'broker_loads')
 assert f'percent[{COUNT}] AS more' in found.datafusion
 assert f'percent[{COUNT}]' in found.datafusion.partition('GREATEST')[2]
 assert 'more' in [column.name for column in found.columns]
-""",
-    "metrics": "assert USAGE_NAMES[-1] == 'pulsar_lb_more_usage'",
-    "tables": "assert 'more' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').doc",
-    "dashboards": "assert 'pulsar_lb_more_usage' in repr(PULSAR)",
-    "reports": """
+# metrics
+assert USAGE_NAMES[-1] == 'pulsar_lb_more_usage'
+# tables
+assert 'more' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').doc
+# dashboards
+assert 'pulsar_lb_more_usage' in repr(PULSAR)
+# reports
 said = {'numTopics': 1, 'more': {'usage': 45.0, 'limit': 50.0}}
-usage, limit = broker_load._resources(said)
+usage, limit = loads._resources(said)
 assert (usage[-1], limit[-1]) == (45.0, 50.0)
-""",
-    "batches": """
+# batches
 envelope = Envelope(cluster='c', broker='b', incarnation='1', seq=1, reported_at_ms=0)
 numbers = np.arange(float(COUNT))
 load = BrokerLoad(
     envelope=envelope, usage=numbers, limit=numbers * 10, traffic=np.arange(4.0)
 )
-report = BrokerReport(
+scored = BrokerReport(
     load=load, percent=numbers * 5, weighted_max_ema=0.5, throughput_ema=9.0, reported_ms=7
 )
 none = np.zeros(0, dtype=np.int64)
 arrivals = Arrivals(partition=none, offset=none, timestamp_ms=none, broker=none)
 update = GroupUpdate(
-    group=0, brokers=('b',), incarnations=('1',), arrivals=arrivals, loads=(report,)
+    group=0, brokers=('b',), incarnations=('1',), arrivals=arrivals, loads=(scored,)
 )
 back = unpack_update(pack_update(update)).loads[0]
 assert back.load.usage.tolist() == numbers.tolist()
@@ -129,25 +130,21 @@ assert back.load.limit[-1] == numbers[-1] * 10
 assert back.load.traffic.tolist() == [0.0, 1.0, 2.0, 3.0]
 assert back.percent[-1] == numbers[-1] * 5
 assert (back.weighted_max_ema, back.throughput_ema, back.load.capacity) == (0.5, 9.0, 1.0)
-""",
-    "scores": """
+# scores
 percent = np.array([with_last(10.0, 90.0)])
 assert weighted_usage(percent, SignalsConfig()).tolist() == [0.9]
 assert weighted_usage_with_memory(percent, SignalsConfig()).tolist() == [0.9]
-""",
-    "state": """
+# state
 entry = BrokerEntry(incarnation='1', percent=with_last(1.0, 6.0))
 assert unpack_brokers(pack_brokers({'a': entry}, {}))['a'].percent == entry.percent
-""",
-    "states of before": """
+# states of before
 known = json.loads(Path(sys.argv[1]).read_text())
 chunks = {name: base64.b64decode(text) for name, text in known['balancer'].items()}
 machine = ClusterBalancer(cluster='local', config=Config())
 state = machine.step(machine.unpack(chunks), [], known['now_ms'] + 1_000).state
 assert {len(one.percent) for one in state.brokers.values()} == {COUNT}
 assert machine.unpack(machine.pack(state)).brokers == state.brokers
-""",
-    "services of before": """
+# services of before
 def told(count):
     bundles = np.zeros((0, len(BUNDLE_COLUMNS)))
     return check_load(LoadRead(
@@ -160,8 +157,7 @@ assert before.usage.tolist() == [7.0] * LEAST_COUNT + [0.0] * added
 assert before.limit.tolist() == [100.0] * LEAST_COUNT + [-1.0] * added
 assert told(COUNT).read.usage[-1] == 7.0
 assert told(LEAST_COUNT - 1).read is told(COUNT + 1).read is None
-""",
-    "gauges": """
+# gauges
 hot = BrokerEntry(incarnation='1', percent=with_last(10.0, 90.0))
 cold = BrokerEntry(incarnation='1', percent=with_last(10.0, 20.0))
 work = SimpleNamespace(
@@ -169,9 +165,9 @@ work = SimpleNamespace(
 )
 hot_usage, cold_usage = report._brokers(work)['max_usage']
 assert hot_usage > 0.8 > 0.3 > cold_usage
-""",
-    "simulated brokers": "assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0",
-    "plans": """
+# simulated brokers
+assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0
+# plans
 snapshot = cluster_of({'a': [900.0, 800.0], 'b': [700.0, 600.0]})
 percent = np.zeros((2, COUNT))
 percent[0, -1] = 95.0
@@ -181,16 +177,14 @@ config = Sections(shedding=SheddingConfig(strategy='overload'), placement=least)
 found, _ = plan(snapshot, PlanState(), config, 10_000_000)
 assert isinstance(found, Plan)
 assert {one.source for one in found.decisions} == {'a'}
-""",
-}
+"""
 
 
-@pytest.mark.parametrize("use", USES)
-def test_resource_that_is_added_is_used(copy: Path, use: str) -> None:
+def test_resource_that_is_added_is_used(copy: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     older = copy / "state_of_before.json"
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS + USES[use], str(older)], cwd=copy, env=environment,
+        [sys.executable, "-c", IMPORTS + USES, str(older)], cwd=copy, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

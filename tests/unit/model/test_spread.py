@@ -6,7 +6,7 @@ import pytest
 from lbcore.assess.risks import crowded_partitions
 from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
 from lbcore.model.spread import are_on_too_few
-from lbcore.plan.shed.ballast_crowding import crowded
+from lbcore.plan.shed.ballast_search import crowded_topics
 from lbcore.plan.snapshot import Partitions
 
 TOPIC = "persistent://acme/ns/t"
@@ -16,7 +16,7 @@ def by_planner(hosts: list[int], brokers: int) -> bool:
     rows = np.arange(len(hosts))
     ones = np.ones(len(hosts), dtype=np.int64)
     found = Partitions(rows=rows, topic=0 * rows, count=ones, keys=np.zeros(1, dtype=np.int64))
-    return crowded(found, np.array(hosts), brokers) == (0,)
+    return crowded_topics(found, np.array(hosts), brokers) == (0,)
 
 
 def by_guardian(hosts: list[int], brokers: int) -> bool:

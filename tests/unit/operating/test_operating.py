@@ -20,7 +20,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import CommandError
 from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
-from jobs.operating.many_runs import ManyRuns, progress_message
+from jobs.operating.simulations import ManyRuns, progress_message
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World
@@ -29,7 +29,6 @@ HERE = os.getpid()
 
 
 def doubled(item: int) -> int:
-    """The later ones are done first."""
     time.sleep(0.02 * (5 - item))
     return 2 * item
 
@@ -51,7 +50,6 @@ def long_interrupted(item: int) -> int:
 
 
 def endless(item: int) -> int:
-    """Nobody waits for the end of it."""
     time.sleep(600)
     return item
 
@@ -67,7 +65,6 @@ class InterruptedItems(list[int]):
 
 
 def killed(_item: int) -> int:
-    """Nobody sees the end of it."""
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 

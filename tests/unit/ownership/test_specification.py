@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -33,6 +35,13 @@ _PYTHON = (
 _CONSTANTS = {"Nobody": "", "MaxVersion": 6, "Brokers": frozenset("ab"), "Cardinality": len}
 
 
+@cache
+def _compiled(text: str) -> CodeType:
+    for pattern, word in _PYTHON:
+        text = re.sub(pattern, word, text)
+    return compile(f"({text})", "<TLA+>", "eval")
+
+
 class Module:
     """As much of TLA+ as the text uses: conjunctions, disjunctions and one quantifier."""
 
@@ -57,9 +66,7 @@ class Module:
         names = {**_CONSTANTS, **facts}
         if re.search(r"\bHolder\b", text):
             names["Holder"] = self.value(self.definitions["Holder"], facts)
-        for pattern, word in _PYTHON:
-            text = re.sub(pattern, word, text)
-        return eval(f"({text})", {}, names)  # noqa: S307 (our own text)
+        return eval(_compiled(text), {}, names)  # noqa: S307 (our own text)
 
     def steps(self, facts: Facts) -> Iterator[tuple[str, Facts]]:
         """Everything that Next allows."""

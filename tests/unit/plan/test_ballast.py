@@ -15,7 +15,7 @@ from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_problem import attainable_level, divisible, grown
+from lbcore.plan.shed.ballast_problem import attainable_level, departed_growth, divisible
 from lbcore.plan.shed.ballast_search import (
     Found,
     SearchProblem,
@@ -342,7 +342,7 @@ def test_broker_that_gets_worse_although_it_carries_less_is_left_alone_after_thr
         state = answer.state
         gave.append(any(one.source == 0 for one in answer.selections))
     assert gave == [True, True, True, False, False, False]
-    assert answer.verdicts[0] == "suspended_brokers"
+    assert answer.verdicts[0] == "suspended"
     busier = shed_ballast(seen({**loads, "b1": [2.0] * 50}), state, FAST)
     assert any(one.source == 0 for one in busier.selections)
 
@@ -431,14 +431,14 @@ def test_what_left_a_full_broker_shows_how_much_the_rest_may_grow() -> None:
     view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
     told = {"usage": 100.0, "traffic": 1.0, "rounds": 0.0, "is_open": 1.0}
     told |= {"gone": 10.0, "count": 1.0, "gone_ms": 1_000.0, "growth": 3.0}
-    state = ShedState(tried={"b1": told})
+    state = ShedState(reliefs={"b1": told})
     readings = readings_of(view.snapshot, view.usage)
     later = replace(view, now_ms=700_000)
-    assert grown(later, state, readings)[0] == pytest.approx(1.32)
-    assert grown(replace(view, now_ms=500_000), state, readings)[0] == 3.0
-    refused = ShedState(tried={"b1": {**told, "count": 2.0}})
-    assert grown(later, refused, readings)[0] == 3.0
-    assert grown(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
+    assert departed_growth(later, state, readings)[0] == pytest.approx(1.32)
+    assert departed_growth(replace(view, now_ms=500_000), state, readings)[0] == 3.0
+    refused = ShedState(reliefs={"b1": {**told, "count": 2.0}})
+    assert departed_growth(later, refused, readings)[0] == 3.0
+    assert departed_growth(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
 
 
 def test_parts_of_a_full_brokers_bundle_stay_with_it() -> None:
@@ -555,23 +555,15 @@ def test_overshoot_is_that_of_the_worst_resource_and_undershoot_of_the_busiest()
     assert costs.tolist() == pytest.approx([4 * 0.5**2 + 0.25**2, 4 * 0.25**2])
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_tiny_clusters_are_as_good_as_everything_tried_and_never_below_the_bound(seed: int) -> None:
-    problem = random_problem(seed, brokers=3, bundles=7)
-    best = min(cost_of(problem, np.array(one)) for one in product(range(3), repeat=7))
-    assert lower_bound(problem) <= best + 1e-9
-    found = found_by(problem)
-    assert found.bound <= best + 1e-9
-    assert found.after <= found.before
-    assert found.after >= best - 1e-9
-
-
-def test_tiny_clusters_are_mostly_found_the_best() -> None:
+def test_tiny_clusters_are_mostly_found_the_best_and_never_below_the_bound() -> None:
     gaps = []
     for seed in range(40):
         problem = random_problem(seed, brokers=3, bundles=7)
         best = min(cost_of(problem, np.array(one)) for one in product(range(3), repeat=7))
-        gaps.append(found_by(problem).after / best - 1.0)
+        found = found_by(problem)
+        assert max(lower_bound(problem), found.bound) <= best + 1e-9, seed
+        assert best - 1e-9 <= found.after <= found.before, seed
+        gaps.append(found.after / best - 1.0)
     assert np.median(gaps) <= 0.02
     assert np.quantile(gaps, 0.8) <= 0.2
 

@@ -15,8 +15,13 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT, complete
 from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_crowding import crowded, crowding_of
-from lbcore.plan.shed.ballast_search import SearchProblem, objective, search
+from lbcore.plan.shed.ballast_search import (
+    SearchProblem,
+    crowded_topics,
+    crowding_of,
+    objective,
+    search,
+)
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import MARK_BITS, NO_PARTITIONS, Ints, Partitions, Snapshot
 from lbcore.signals.usage import DIRECT_MEMORY
@@ -205,7 +210,7 @@ def test_topic_on_less_than_half_of_the_brokers_that_it_could_be_on_is_crowded(
     owners: list[int], brokers: int, *, is_crowded: bool
 ) -> None:
     found = partitions_in(range(len(owners)), [5] * len(owners))
-    assert crowded(found, np.array(owners), brokers) == ((0,) if is_crowded else ())
+    assert crowded_topics(found, np.array(owners), brokers) == ((0,) if is_crowded else ())
 
 
 def test_crowded_topic_is_spread_after_some_reports_although_load_is_even() -> None:
@@ -324,7 +329,7 @@ GAUGES = SignalsConfig(usage_window_ms=MINUTE_MS)
 def lagging_gauges(strategy: str, signals: SignalsConfig) -> Loop:
     """A broker at 90 beside two at 30; a report and a cycle every ten seconds.
 
-    The gauges are read ten seconds after the first moves. A broker is judged once a minute, as
+    The triggers are read ten seconds after the first moves. A broker is judged once a minute, as
     with the overlay `pulsar`, and nothing that has moved has a rest.
     """
     shedding = SheddingConfig(

@@ -15,17 +15,16 @@ import pytest
 
 from jobs.operating.simulations import STRATEGIES as SIMULATED
 from jobs.operating.simulations import config_of
-from lbcore.balancer.decisions.blocked_messages import count_messages
+from lbcore.balancer.decisions.candidate_rows import count_messages
 from lbcore.balancer.state.effects import to_json
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
-from lbcore.config.strategies import PLACEMENT, SHEDDING, java_class
 from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
 from lbcore.plan import shed
 from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
-from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip, Trace, TriggerRows
 from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import (
@@ -41,7 +40,6 @@ from lbcore.plan.registry import (
 )
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.strategy import Strategy
-from lbcore.plan.trace import GaugeRows, Trace
 from lbcore.signals.usage import weighted_usage
 from lbcore.sim.scenario.model import Scenario
 from tests.sim.test_blocked import Cycle, random_cycle
@@ -87,20 +85,20 @@ def config_of_gauge(strategy: str, **settings: object) -> Sections:
     )
 
 
-def gauge_of(trace: Trace) -> GaugeRows:
-    (found,) = (part for part in trace.parts if isinstance(part, GaugeRows))
+def trigger_of(trace: Trace) -> TriggerRows:
+    (found,) = (part for part in trace.parts if isinstance(part, TriggerRows))
     return found
 
 
 def test_gauge_of_avg_counts_hits_of_the_pair_against_both_levels() -> None:
     trace, is_plan = traced(3, "avg", avg_high_threshold=60)
-    rows = gauge_of(trace)
+    rows = trigger_of(trace)
     hot = trace.brokers.index("hot")
     assert not is_plan
     assert rows.verdicts == ["", "too_few_hits", ""]  # mild stands alone, cold is the partner
-    assert trace.brokers[rows.gauge.partner[hot]] == "cold"
-    assert rows.gauge.number[hot] == pytest.approx(50.0)
-    assert list(rows.gauge.of(hot)) == [
+    assert trace.brokers[rows.trigger.partner[hot]] == "cold"
+    assert rows.trigger.number[hot] == pytest.approx(50.0)
+    assert list(rows.trigger.of(hot)) == [
         {"threshold": 15, "hits": 3, "needed": 8},
         {"threshold": 60, "hits": 0, "needed": 2},
     ]
@@ -120,10 +118,10 @@ def test_gauge_of_a_strategy_has_what_it_judges(
     strategy: str, settings: dict[str, object], number: float, threshold: float, needed: int
 ) -> None:
     trace, _ = traced(2, strategy, **settings)
-    gauge = gauge_of(trace).gauge
+    trigger = trigger_of(trace).trigger
     hot = trace.brokers.index("hot")
-    level = next(iter(gauge.of(hot)))
-    assert gauge.number[hot] == pytest.approx(number, rel=1e-3)
+    level = next(iter(trigger.of(hot)))
+    assert trigger.number[hot] == pytest.approx(number, rel=1e-3)
     assert level["threshold"] == pytest.approx(threshold)
     assert level["needed"] == needed
 
@@ -136,24 +134,24 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
     cycles = list(itertools.islice(answers(FULL, strategy, multi_hit=multi_hit), 20))
     first = next((one for one in cycles if isinstance(one, Plan)), None)
     assert first is not None, f"{strategy} gives nothing in FULL: change it, so that it does"
-    gauge = gauge_of(first.trace).gauge
-    needed = (gauge.levels[0].needed, gauge.levels[-1].needed)
+    trigger = trigger_of(first.trace).trigger
+    needed = (trigger.levels[0].needed, trigger.levels[-1].needed)
     told = SHEDDING_STRATEGIES[strategy].hits_needed(config_of_gauge(strategy, multi_hit=multi_hit))
     assert told == needed, (
-        f"with multi_hit={multi_hit}, hits_needed of {strategy}'s record is not what its gauge "
+        f"with multi_hit={multi_hit}, hits_needed of {strategy}'s record is not what its trigger "
         "counts: a rule that reads multi_hit has hits_needed=multi_hits, one that doesn't gives "
-        "gauge_usage settings with it off"
+        "usage_trigger settings with it off"
     )
     givers = {first.trace.brokers.index(one.source) for one in first.decisions}
     reached = {
         giver
         for giver in givers
-        for level in gauge.levels
-        if gauge.number[giver] >= level.threshold[giver] - 1e-9
+        for level in trigger.levels
+        if trigger.number[giver] >= level.threshold[giver] - 1e-9
     }
     assert reached, (
-        f"{strategy} has taken bundles, but no giver's number is at a threshold of the `gauge` of "
-        "its record: make one by what it judges by (lbcore/plan/shed/common.py)"
+        f"{strategy} has taken bundles, but no giver's number is at a threshold of the `trigger` "
+        "of its record: make one by what it judges by (lbcore/plan/shed/common.py)"
     )
 
 

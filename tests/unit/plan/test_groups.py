@@ -1,4 +1,4 @@
-"""Broker groups: found from policies, and each planned as a cluster of its own."""
+"""Isolation groups: found from policies, and each planned as a cluster of its own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,13 +9,12 @@ import pytest
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
-from lbcore.plan.decision import Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import Plan, PlanState, Scope, Skip, TriggerRows
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.groups import broker_groups, with_strays, worst_imbalance
+from lbcore.plan.groups import isolation_groups, with_strays, worst_imbalance
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
-from lbcore.plan.trace import GaugeRows
 from tests.support.values.clusters import (
     BYTES_PER_MESSAGE,
     FULL_RATE,
@@ -61,7 +60,7 @@ def admits(*rows: Sequence[int]) -> np.ndarray:
 def test_brokers_that_some_bundle_may_run_on_are_one_group(
     row: list[int], matrix: np.ndarray, expected: list[int]
 ) -> None:
-    assert broker_groups(np.array(row, dtype=np.int64), matrix).tolist() == expected
+    assert isolation_groups(np.array(row, dtype=np.int64), matrix).tolist() == expected
 
 
 @pytest.mark.parametrize(("can_move", "expected"), [(True, [0, 0, 0]), (False, [0, 0, 1])])
@@ -183,8 +182,8 @@ def test_gauge_of_a_group_is_that_of_it_alone(strategy: str) -> None:
     config, scope = at_once(strategy), Scope(is_traced=True)
     alone, _ = plan(divided(BUSY), PlanState(), config, NOW_MS, scope)
     beside, _ = plan(divided(BUSY, EVEN_AND_IDLE), PlanState(), config, NOW_MS, scope)
-    (first,) = (part.gauge for part in alone.trace.parts if isinstance(part, GaugeRows))
-    (both,) = (part.gauge for part in beside.trace.parts if isinstance(part, GaugeRows))
+    (first,) = (part.trigger for part in alone.trace.parts if isinstance(part, TriggerRows))
+    (both,) = (part.trigger for part in beside.trace.parts if isinstance(part, TriggerRows))
     np.testing.assert_array_equal(both.number[:2], first.number)
     np.testing.assert_array_equal(both.partner[:2], first.partner)
     for level, own in zip(both.levels, first.levels, strict=True):

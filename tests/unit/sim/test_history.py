@@ -8,8 +8,13 @@ import pytest
 from lbcore.config.tree import Config
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.load.recording import COLUMNS, make_recording
-from lbcore.sim.reports.backtest import backtest_scenario, run_cost
-from lbcore.sim.reports.history import beside_least, make_history, what_happened
+from lbcore.sim.reports.backtest import (
+    backtest_scenario,
+    beside_least,
+    make_history,
+    run_cost,
+    what_happened,
+)
 
 BUNDLES = [f"t/n/0x{at:08x}_0x{at + 0x10000000:08x}" for at in range(0, 0x40000000, 0x10000000)]
 
@@ -113,6 +118,23 @@ def test_recorded_imbalance_is_that_of_the_worst_isolation_group() -> None:
     assert whole.imbalance == pytest.approx(20 / 11.5)
 
 
+def recorded(minute: int, broker: str, bundles: list[str], rate: float) -> dict[str, Any]:
+    found = row(minute, broker, bundles, rate)
+    extra = dict.fromkeys(COLUMNS[2:], found["msg_rate_in"]) | {"topics": [1.0] * len(bundles)}
+    return {**found, **extra}
+
+
+def test_backtest_begins_with_the_recorded_load_at_its_first_owners() -> None:
+    rows = [
+        recorded(minute, name, BUNDLES if name == home else [], 10.0)
+        for minute, home in ((1, "b"), (2, "a"))
+        for name in "ab"
+    ]
+    scenario = backtest_scenario(make_history(rows, {}), make_recording(rows), {})
+    assert scenario.owners[0].brokers == ("b",)
+    assert {spec.rate.value for spec in scenario.loads} == {1.0}
+
+
 def test_backtest_keeps_bundles_in_their_isolation_groups() -> None:
     """As recorded: three bundles and one in each of two groups, the second nearly idle."""
     names = ("b-1", "b-2", "b-3", "b-4")
@@ -121,9 +143,8 @@ def test_backtest_keeps_bundles_in_their_isolation_groups() -> None:
     for minute, at in product(range(1, 11), range(4)):
         bundles = [one.replace("t/n", spaces[at // 2]) for one in BUNDLES]
         own = bundles[3:] if at % 2 else bundles[:3]
-        found = row(minute, names[at], own, 1.0 if at > 1 else 2_000.0)
-        extra = dict.fromkeys(COLUMNS[2:], found["msg_rate_in"]) | {"topics": [1.0] * len(own)}
-        rows.append({**found, **extra, "broker_group": names[at // 2 * 2]})
+        found = recorded(minute, names[at], own, 1.0 if at > 1 else 2_000.0)
+        rows.append({**found, "broker_group": names[at // 2 * 2]})
     scenario = backtest_scenario(make_history(rows, {}), make_recording(rows), {})
     run = run_scenario(scenario, Config())
     assert [len(group.brokers) for group in run.recorder.samples[-1].groups] == [2, 2]

@@ -281,7 +281,6 @@ def test_debug_mode_is_switched_while_running_and_shows_each_transition() -> Non
 
 
 def test_brokers_of_a_large_cluster_are_told_by_each_tenth_batch() -> None:
-    """Those of a small one by every batch."""
 
     def told(count: int, batch_id: int) -> bool:
         brokers = {f"b{number}": {} for number in range(count)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-KINDS = Path("lbcore/wire/kinds/broker_commands.py")
+KINDS = Path("lbcore/wire/kinds/balancing_commands.py")
 HANDLERS = Path("lbcore/balancer/commands/brokers.py")
 RECORD = '''
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ BROKER_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] =
 """
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
     """The project with a command that greets a broker: two files of it are changed."""
-    root = tmp_path_factory.mktemp("greeting")
+    root = tmp_path / "greeting"
     for name in ("lbcore", "jobs", "tests"):
         unwanted = shutil.ignore_patterns("__pycache__", "integration", "recordings", "cases")
         shutil.copytree(ROOT / name, root / name, ignore=unwanted)
@@ -54,28 +54,28 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-USES = {
-    "message": """
-from lbcore.wire.commands import format_arguments, parse_arguments
+USES = """
+import json
+import random
+from jobs.cli import verb_parser
+from jobs.operating.commanding import read_command
+from jobs.service.access import Role
+from jobs.service.v1.commands import role_of
+from jobs.verbs import VERBS
+from lbcore.wire.commands import KINDS, format_arguments, parse_arguments
+from tests.drawn_pages import _draw_command
+from tests.fuzz.drawn_commands import draw
+from tests.support.worlds.command_cases import CASES, is_carried_out, prepared
+# message
 asked = parse_arguments('greet_broker', {'broker': 'b:1', 'word': 'hi'})
 assert format_arguments(asked) == ('greet_broker', {'broker': 'b:1', 'word': 'hi'})
-""",
-    "verb": """
-from jobs.cli import verb_parser
-from jobs.operating.command_options import read_command
-from jobs.verbs import VERBS
+# verb
 parser = verb_parser('broker', VERBS['broker'])
 read = read_command(parser.parse_args(['greet', 'broker-3', '--word', 'hi']))
 assert (read.about.kind, read.broker, read.word) == ('greet_broker', 'broker-3', 'hi')
-""",
-    "HTTP, and who may": """
-from jobs.service.access import Role
-from jobs.service.v1.commands import role_of
+# HTTP, and who may
 assert role_of('greet_broker') is Role.OPERATOR
-""",
-    "cluster": """
-import json
-from tests.support.worlds.command_cases import CASES, is_carried_out, prepared
+# cluster
 case = CASES['greet_broker']
 world = prepared(case)
 command_id = world.command('greet_broker', **case.arguments)
@@ -83,27 +83,18 @@ world.run(1_000)
 assert is_carried_out(world, command_id)
 (row,) = [one for one in world.other_rows['commands'] if one['command_id'] == command_id]
 assert json.loads(row['result']) == {'said': 'hello'}
-""",
-    "fuzz": """
-import random
-from tests.fuzz.drawn_commands import draw
-from tests.support.worlds.command_cases import CASES, prepared
+# fuzz
 world, chooser = prepared(CASES['pause']), random.Random(1)
 assert 'greet_broker' in {draw(world, chooser)[0] for _ in range(400)}
-""",
-    "page": """
-from lbcore.wire.commands import KINDS
-from tests.drawn_pages import _draw_command
+# page
 assert '`ballast broker greet`, an operator' in _draw_command(KINDS['greet_broker'])
-""",
-}
+"""
 
 
-@pytest.mark.parametrize("use", USES)
-def test_command_that_is_added_is_used(copy: Path, use: str) -> None:
+def test_command_that_is_added_is_used(copy: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", USES[use]], cwd=copy, env=environment,
+        [sys.executable, "-c", USES], cwd=copy, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,19 +1,19 @@
-"""Lists the bundles with the most load; moves, splits and pins single bundles.
+"""Verbs that send commands: broker, bundle, namespace, pause, policy, resume.
 
-Load is that of the newest minute of load_history of each broker,
-as its broker reported it.
+The bundles with the most load and the policies that are set are listed here, too.
 """
 
 import argparse
+import json
 from collections.abc import Iterable, Sequence
 
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
+from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer, json_line
 from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, require_known
-from jobs.operating.command_options import add_verb
-from jobs.operating.commanding import run_command
+from jobs.operating.commanding import add_verb, run_command
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import text_table
+from jobs.verbs import VERBS
 from lbcore.explain.explanation import number, percent
 from lbcore.explain.mirrored import NEVER_MS, Row
 from lbcore.model.times import instant
@@ -21,16 +21,37 @@ from lbcore.model.times import instant
 PARTITIONS = "partitions"
 _MIB = 1 << 20
 _LIMIT = 20
+_ISOLATION, _GROUP = "isolation", "anti_affinity"
+_ABOUT = {
+    "bundle": """Lists the bundles with the most load; moves, splits and pins single bundles.
+
+Load is that of the newest minute of load_history of each broker,
+as its broker reported it.
+""",
+    "policy": """Rules on where namespaces may be: isolation policies and anti-affinity groups.
+
+An isolation policy keeps namespaces on brokers of their own. A group spreads its namespaces over
+brokers and failure domains.
+""",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An action each."""
-    listing = add_verb(parser).add_parser(
-        "list",
-        help="The bundles with the most load.",
-        description="The bundles with the most load.",
-    )
-    add_json_option(listing, default=argparse.SUPPRESS)
+    """The arguments of the verb that the parser is of."""
+    verb = parser.prog.split()[1]
+    parser.description = _ABOUT.get(verb, VERBS[verb].summary)
+    actions = add_verb(parser)
+    if verb in _ABOUT:
+        text = "What is set now." if verb == "policy" else "The bundles with the most load."
+        listing = actions.add_parser("list", help=text, description=text)
+        listing.set_defaults(carry_out=_list_policies if verb == "policy" else _list_bundles)
+        add_json_option(listing, default=argparse.SUPPRESS)
+        if verb == "bundle":
+            _add_bundle_options(listing)
+        add_stack_arguments(listing, with_kafka=False)
+
+
+def _add_bundle_options(listing: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--by",
         choices=(*BUNDLE_ORDERS, PARTITIONS),
@@ -40,13 +61,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--broker", default="", metavar="NAME", help="only those it has now")
     listing.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"({_LIMIT})")
     listing.epilog = "example: ballast bundle list --by bandwidth --broker broker-3 --limit 5"
-    add_stack_arguments(listing, with_kafka=False)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the largest first, or send the command."""
-    if args.action != "list":
-        return run_command(args)
+    """Send the command, or list."""
+    return int(args.carry_out(args) if "carry_out" in args else run_command(args))
+
+
+def _list_policies(args: argparse.Namespace) -> int:
+    found = answers_of(connection_options(args)).policies()
+    rows = [row for row in found if row["kind"] in (_ISOLATION, _GROUP)]
+    rows.sort(key=lambda row: (row["kind"], row["name"]))
+    value = {
+        kind: {row["name"]: json.loads(row["value"]) for row in rows if row["kind"] == kind}
+        for kind in (_ISOLATION, _GROUP)
+    }
+    lines = [f"{row['kind']}  {row['name']}  {json_line(json.loads(row['value']))}" for row in rows]
+    answer(args, value, lines or "no policy is set")
+    return Exit.DONE
+
+
+def _list_bundles(args: argparse.Namespace) -> int:
+    """Write the largest first."""
     if not 1 <= args.limit <= BUNDLES_MAX:
         raise MisuseError(
             f"--limit must be from 1 to {BUNDLES_MAX}, got {args.limit}",
