@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED_ALARM_S
-from lbcore.model.certificates import ALERTED_MS, WARNED_MS
+from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
+from lbcore.model.times import ALERTED_MS, WARNED_MS
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Wake somebody; look today; know of it."""

@@ -18,7 +18,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import (
+from lbcore.balancer.decisions.candidate_rows import (
     BLOCKED,
     BLOCKED_ALARM_S,
     BlockedStatus,
@@ -59,20 +59,19 @@ from lbcore.explain.recent_findings import (
     several_versions,
     silence_of,
 )
-from lbcore.model.certificates import CertificateEnd
-from lbcore.model.times import duration
+from lbcore.model.times import CertificateEnd, duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.registry import hot_points
-from lbcore.signals.imbalance import imbalance_of_sums
 from lbcore.signals.shown_load import (
     GroupLoad,
     ShownLoad,
     group_loads,
     groups_line,
     imbalance_of,
+    imbalance_of_sums,
     shown_loads,
 )
 
@@ -567,7 +566,7 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """Imbalance as in `signals.imbalance`, by the sums of an SQL engine.
+        """Imbalance as in `signals.shown_load`, by the sums of an SQL engine.
 
         Of the brokers that had reported.
         """

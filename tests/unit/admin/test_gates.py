@@ -19,18 +19,18 @@ from jobs.service.access import (
     Role,
     TokenChecker,
     TokenKeys,
-    TokenRules,
     parse_grant,
     parse_grants,
     secret_key,
 )
-from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
+from jobs.service.access_control import Gatekeeper, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.lookup_http import Hooks, LookupApp
+from lbcore.config.lookup import LookupConfig
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.values.tokens import SECRET, claims, token
+from tests.support.values.tokens import AUDIENCE, SECRET, claims, token
 
 LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
 
@@ -43,13 +43,15 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def service(
-    tables: Path, balancer: Balancer | None = None, per_s: float = 0, **rules: Any
+    tables: Path, balancer: Balancer | None = None, per_s: int = 0, **rules: Any
 ) -> LookupApp:
     keys = TokenKeys(WatchedFile((), lambda: (secret_key(SECRET),)))
-    checker = TokenChecker(keys, TokenRules(audience="ballast"))
-    gate = Gatekeeper(
-        GateRules(cluster="c1", **{"needs_proof": True, **rules}), checker, RateLimiter(per_s)
+    lookup = LookupConfig(
+        token_audience=AUDIENCE,
+        max_requests_per_s=per_s,
+        **{"authentication": "token", **rules},
     )
+    gate = Gatekeeper("c1", lookup, TokenChecker(keys, lookup))
     context = make_context(tables, balancer)
     app = LookupApp(
         context.follower,
@@ -187,11 +189,13 @@ def test_flood_of_refusals_does_not_flood_the_audit(tables: Path) -> None:
 
 
 def test_verified_certificate_is_a_proof_where_it_is_asked_for() -> None:
-    grants = parse_grants(["dash board viewer:c1"])
     scope = {PEER: "dash board", "headers": [], "client": ("10.0.0.1", 1)}
     for certificates in (True, False):
-        rules = GateRules(cluster="c1", needs_proof=True, certificates=certificates, grants=grants)
-        gate = Gatekeeper(rules, None, RateLimiter(0))
+        lookup = LookupConfig(
+            authentication="certificate" if certificates else "token",
+            grants=("dash board viewer:c1",),
+        )
+        gate = Gatekeeper("c1", lookup)
         if certificates:
             assert gate.caller(scope).may(Role.VIEWER, "c1")
         else:
@@ -233,8 +237,8 @@ def test_limiter_refills_steadily_and_forgets_who_is_long_gone() -> None:
 
 def test_caller_is_believed_for_as_long_as_the_token() -> None:
     keys = TokenKeys(WatchedFile((), lambda: (secret_key(SECRET),)))
-    checker = TokenChecker(keys, TokenRules(audience="ballast"))
-    gate = Gatekeeper(GateRules(cluster="c1", needs_proof=True), checker, RateLimiter(0))
+    lookup = LookupConfig(authentication="token", token_audience=AUDIENCE)
+    gate = Gatekeeper("c1", lookup, TokenChecker(keys, lookup))
     proof = signed("viewer", exp=4_000_000_000)
     for _ in range(2):
         caller = gate.caller({"headers": [(b"authorization", f"Bearer {proof}".encode())]})
@@ -253,7 +257,7 @@ def test_grant_line_that_names_nobody_is_refused() -> None:
 
 
 def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
-    app = service(tables, needs_proof=False)
+    app = service(tables, authentication="none")
     assert call(app, f"{LOOKUP}?max_age_ms=60000").status == 200
     view = app.follower.view
     assert view is not None

@@ -21,11 +21,12 @@ from jobs.service.access import (
     TokenError,
     TokenFault,
     TokenKeys,
-    TokenRules,
     read_keys,
     secret_key,
 )
+from lbcore.config.lookup import LookupConfig
 from tests.support.values.tokens import (
+    AUDIENCE,
     EC_KEY,
     OTHER_RSA_KEY,
     RSA_KEY,
@@ -36,10 +37,13 @@ from tests.support.values.tokens import (
     token,
 )
 
-RULES = TokenRules(audience="ballast", issuer="", leeway_s=1.0)
+ISSUER = "us"
+RULES = LookupConfig(token_audience=AUDIENCE, token_leeway_ms=1_000)
 
 
-def checker(path: Path | None = None, rules: TokenRules = RULES, secret: str = "") -> TokenChecker:
+def checker(
+    path: Path | None = None, rules: LookupConfig = RULES, secret: str = ""
+) -> TokenChecker:
     def read() -> tuple:
         own = (secret_key(secret),) if secret else ()
         return own + (read_keys(str(path)) if path else ())
@@ -158,7 +162,7 @@ def test_token_that_says_the_wrong_thing_is_refused(
 
 
 def test_token_of_another_issuer_is_refused(keys: Path) -> None:
-    rules = TokenRules(audience="ballast", issuer="us")
+    rules = LookupConfig(token_audience=AUDIENCE, token_issuer=ISSUER)
     assert fault_of(checker(keys, rules), token(RSA_KEY, "RS256", iss="them")) is (
         TokenFault.WRONG_ISSUER
     )
@@ -166,7 +170,7 @@ def test_token_of_another_issuer_is_refused(keys: Path) -> None:
 
 
 def test_token_with_an_audience_is_refused_where_none_is_expected(keys: Path) -> None:
-    rules = TokenRules()
+    rules = LookupConfig()
     assert fault_of(checker(keys, rules), token(RSA_KEY, "RS256")) is TokenFault.WRONG_AUDIENCE
     assert checker(keys, rules).check(token(RSA_KEY, "RS256", aud=None)).name == "ada"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED_ALARM_S
+from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.pipeline import Pipeline
