@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.adapters.processes.clocks import ForwardClock
-from lbcore.agent.lease import NEVER_MS
 from lbcore.agent.reporting import LoadRead, TopicsRead
+from lbcore.agent.state import NEVER_MS
 
 
 class Permits:

@@ -16,8 +16,7 @@ from jobs.agent_host.service_answers import failure_of, log_failure, read_load
 from jobs.agent_host.service_callbacks import Callbacks
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.state import Event
-from lbcore.ownership.holding import Call, Callback, CallDone
-from lbcore.ownership.stuck import CallOverdue
+from lbcore.ownership.holding import Call, Callback, CallDone, CallOverdue
 from lbcore.wire.format import plain_text
 
 logger = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Message, Topic
 
 _AT_ONCE = 8

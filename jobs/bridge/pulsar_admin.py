@@ -35,13 +35,13 @@ from lbcore.bridge.answers import (
     Unreadable,
     is_html,
     looked_up,
+    lookup_path,
     parse_boundaries,
     parse_claims,
     parse_names,
     parse_settings,
     parse_version,
 )
-from lbcore.bridge.owner_lookup import lookup_path
 from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (

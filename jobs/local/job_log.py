@@ -119,7 +119,16 @@ class JobLog:
         self._count(line["counts"])
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]
-        self._add_moves(line)
+        self.moves += len(line["moves"])
+        if line["moves"]:
+            move = line["moves"][-1]
+            self.last_move = {
+                "at_ms": line["now_ms"],
+                "bundle": move["bundle"],
+                "source": move["from"],
+                "destination": move["to"],
+                "cause": move["cause"],
+            }
         self._add_silence(line)
 
     def silent_now(self, now_ms: int) -> Silence:
@@ -146,15 +155,3 @@ class JobLog:
                 self.decisions[name.removeprefix(_DECISION)] += count
             elif name in _REPORT_VERDICTS:
                 self.reports[name] += count
-
-    def _add_moves(self, line: Mapping[str, Any]) -> None:
-        self.moves += len(line["moves"])
-        if line["moves"]:
-            move = line["moves"][-1]
-            self.last_move = {
-                "at_ms": line["now_ms"],
-                "bundle": move["bundle"],
-                "source": move["from"],
-                "destination": move["to"],
-                "cause": move["cause"],
-            }

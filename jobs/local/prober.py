@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.processes.clocks import wall_ms
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import format_topic
 from lbcore.ownership.records import State
 from lbcore.sim.judge.judge import (
@@ -25,7 +25,7 @@ from lbcore.sim.judge.judge import (
     ProbedAnswer,
     Visibility,
 )
-from lbcore.sim.load.noise import uniforms
+from lbcore.sim.load.load import uniforms
 from lbcore.sim.summary import Owned, percentile
 
 _MOST_EXAMPLES = 20
@@ -111,24 +111,6 @@ class _Tally:
         )
 
 
-class _Schedule:
-    """Numbered moments at a fixed rate.
-
-    Moments missed by more than a second are left out.
-    """
-
-    def __init__(self, per_s: float) -> None:
-        self._interval_s = 1.0 / per_s
-        self._ticket = 0
-        self._due_s = 0.0
-
-    def next(self, now_s: float) -> tuple[int, float]:
-        """The next ticket and how long to wait for its moment."""
-        self._ticket += 1
-        self._due_s = max(self._due_s + self._interval_s, now_s - _MOST_LATE_S)
-        return self._ticket, max(0.0, self._due_s - now_s)
-
-
 class Prober:
     """Probes from `start` to `stop`; namespaces may be added at any time."""
 
@@ -145,7 +127,7 @@ class Prober:
         self._transitions: list[JudgedEvent] = []
         self._answers: deque[ProbedAnswer] = deque()
         self._tally = _Tally()
-        self._schedule = _Schedule(settings.lookups_per_s)
+        self._ticket, self._due_s = 0, 0.0
         self._lock = threading.Lock()  # guards everything above; held for moments only
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -214,15 +196,24 @@ class Prober:
     def _keep_asking(self) -> None:
         connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
         while not self._stopping.is_set():
-            with self._lock:
-                ticket, wait_s = self._schedule.next(monotonic())
+            with self._lock:  # moments that were missed by more than a second are left out
+                now_s, self._ticket = monotonic(), self._ticket + 1
+                self._due_s = max(
+                    self._due_s + 1.0 / self._settings.lookups_per_s, now_s - _MOST_LATE_S
+                )
+                ticket, wait_s = self._ticket, max(0.0, self._due_s - now_s)
             if self._stopping.wait(wait_s):
                 break
             with self._lock:
                 topic = self._topic(ticket)
                 self._tally.sent += topic is not None
-            if topic is not None:
-                self._take(connection.look_up(topic))
+            if topic is None:
+                continue
+            answer = connection.look_up(topic)
+            with self._lock:
+                self._answers.append(answer)
+                self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
+                self._see(answer.table_version, answer.answered_at_ms)
         connection.close()
 
     def _topic(self, ticket: int) -> str | None:
@@ -233,12 +224,6 @@ class Prober:
         names = sorted(self._functions)
         namespace = names[int(space * len(names))]
         return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
-
-    def _take(self, answer: ProbedAnswer) -> None:
-        with self._lock:
-            self._answers.append(answer)
-            self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
-            self._see(answer.table_version, answer.answered_at_ms)
 
     def _see(self, table_version: int, at_ms: int) -> None:
         if table_version >= 0:

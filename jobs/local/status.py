@@ -51,9 +51,9 @@ class RunStatus:
     """One moment of a run; times in ms.
 
     job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
-    wrong now. imbalance: as `signals.imbalance` says, of the true message rates of the brokers that
-    live. bundles_open: of all bundles those that are served, by brokers beside the simulated ones
-    as the job sees them.
+    wrong now. imbalance: as `signals.shown_load` says, of the true message rates of the brokers
+    that live. bundles_open: of all bundles those that are served, by brokers beside the simulated
+    ones as the job sees them.
     """
 
     elapsed_ms: int
@@ -193,7 +193,16 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
         "decisions": dict(sorted(facts.job.decisions.items())),
         "moves": {"count": len(made), "thrash": thrash(made)},
         "imbalance": _imbalance(facts),
-        "crashes": [_crash(crash, facts.opened) for crash in facts.crashes],
+        "crashes": [
+            {
+                "broker": found.broker,
+                "bundles": found.bundles,
+                "first_served_again_ms": found.first_served_ms,
+                "all_served_again_ms": found.all_served_ms,
+                "unserved": list(found.unserved),
+            }
+            for found in (recovery(crash, facts.opened) for crash in facts.crashes)
+        ],
         **_lookups(facts.probe),
         "reports": facts.job.reports_by_verdict(),
         "restarts": dict(facts.restarts),
@@ -237,17 +246,6 @@ def _of(window: Balance) -> dict[str, float | int | None]:
         "max_over_mean": window.imbalance,
         "floor_adjusted": window.floor_adjusted,
         "samples": window.samples,
-    }
-
-
-def _crash(crash: Crash, opened: Sequence[BundleOpened]) -> dict[str, Any]:
-    found = recovery(crash, opened)
-    return {
-        "broker": found.broker,
-        "bundles": found.bundles,
-        "first_served_again_ms": found.first_served_ms,
-        "all_served_again_ms": found.all_served_ms,
-        "unserved": list(found.unserved),
     }
 
 

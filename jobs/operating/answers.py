@@ -37,8 +37,8 @@ from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.names import InvalidNameError
-from lbcore.ownership.differences import OwnershipChange, find_differences
-from lbcore.validation.dynamic import in_force
+from lbcore.ownership.changes import OwnershipChange, find_differences
+from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
 BUNDLE_ORDERS = {

@@ -37,8 +37,8 @@ from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.rehearse import Rehearsal
 from lbcore.model.times import duration
+from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
-from lbcore.wire.kinds.command_about import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 from lbcore.wire.messages import Command
 
 EXIT_CODES = (

@@ -55,9 +55,8 @@ from lbcore.explain.recent_findings import (
     several_versions,
 )
 from lbcore.explain.status import ClusterPhase, ClusterStatus, make_status
-from lbcore.model.certificates import CertificateEnd
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
-from lbcore.model.times import duration
+from lbcore.model.times import CertificateEnd, duration
 from lbcore.signals.shown_load import SHOWN_MS
 
 

@@ -36,10 +36,10 @@ from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus
 from lbcore.foresight.forecast import Foresight, WhatIf
-from lbcore.ownership.differences import OwnershipChange
-from lbcore.plain import from_plain
+from lbcore.ownership.changes import OwnershipChange
+from lbcore.packing import from_plain
 from lbcore.route.snapshot import LookupOutcome
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
 _Record = TypeVar("_Record")

@@ -44,8 +44,8 @@ from jobs.service.views import TableViews
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
+from lbcore.route.addresses import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.owner_requests import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.wire.kinds.bundle_commands import AssignBundle
 
 SECRET = "BALLAST_TOKEN_SECRET"  # noqa: S105 a variable's name, not a secret

@@ -46,7 +46,7 @@ from lbcore.model.tables import (
 )
 from lbcore.route.known_topics import KnownTopics
 from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.kinds.record_commands import TOPIC, read_value
+from lbcore.wire.kinds.namespace_commands import TOPIC, read_value
 
 logger = logging.getLogger(__name__)
 

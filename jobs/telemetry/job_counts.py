@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
-from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
+from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker
 from jobs.telemetry.store import MetricStore
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
@@ -168,18 +168,14 @@ def count_rows(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> No
         _count_report(store, report["cluster"], report["counts"])
 
 
-def _count_not_kept(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
+def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
+    for result in ("accepted", "late", "duplicate", "rejected", "early"):
+        store.add("ballast_reports_total", cluster, result, by=counts.get(result, 0))
     for name, count in counts.items():
         if name.startswith(NOT_KEPT):
             topic, _, reason = name.removeprefix(NOT_KEPT).partition(":")
             store.add("ballast_rejected_total", cluster, topic, reason, by=count)
             store.add("ballast_rejected_dropped_total", cluster, by=count)
-
-
-def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
-    for result in ("accepted", "late", "duplicate", "rejected", "early"):
-        store.add("ballast_reports_total", cluster, result, by=counts.get(result, 0))
-    _count_not_kept(store, cluster, counts)
     for result in TAKEN_OR_NOT:
         by = counts.get(f"{TOPICS_COUNTED}{result}", 0)
         store.add("ballast_topic_reports_total", cluster, result, by=by)
@@ -201,7 +197,7 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
 
 
 def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
-    events = events_of(seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS))
+    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS)]
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
         store.add("ballast_transitions_total", cluster, cause, state, by=count)
@@ -242,19 +238,18 @@ def _count_decisions(store: MetricStore, seen: WrittenBatch) -> None:
     given: set[tuple[str, str]] = set()
     for cluster, kind, reason, source, inputs in seen.rows(DECISIONS.name, *names):
         store.add("ballast_decisions_total", cluster, kind, reason)
+        # refused: the protocol did not take the transition
+        is_refused = kind in (*_SHEDS, "split") and "refused" in json.loads(inputs)
+        outcome = ("Unknown", "Failure") if is_refused else (reason, "Success")
         if kind in _SHEDS:
-            is_refused = _is_refused(inputs)
-            outcome = ("Unknown", "Failure") if is_refused else (reason, "Success")
             _break_down(store, cluster, *outcome)
             store.add("pulsar_lb_unload_bundle_total", cluster, source, UNLOADING)
             given.add((cluster, source))
         elif kind == "skip":
             _break_down(store, cluster, _SKIPS.get(reason, "Unknown"), "Skip")
         elif kind == "split":
-            result = "Failure" if _is_refused(inputs) else "Success"
             name = "pulsar_lb_bundles_split_breakdown_total"
-            why = "Unknown" if result == "Failure" else reason
-            store.add(name, cluster, BALANCER, SPLITTING, why, result)
+            store.add(name, cluster, BALANCER, SPLITTING, *outcome)
     for cluster, source in sorted(given):
         store.add("pulsar_lb_unload_broker_total", cluster, source, UNLOADING)
 
@@ -262,11 +257,3 @@ def _count_decisions(store: MetricStore, seen: WrittenBatch) -> None:
 def _break_down(store: MetricStore, cluster: str, reason: str, result: str) -> None:
     name = "pulsar_lb_unload_broker_breakdown_total"
     store.add(name, cluster, BALANCER, UNLOADING, reason, result)
-
-
-def _is_refused(inputs: Any) -> bool:
-    """Return True if the protocol refused the decision's transition.
-
-    Such a decision could not be carried out.
-    """
-    return "refused" in json.loads(inputs)

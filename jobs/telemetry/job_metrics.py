@@ -55,7 +55,6 @@ class JobMetrics:
         self._kept: dict[str, frozenset[str]] = {}
         self._cycles: dict[str, int] = {}
         self._executors: dict[str, int] = {}
-        self._later: dict[str, int] = {}
         self.store.set("ballast_job_info", 1, VERSION)
         self.store.set("ballast_writer_epoch", epoch)
 
@@ -81,7 +80,10 @@ class JobMetrics:
         for part, took_ms in seen.parts_ms.items():
             name = part.removesuffix("_ms")
             self.store.observe("ballast_batch_duration_seconds", took_ms / _S, name)
-        self._see_tables(seen)
+        for table, version in seen.versions.items():
+            self.store.set("ballast_table_version", version, table)
+            self.store.add("ballast_table_commits_total", table)
+            self.store.add("ballast_table_rows_total", table, by=len(seen.tables[table]))
         count_rows(self.store, seen, self._moves)
         if self._bundle_metrics:
             show_bundles(self.store, seen)
@@ -97,25 +99,24 @@ class JobMetrics:
             operator = _OPERATORS[number] if number < len(_OPERATORS) else str(number)
             store.set("ballast_state_bytes", state["memoryUsedBytes"], operator)
             store.set("ballast_state_rows", state["numRowsTotal"], operator)
-        store.set("ballast_kafka_lag_messages", _lag(progress["sources"]))
+        # behind what the trigger read
+        lag = sum(
+            max(0, latest - (source["endOffset"] or {}).get(topic, {}).get(partition, latest))
+            for source in progress["sources"]
+            for topic, partitions in (source["latestOffset"] or {}).items()
+            for partition, latest in partitions.items()
+        )
+        store.set("ballast_kafka_lag_messages", lag)
 
     def see_tasks(self, counts: Mapping[str, int]) -> None:
         """Show tasks by executor; of more than 50 in a job's life the later ones together."""
-        for executor, count in counts.items():
-            if executor in self._executors or len(self._executors) < _EXECUTORS_MAX:
-                self._executors[executor] = count
-            else:
-                self._later[executor] = count
-        for executor, count in self._executors.items():
-            self.store.set("ballast_spark_tasks_total", count, executor)
-        if self._later:
-            self.store.set("ballast_spark_tasks_total", sum(self._later.values()), "later")
-
-    def _see_tables(self, seen: WrittenBatch) -> None:
-        for table, version in seen.versions.items():
-            self.store.set("ballast_table_version", version, table)
-            self.store.add("ballast_table_commits_total", table)
-            self.store.add("ballast_table_rows_total", table, by=len(seen.tables[table]))
+        self._executors |= counts
+        for number, (executor, count) in enumerate(self._executors.items()):
+            if number < _EXECUTORS_MAX:
+                self.store.set("ballast_spark_tasks_total", count, executor)
+        later = sum([*self._executors.values()][_EXECUTORS_MAX:])
+        if later:
+            self.store.set("ballast_spark_tasks_total", later, "later")
 
     def _see_cluster(self, seen: WrittenBatch, report: Mapping[str, Any]) -> None:
         cluster, now_ms = report["cluster"], report["now_ms"]
@@ -143,13 +144,3 @@ class JobMetrics:
 
 _OPERATORS = ("balancer", "scorer")
 """Spark names the operators from the sink backwards."""
-
-
-def _lag(sources: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of messages in Kafka behind what the trigger read."""
-    return sum(
-        max(0, latest - (source["endOffset"] or {}).get(topic, {}).get(partition, latest))
-        for source in sources
-        for topic, partitions in (source["latestOffset"] or {}).items()
-        for partition, latest in partitions.items()
-    )

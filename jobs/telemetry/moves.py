@@ -7,7 +7,7 @@ forgotten by time, so memory is bounded by the moves of an hour. Source: the lat
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lbcore.ownership.records import State
 from lbcore.sim.summary import HOUR_MS
@@ -86,12 +86,15 @@ class MoveTracker:
         if way is not None and way.closing and event.state != State.OWNED.value:
             yield Latency(part="release", broker=way.closing, ms=event.at_ms - way.step_ms)
             way.closing = ""
-        if event.state in (State.ASSIGNING.value, State.FREE.value):
-            self._go_on(key, way, event)
-        else:
+        if event.state not in (State.ASSIGNING.value, State.FREE.value):
             self._under_way.pop(key, None)
             if way is not None and event.state == State.OWNED.value:
                 yield from self._end(key, way, event)
+        elif way is not None:
+            way.step_ms = event.at_ms
+        else:
+            owner = event.destination_before if event.state_before == State.OWNED.value else ""
+            self._under_way[key] = _Way(owner, event.cause, event.at_ms, event.at_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop what is older than an hour."""
@@ -104,13 +107,6 @@ class MoveTracker:
             else:
                 del self._left_ms[key]
 
-    def _go_on(self, key: tuple[str, str], way: _Way | None, event: Event) -> None:
-        if way is None:
-            owner = event.destination_before if event.state_before == State.OWNED.value else ""
-            self._under_way[key] = _Way(owner, event.cause, event.at_ms, event.at_ms)
-        else:
-            way.step_ms = event.at_ms
-
     def _end(self, key: tuple[str, str], way: _Way, event: Event) -> Iterator[Latency | Landed]:
         if event.state_before == State.ASSIGNING.value:
             yield Latency(part="assign", broker=event.destination, ms=event.at_ms - way.step_ms)
@@ -121,11 +117,6 @@ class MoveTracker:
         is_return = not _is_old(left.get(event.destination, -HOUR_MS), event.at_ms)
         left[way.owner] = event.at_ms
         yield Landed(cause=way.cause, is_return=is_return)
-
-
-def events_of(rows: list[tuple[Any, ...]]) -> list[Event]:
-    """Rows of EVENT_COLUMNS as events."""
-    return [Event(*row) for row in rows]
 
 
 def _is_old(at_ms: int, now_ms: int) -> bool:

@@ -13,8 +13,7 @@ from typing import Any
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
-from lbcore.model.certificates import CertificateEnd, expiry_message, judge_end
-from lbcore.model.times import instant
+from lbcore.model.times import CertificateEnd, expiry_message, instant, judge_end
 
 Row = Mapping[str, Any]
 

@@ -16,7 +16,7 @@ from jobs.adapters.delta.tables import arrow_schema, ensure_table
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.local.prober import Prober, ProberSettings
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
 
 NS = "public/default"

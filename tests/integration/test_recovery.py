@@ -34,7 +34,7 @@ from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import parse_record
 from tests.support.tables.commands_table import (
     LOST,
     WON,

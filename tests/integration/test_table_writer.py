@@ -19,7 +19,7 @@ from lbcore.balancer.state.effects import (
     record_row,
 )
 from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import parse_record
 from tests.support.tables.small_batches import (
     BUNDLE_A,
     BUNDLE_B,

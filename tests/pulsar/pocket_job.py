@@ -13,8 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from lbcore.config.tree import Config
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.wire.messages import Topic
 from tests.support.processes.kafka_cluster import PARTITIONS
 from tests.support.worlds.world import World

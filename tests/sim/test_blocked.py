@@ -21,7 +21,7 @@ from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster
 from lbcore.explain.recent_findings import policy_alarms
 from lbcore.explain.status import ClusterStatus, StatusRows, make_status
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan

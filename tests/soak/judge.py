@@ -18,7 +18,7 @@ from jobs.adapters.delta.table_writer import REST, BatchRowsError, newest_batch,
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.spark.batch_sink import EVENTS
-from lbcore.model.hashing import HASH_SPACE
+from lbcore.model.bundles import HASH_SPACE
 from lbcore.model.names import parse_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, TABLES
 from lbcore.sim.judge.judge import JudgedEvent, ProbedAnswer

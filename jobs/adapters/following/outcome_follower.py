@@ -1,26 +1,24 @@
 """Follows the table `commands` for those who wait for what became of theirs.
 
 Decides which row of a command counts: a final one before `accepted`, else the newest. One thread
-reads for any number of waiters, without Spark; it rests while nobody waits. Where the log does not
-lead on (`table_tail`), the table is asked for all that is waited for. Used by `command_client`.
+reads for any number of waiters, without Spark; it rests while nobody waits. At each new commit
+(`table_tail`) the table is asked for all that is waited for. Used by `command_client`.
 """
 
 import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
+from jobs.adapters.delta.table_tail import LostError, TableTail
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.console import in_one_line
 from lbcore.balancer.state.book import ACCEPTED, REFUSED
@@ -163,34 +161,20 @@ class OutcomeFollower:
             return not self._is_closed
 
     def _poll(self) -> None:
+        """Ask the table for all that is waited for, if it or what is waited for is new."""
         with self._lock:
-            wanted = set(self._watches)
-            new, self._new = self._new & wanted, set()
-        if new and self._tail is not None:
-            self._scan(new)
+            wanted = sorted(self._watches)
+            is_due = not self._new.isdisjoint(wanted) or self._tail is None
+            self._new.clear()
         try:
-            if self._tail is not None:
-                self._read_on(self._tail, wanted)
+            if not is_due and self._tail is not None and not self._tail.new_commits():
+                return
         except LostError:
-            self._tail = None
-        if self._tail is None:
-            table = self._scan(wanted)
-            self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
-
-    def _scan(self, wanted: Iterable[str]) -> DeltaTable:
-        """Tell of what the table has of some commands; the table as it was read."""
+            pass
         table = open_table(self._root, COMMANDS.name)
-        named = is_one_of("command_id", sorted(wanted))
-        condition = f"{of_cluster(self._cluster)} AND {named}"
-        self._notify(scan(table, _COLUMNS, condition))
-        return table
-
-    def _read_on(self, tail: TableTail, wanted: Iterable[str]) -> None:
-        """Tell of the rows of the commits that are new; raises LostError."""
-        ids = pa.array(sorted(wanted))
-        for commit in tail.new_commits():
-            for rows in read_added(tail.path, commit, _COLUMNS, self._cluster):
-                self._notify(rows.filter(pc.is_in(rows["command_id"], ids)))
+        named = is_one_of("command_id", wanted)
+        self._notify(scan(table, _COLUMNS, f"{of_cluster(self._cluster)} AND {named}"))
+        self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
 
     def _notify(self, rows: pa.Table) -> None:
         found = [outcome for row in rows.to_pylist() if (outcome := _readable(row)) is not None]
@@ -204,24 +188,20 @@ class OutcomeFollower:
 def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
     """Return the row's outcome; None, with a log line, for an unreadable one."""
     try:
-        return _outcome(row)
+        arguments = json.loads(row["arguments"] or "{}")
+        return CommandOutcome(
+            command_id=row["command_id"],
+            kind=row["kind"],
+            status=row["status"],
+            reason=row["reason"],
+            result=json.loads(row["result"] or "{}"),
+            at_ms=row["at_ms"],
+            asked=identity_of(row["kind"], arguments, row["principal"]),
+        )
     except (KeyError, TypeError, ValueError) as error:
         fields = {"command_id": str(row.get("command_id")), "error": f"{type(error).__name__}"}
         logger.warning("outcome_put_aside", extra={"fields": fields})
         return None
-
-
-def _outcome(row: Mapping[str, Any]) -> CommandOutcome:
-    arguments = json.loads(row["arguments"] or "{}")
-    return CommandOutcome(
-        command_id=row["command_id"],
-        kind=row["kind"],
-        status=row["status"],
-        reason=row["reason"],
-        result=json.loads(row["result"] or "{}"),
-        at_ms=row["at_ms"],
-        asked=identity_of(row["kind"], arguments, row["principal"]),
-    )
 
 
 def _of_another(outcome: CommandOutcome) -> CommandOutcome:

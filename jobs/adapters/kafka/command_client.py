@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -32,9 +31,9 @@ from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError
 from lbcore.balancer.tasks.waiting import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments
 from lbcore.wire.format import format_message
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
 NEVER = -1
@@ -153,12 +152,7 @@ class CommandClient:
     def __enter__(self) -> "CommandClient":  # noqa: PYI034 typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, command: Command) -> Ticket:
@@ -170,7 +164,12 @@ class CommandClient:
         within 15 s: then it may have been sent or not, and sending it again with the same id is
         safe.
         """
-        sender = self._connected()
+        with self._lock:
+            if self._sender is None:
+                self._sender = Sender(
+                    self._address, self._client_id, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
+                )
+            sender = self._sender
         topic, key, value = format_message(command)
         ticket = self._follower.watch(command.command_id, identity(command))
         self._watch_writer()
@@ -212,9 +211,10 @@ class CommandClient:
         commit.
         """
         version, age_ms = self._watch_writer()
-        return writer_silent_ms(
-            self._tables, self._clocks_ms(), known_version=version, known_age_ms=age_ms
-        )
+        clocks_ms = [wall_ms()]
+        if self._kafka_booted_ms is not None:  # Kafka's, counted on from its last timestamp
+            clocks_ms.append(self._kafka_booted_ms + boot_ms())
+        return writer_silent_ms(self._tables, clocks_ms, known_version=version, known_age_ms=age_ms)
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
         """Return True if the command ends within the time.
@@ -243,21 +243,3 @@ class CommandClient:
             if version != known:
                 self._newest = (version, boot_ms())
             return version, boot_ms() - self._newest[1]
-
-    def _clocks_ms(self) -> tuple[int, ...]:
-        """Return the machine's clock and, if known, Kafka's.
-
-        Kafka's is counted on from its last timestamp.
-        """
-        own_ms = wall_ms()
-        if self._kafka_booted_ms is None:
-            return (own_ms,)
-        return own_ms, self._kafka_booted_ms + boot_ms()
-
-    def _connected(self) -> Sender:
-        with self._lock:
-            if self._sender is None:
-                self._sender = Sender(
-                    self._address, self._client_id, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
-                )
-            return self._sender

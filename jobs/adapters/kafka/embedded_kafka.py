@@ -100,8 +100,9 @@ class EmbeddedKafka:
     def prepare(self) -> None:
         """Write its configuration, check ports and disk, and format the storage once."""
         check_disk(self.folder, _DISK_BYTES)
+        otherwise = f"remove {self.folder / 'ports.json'} to have other ports chosen"
         for port in (self.port, self.controller_port):
-            self._check_port(port)
+            check_port(port, "the embedded Kafka", otherwise)
         self._config_path.write_text(write_properties(self._properties()), encoding="ascii")
         shutil.rmtree(self._temporary, ignore_errors=True)  # what one that was killed left
         self._temporary.mkdir()
@@ -144,17 +145,6 @@ class EmbeddedKafka:
             path.write_text(json.dumps({"client": client, "controller": controller}))
         chosen = json.loads(path.read_text())
         return int(chosen["client"]), int(chosen["controller"])
-
-    def _check_port(self, port: int) -> None:
-        try:
-            check_port(port, "the embedded Kafka")
-        except CommandError as error:
-            raise CommandError(
-                error.what,
-                why=error.why,
-                next_step=f"end what listens there (perhaps another run of the same state), or "
-                f"remove {self.folder / 'ports.json'} to have other ports chosen",
-            ) from None
 
     def _properties(self) -> dict[str, str]:
         listeners = f"CLIENT://{_HOST}:{self.port}"

@@ -9,17 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.plan.decision import Columns
 from lbcore.plan.draft import NOBODY, Draft
-from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
-from lbcore.plan.groups import isolation_groups, named_groups, with_strays
+from lbcore.plan.groups import isolation_groups, named_groups, with_strays, without_brokers
 from lbcore.plan.registry import find_shedding, resting_ms
-from lbcore.plan.shed.by_group import without_brokers
 from lbcore.plan.shed.common import throughput
-from lbcore.plan.shed.strategy import Grouping
 from lbcore.plan.snapshot import Bools, BundleTable, Ints
-from lbcore.plan.trace import Columns
+from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
 STRANDED = "stranded"

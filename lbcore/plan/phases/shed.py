@@ -11,22 +11,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
 from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.unload import unload_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import LABELS, paused, pins
-from lbcore.plan.registry import observer, shedding_strategy
-from lbcore.plan.shed.by_group import (
+from lbcore.plan.groups import (
     GroupedShed,
     Subset,
     observe_by_group,
     shed_by_group,
     without_brokers,
 )
+from lbcore.plan.phases.eligible import LABELS, paused, pins
+from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.strategy import Grouping, ShedCycle
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
+from lbcore.plan.strategy import Grouping, ShedCycle
 from lbcore.signals.usage import resource_weights
 
 

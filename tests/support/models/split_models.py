@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from lbcore.bounds.moves import Brokers, Course, Floats, leaving
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange, InvalidRangeError
+from lbcore.plan.phases.split import ATTEMPTS_PER_SPLIT
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
-from lbcore.plan.split.decide import ATTEMPTS_PER_SPLIT
 from lbcore.plan.split.decision import UNSPLITTABLE, SplitReason, SplitState, SplitVerdict
 
 

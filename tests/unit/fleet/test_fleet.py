@@ -13,13 +13,12 @@ from jobs.adapters.kafka.clients import Received
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.console import CommandError, MisuseError
 from jobs.fleet.broker import Timetable
-from jobs.fleet.control import ControlServer, EventLog, FleetClient
+from jobs.fleet.control import ControlServer, FleetClient, event_log
 from jobs.fleet.fleet import UnknownBrokerError
 from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
 from lbcore.agent.state import RecordForgotten, RecordRead
-from lbcore.model.hashing import HashFunction
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.model.bundles import HashFunction
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.sim.summary import BundleOpened
 from lbcore.wire.messages import Topic
@@ -221,9 +220,9 @@ def test_event_log_is_appended_and_read_up_to_its_last_whole_line(tmp_path: Path
     path = tmp_path / "deep" / "events.jsonl"
     opening = {"at_ms": 5, "event": "opened", "broker": "b", "bundle": "t/n/0x0"}
     for _ in range(2):
-        with EventLog(path) as log:
-            log.note({"at_ms": 1, "event": "broker alive", "broker": "b"})
-            log.note(opening)
+        with event_log(path) as note:
+            note({"at_ms": 1, "event": "broker alive", "broker": "b"})
+            note(opening)
     with path.open("a") as file:
         file.write('{"at_ms": 6, "eve')
     assert len(read_events(path)) == 4
@@ -311,11 +310,11 @@ def test_broker_paused_while_opening_opens_when_it_goes_on() -> None:
     made = VirtualFleet()
     made.fleet.start("b1", START_MS)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
-    made.fleet.pause("b1", made.now_ms)
+    made.fleet.act("pause", "b1", made.now_ms)
     count = len(made.sender.sent)
     made.run(5_000)
     assert (made.fleet.truth(made.now_ms), len(made.sender.sent)) == ({}, count)
-    made.fleet.resume("b1", made.now_ms)
+    made.fleet.act("resume", "b1", made.now_ms)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1)]}
     made.run(5_000)
     assert len(made.sender.sent) > count + 2
@@ -338,12 +337,12 @@ def test_broker_restarted_reads_records_that_name_it_but_not_its_new_incarnation
 def test_broker_that_hangs_reports_on_and_opens_when_it_goes_on() -> None:
     made = VirtualFleet()
     made.fleet.start("b1", START_MS)
-    made.fleet.hang("b1", made.now_ms)
+    made.fleet.act("hang", "b1", made.now_ms)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
     made.run(20_000)
     assert made.fleet.truth(made.now_ms) == {}
     assert made.times(Topic.BROKER_LOAD, "b1")[-1] > 15_000
-    made.fleet.resume("b1", made.now_ms)
+    made.fleet.act("resume", "b1", made.now_ms)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1)]}
 
 
@@ -354,11 +353,11 @@ def test_broker_that_loses_a_bundle_while_paused_closes_it_late() -> None:
         made.fleet.start(name, START_MS)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
     made.run(500)
-    made.fleet.pause("b1", made.now_ms)
+    made.fleet.act("pause", "b1", made.now_ms)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b2", made.incarnation("b2"), version=2))
     made.run(500)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1), ("b2", 2)]}
-    made.fleet.resume("b1", made.now_ms)
+    made.fleet.act("resume", "b1", made.now_ms)
     made.run(500)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b2", 2)]}
 
@@ -384,4 +383,4 @@ def test_topics_are_read_when_a_bundle_opens_and_only_so_many_at_once() -> None:
 
 def test_control_of_an_unknown_broker_raises() -> None:
     with pytest.raises(UnknownBrokerError):
-        VirtualFleet().fleet.pause("b9", START_MS)
+        VirtualFleet().fleet.act("pause", "b9", START_MS)

@@ -13,9 +13,11 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.commanding import read_command, shown_command
 from jobs.verbs import VERBS
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
+from lbcore.wire.arguments import CommandVerb
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.balancing_commands import (
+    DrainBroker,
     Pause,
     ProposePlan,
     ResetConfig,
@@ -23,12 +25,9 @@ from lbcore.wire.kinds.balancing_commands import (
     SetConfig,
     SetIsolationPolicy,
 )
-from lbcore.wire.kinds.broker_commands import DrainBroker
 from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
-from lbcore.wire.kinds.command_about import CommandVerb
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
-from lbcore.wire.kinds.namespace_commands import CreateNamespace
-from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
+from lbcore.wire.kinds.namespace_commands import RECORD_COMMANDS, CreateNamespace
 
 SENDING = {
     tuple(one.about.verb.words.split()): (kind, one.about.verb)

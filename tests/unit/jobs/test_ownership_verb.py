@@ -1,7 +1,7 @@
 """What `ballast ownership --diff` says of many bundles at once."""
 
 from jobs.verbs.ownership import change_lines
-from lbcore.ownership.differences import find_differences
+from lbcore.ownership.changes import find_differences
 
 MOST = 20
 

@@ -15,17 +15,16 @@ import pytest
 
 from jobs.operating.simulations import STRATEGIES as SIMULATED
 from jobs.operating.simulations import config_of
-from lbcore.balancer.decisions.blocked_messages import count_messages
+from lbcore.balancer.decisions.candidate_rows import count_messages
 from lbcore.balancer.state.effects import to_json
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
-from lbcore.config.strategies import PLACEMENT, SHEDDING, java_class
 from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
 from lbcore.plan import shed
 from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
-from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip, Trace, TriggerRows
 from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import (
@@ -41,7 +40,6 @@ from lbcore.plan.registry import (
 )
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.strategy import Strategy
-from lbcore.plan.trace import Trace, TriggerRows
 from lbcore.signals.usage import weighted_usage
 from lbcore.sim.scenario.model import Scenario
 from tests.sim.test_blocked import Cycle, random_cycle
