@@ -7,10 +7,10 @@ one kept connection each: a lookup that waits for an owner holds up nobody else.
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.http.client import LookupConnection
@@ -62,27 +62,6 @@ class ProbeCounts:
     unavailable: int
     failed: int
     pending: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReport:
-    """Results of the prober; latencies in ms, None if nothing was measured.
-
-    visible_*: from a decision (its batch's `now_ms`) to the first answer, of any worker, that
-    showed the new broker. unseen: decisions that no answer showed. failures: reason → count.
-    wrong_answers: the first ones, for people.
-    """
-
-    counts: ProbeCounts
-    lookup_p50_ms: float | None
-    lookup_p99_ms: float | None
-    visible_p50_ms: float | None
-    visible_p99_ms: float | None
-    visible_max_ms: float | None
-    visible_count: int
-    unseen: int
-    failures: Mapping[str, int]
-    wrong_answers: tuple[ProbedAnswer, ...]
 
 
 @dataclass(slots=True)
@@ -147,7 +126,7 @@ class Prober:
             self._functions[namespace] = function
             self._history.know(namespace, function)
 
-    def stop(self) -> ProbeReport:
+    def stop(self) -> dict[str, Any]:
         """End, judge what is left, and report."""
         self._stopping.set()
         for thread in self._threads:
@@ -163,23 +142,31 @@ class Prober:
         with self._lock:
             return self._tally.counts()
 
-    def report(self) -> ProbeReport:
-        """Everything at this moment."""
+    def report(self) -> dict[str, Any]:
+        """Everything at this moment, as the summary has it; latencies in ms, None without any.
+
+        decision_to_lookup_ms: from a decision (its batch's `now_ms`) to the first answer, of any
+        worker, that showed the new broker; unseen: decisions that no answer showed.
+        """
         with self._lock:
             tally = self._tally
             visible, unseen = self._visibility.latencies_ms(self._transitions)
-            return ProbeReport(
-                counts=tally.counts(),
-                lookup_p50_ms=percentile(tally.latencies_ms, 50),
-                lookup_p99_ms=percentile(tally.latencies_ms, 99),
-                visible_p50_ms=percentile(visible, 50),
-                visible_p99_ms=percentile(visible, 99),
-                visible_max_ms=percentile(visible, 100),
-                visible_count=len(visible),
-                unseen=unseen,
-                failures=dict(sorted(tally.failures.items())),
-                wrong_answers=tuple(tally.wrong),
-            )
+            return {
+                "lookups": {
+                    **asdict(tally.counts()),
+                    "p50_ms": percentile(tally.latencies_ms, 50),
+                    "p99_ms": percentile(tally.latencies_ms, 99),
+                    "failures": dict(sorted(tally.failures.items())),
+                    "wrong_answers": [asdict(answer) for answer in tally.wrong],
+                },
+                "decision_to_lookup_ms": {
+                    "p50": percentile(visible, 50),
+                    "p99": percentile(visible, 99),
+                    "max": percentile(visible, 100),
+                    "count": len(visible),
+                    "unseen": unseen,
+                },
+            }
 
     def owned(self) -> list[Owned]:
         """Yield each time a bundle became Owned, in record order.
