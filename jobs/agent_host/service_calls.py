@@ -39,7 +39,7 @@ class _CallbackTask:
     name: str
     run: Callable[["_CallbackTask"], None]
     call: Call | None = None
-    began_ms: int | None = None
+    began_ms: int = 0
     is_overdue: bool = False
     began_s: float = field(default_factory=time.monotonic)
 
@@ -104,7 +104,11 @@ class ServiceCalls:
             now_s = self._clock_s()
             self._seen_ms += min(int((now_s - self._looked_s) * _S), _LOOK_MS_MAX)
             self._looked_s = now_s
-            late = [task for task in self._running if self._has_become_late(task)]
+            late = [
+                task
+                for task in self._running
+                if not task.is_overdue and self._seen_ms - task.began_ms >= self._timeout_ms
+            ]
             for task in late:
                 task.is_overdue = True
         for task in late:
@@ -122,27 +126,15 @@ class ServiceCalls:
 
     def _work(self, tasks: "queue.SimpleQueue[_CallbackTask | None]") -> None:
         while (task := tasks.get()) is not None and not self._is_closed:
-            self._begin(task)
+            with self._lock:
+                task.began_ms, task.began_s = self._seen_ms, time.monotonic()
+                self._running.append(task)
             task.run(task)
-            if self._end(task):
-                return  # another thread has stepped in
-
-    def _begin(self, task: _CallbackTask) -> None:
-        with self._lock:
-            task.began_ms, task.began_s = self._seen_ms, time.monotonic()
-            self._running.append(task)
-
-    def _end(self, task: _CallbackTask) -> bool:
-        """Finish the task; return True if it was given up before it ended."""
-        with self._lock:
-            self._running.remove(task)
-            if task.is_overdue:
-                self._show_overdue(task.name)
-            return task.is_overdue
-
-    def _has_become_late(self, task: _CallbackTask) -> bool:
-        began_ms = self._seen_ms if task.began_ms is None else task.began_ms
-        return not task.is_overdue and self._seen_ms - began_ms >= self._timeout_ms
+            with self._lock:
+                self._running.remove(task)
+                if task.is_overdue:
+                    self._show_overdue(task.name)
+                    return  # another thread has stepped in
 
     def _give_up(self, task: _CallbackTask) -> None:
         failure = f"it has not returned within {self._timeout_ms} ms"
