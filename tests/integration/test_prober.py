@@ -13,9 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_table
-from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.local.prober import Prober, ProberSettings
+from jobs.local.prober import EventsHistory, Prober, ProberSettings
 from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
 
