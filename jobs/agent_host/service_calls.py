@@ -57,17 +57,9 @@ class Permits:
         self._is_withdrawn = True
 
 
-def _no_topics() -> Sequence[TopicsRead]:
-    return ()
-
-
 def _no_merge(bundle: str, merged: str, token: int) -> None:
     message = f"this service can't merge bundles, {merged} is not made (token {token})"
     raise NotImplementedError(f"{message}: {bundle} stays as it is")
-
-
-def _no_permits(_: Permits) -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +85,8 @@ class Callbacks:
     close: Callable[[str, int], None]
     split: Callable[[str, Sequence[str], int], None]
     merge: Callable[[str, str, int], None] = _no_merge
-    topics: Callable[[], Sequence[TopicsRead]] = _no_topics
-    attach: Callable[[Permits], None] = _no_permits
+    topics: Callable[[], Sequence[TopicsRead]] = lambda: ()
+    attach: Callable[[Permits], None] = lambda _: None
 
 
 logger = logging.getLogger(__name__)

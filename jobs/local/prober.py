@@ -244,7 +244,7 @@ class Prober:
             return self._tally.counts()
 
     def report(self) -> dict[str, Any]:
-        """Everything at this moment, as the summary has it; latencies in ms, None without any.
+        """Everything at this moment, as the summary has it; latencies in ms or None.
 
         decision_to_lookup_ms: from a decision (its batch's `now_ms`) to the first answer, of any
         worker, that showed the new broker; unseen: decisions that no answer showed.
