@@ -65,28 +65,30 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.replace("ballast_clock_ahead_seconds", ahead_s, cluster)
     if GAUGES not in report:
         return  # making them raised: the metrics stay what they were, and the alarm says so
-    gauges = report[GAUGES]
-    store.set("ballast_cycle", report["cycle"], cluster)
-    store.set("ballast_catching_up", int(gauges["is_catching_up"]), cluster)
-    store.set("ballast_debug", int(report["is_debugging"]), cluster)
-    store.set("ballast_paused", int("" in report["rules"]["paused"]), cluster)
-    store.set("ballast_quiet", int(gauges["is_quiet"]), cluster)
-    without = {(setting,): float(n) for setting, n in report["without_candidate"].items()}
-    store.replace("ballast_bundles_without_candidate", without, cluster)
-    store.set("ballast_ignored_settings", len(report["rules"]["set_aside"]), cluster)
-    store.set("ballast_split_hits", gauges["split_hits"], cluster)
-    store.set("ballast_unsplittable_bundles", gauges["unsplittable"], cluster)
-    store.set("ballast_bundles_with_topics", gauges["topics"]["bundles"], cluster)
+    gauges, rules = report[GAUGES], report["rules"]
+    for name, value in {
+        "ballast_cycle": report["cycle"],
+        "ballast_catching_up": int(gauges["is_catching_up"]),
+        "ballast_debug": int(report["is_debugging"]),
+        "ballast_paused": int("" in rules["paused"]),
+        "ballast_quiet": int(gauges["is_quiet"]),
+        "ballast_ignored_settings": len(rules["set_aside"]),
+        "ballast_split_hits": gauges["split_hits"],
+        "ballast_unsplittable_bundles": gauges["unsplittable"],
+        "ballast_bundles_with_topics": gauges["topics"]["bundles"],
+    }.items():
+        store.set(name, value, cluster)
     blocked = {(n, one["reason"]): one["for_ms"] / _S for n, one in gauges["blocked"].items()}
     store.replace("ballast_broker_blocked_seconds", blocked, cluster)
-    needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
-    store.replace("ballast_hits_needed", needed, cluster)
+    for name, values in {
+        "ballast_bundles_without_candidate": report["without_candidate"],
+        "ballast_hits_needed": gauges["hits_needed"],
+        "ballast_drain_remaining_bundles": {n: one["left"] for n, one in rules["drains"].items()},
+    }.items():
+        store.replace(name, {(one,): float(value) for one, value in values.items()}, cluster)
     _show_brokers(store, cluster, report["brokers"], gauges["brokers"])
     _show_ownership(store, report)
     _show_balance(store, cluster, gauges["balance"])
-    drains = report["rules"]["drains"]
-    left = {(name,): float(drain["left"]) for name, drain in drains.items()}
-    store.replace("ballast_drain_remaining_bundles", left, cluster)
 
 
 def show_bundles(store: MetricStore, seen: WrittenBatch) -> None:
