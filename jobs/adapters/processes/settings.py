@@ -7,6 +7,7 @@ order given, then assignments from the command line. The environment says only w
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -117,6 +118,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found]
 
+_NUMBER = re.compile(r"[0-9_]+")
+_OPENING, _CLOSING = re.compile(r"[\[{]"), re.compile(r"[\]}]")
+
 BASE = "base"
 OVERLAYS_VARIABLE = "BALLAST_CONF"
 
@@ -223,13 +227,27 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     try:
         content: Mapping[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as cause:
-        why, step = str(cause), "correct the line that it names"
-    except (ValueError, RecursionError):  # Python's bounds on digits and on depth
-        why = "a number has more digits, or lists and tables are nested deeper, than in any setting"
-        step = "correct that number, list or table"
+        why = str(cause)
+    except ValueError:  # Python's bound on the digits of a number
+        longest = max(_NUMBER.finditer(text), key=lambda one: len(one[0]))
+        line = text.count("\n", 0, longest.start()) + 1
+        why = f"line {line} has a number of more digits than any setting takes"
+    except RecursionError:
+        why = f"line {_deepest_line(text)} has lists or tables that are nested too deeply"
     else:
         return content
-    raise MisuseError(f"{path} is not TOML", why=why, next_step=step)
+    raise MisuseError(f"{path} is not TOML", why=why, next_step="correct the line that it names")
+
+
+def _deepest_line(text: str) -> int:
+    """Return the first line at whose end, or within which, the most brackets are open."""
+    deepest, at, depth = 0, 1, 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        opened = len(_OPENING.findall(line))
+        if depth + opened > deepest:
+            deepest, at = depth + opened, number
+        depth += opened - len(_CLOSING.findall(line))
+    return at
 
 
 def _apply(path: Path, config: Config) -> Config:
