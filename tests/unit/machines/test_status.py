@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.pipeline import Pipeline
@@ -419,6 +420,19 @@ def test_full_cluster_is_an_alarm_that_names_the_brokers_it_lacks() -> None:
     over = {**row, "reason": "Over", "at_ms": NOW_MS - 10_000}
     assert status(blocked=[row, over]).alarms == ()
     assert status(blocked=[{**row, "at_ms": NOW_MS - 700_000}]).alarms == ()
+
+
+@pytest.mark.parametrize(("hot_s", "alarms"), [(24, 0), (BLOCKED_ALARM_S, 1)])
+def test_hot_broker_that_gives_nothing_is_an_alarm_after_three_minutes(
+    hot_s: int, alarms: int
+) -> None:
+    inputs = {"usage": 0.6, "mean": 0.4, "since_ms": NOW_MS - hot_s * SECOND_MS, "bundles": 2}
+    inputs |= {"counts": {"pinned": 2}, "verdict": ""}
+    row = {"kind": "blocked", "reason": "pinned", "source": "b1", "bundle": "", "cycle": 3}
+    row |= {"at_ms": NOW_MS, "decision_id": "1-1", "inputs": json.dumps(inputs)}
+    found = status(blocked=[row])
+    assert len(found.alarms) == alarms
+    assert "b1 is hot" in found.why
 
 
 RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
