@@ -13,8 +13,7 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import CommandClient, NoOutcome
+from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome, NoOutcome
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import with_own
 from jobs.console import CommandError, MisuseError, note

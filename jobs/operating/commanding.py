@@ -15,8 +15,7 @@ from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
 from typing import Any, get_origin, get_type_hints
 
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import NoOutcome, new_command
+from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome, new_command
 from jobs.console import (
     CommandError,
     Exit,
