@@ -21,9 +21,7 @@ from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress,
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock, wall_ms
-from jobs.agent_host.service_answers import failure_of
-from jobs.agent_host.service_callbacks import Callbacks, Permits
-from jobs.agent_host.service_calls import CallBounds, ServiceCalls
+from jobs.agent_host.service_calls import Callbacks, CallBounds, Permits, ServiceCalls, failure_of
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
 from jobs.telemetry.job_names import CHANNEL

@@ -60,7 +60,7 @@ class JobLog:
     those in which a decision cycle ran. decisions: "kind:reason" → count. reports: verdict → count
     of messages. brokers: as the newest batch sees them. silence: newest row of that kind by broker,
     "" = of many. news: what happened to brokers, in words, until it is taken. now_ms, cycled_ms:
-    see `times`.
+    of the newest batch, and of the newest with a cycle; 0 = there was none.
     """
 
     batches: int = 0
@@ -100,10 +100,6 @@ class JobLog:
     def groups(self) -> dict[str, str]:
         """Broker → the first broker of its isolation group; empty where all are one."""
         return {name: one["group"] for name, one in self.brokers.items() if "group" in one}
-
-    def times(self) -> tuple[int, int]:
-        """Of the newest batch, and of the newest with a cycle; 0 = there was none."""
-        return self.now_ms, self.cycled_ms
 
     def _fold_batch(self, line: Mapping[str, Any]) -> None:
         duration_ms = int(line["duration_ms"])

@@ -242,7 +242,8 @@ class LocalRun:
 
     def _judged(self) -> JobState:
         """The job by the lines of its batches: at each commit there is one at least."""
-        wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
+        times_ms = (self._job.now_ms, self._job.cycled_ms)
+        wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in times_ms)
         around = JobSurroundings(
             kafka=self._watch_kafka.trouble,
             log=str(self._layout.logs / f"{stack.JOB}.log"),

@@ -13,8 +13,7 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import CommandClient, NoOutcome
+from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome, NoOutcome
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import with_own
 from jobs.console import CommandError, MisuseError, note
@@ -27,8 +26,14 @@ from jobs.operating.connection_options import (
     started_with,
 )
 from jobs.operating.explaining import ExplainQuestion, explain
-from jobs.operating.foreseeing import Outlook, RehearsedCommand, look_ahead, rehearse_command
-from jobs.operating.proposals import proposals_in, undo_moves
+from jobs.operating.plans import (
+    Outlook,
+    RehearsedCommand,
+    look_ahead,
+    proposals_in,
+    rehearse_command,
+    undo_moves,
+)
 from jobs.operating.status import read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.balancer.state.rules import PlanProposal

@@ -15,8 +15,7 @@ from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
 from typing import Any, get_origin, get_type_hints
 
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import NoOutcome, new_command
+from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome, new_command
 from jobs.console import (
     CommandError,
     Exit,
@@ -29,7 +28,7 @@ from jobs.console import (
 )
 from jobs.operating.answers import Answers
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.foreseeing import Outlook, RehearsedCommand
+from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.balancer.state.book import DONE

@@ -10,8 +10,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import NoOutcome
+from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome
 from jobs.console import CommandError, MisuseError, UnknownError, note
 from jobs.lookup_client import Freshness, LookupResult
 from jobs.operating.answers import (
@@ -23,7 +22,7 @@ from jobs.operating.answers import (
 )
 from jobs.operating.connection_options import FROM_FILES, ConnectionOptions
 from jobs.operating.explaining import ExplainQuestion
-from jobs.operating.foreseeing import Outlook, RehearsedCommand
+from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_client import (
     RefusedByServiceError,
     ServiceAddress,

@@ -151,7 +151,10 @@ def decided_alarms(
     for name in sorted(name for name, reason in words.items() if reason == "Apart"):
         yield f"the clock {name} is wrong: section BallastClockSkew of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
-        yield f"{broker} starts again and again and gets no bundles for now: read its log"
+        yield (
+            f"{broker} starts again and again and gets no bundles for now: read its log; section"
+            " BallastFlapping of docs/runbook.md"
+        )
 
 
 def capacity_message(row: Row) -> str:

@@ -20,11 +20,11 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import newest_ms, oldest_ms, open_delta, rows_in, scan
 from jobs.adapters.delta.table_tail import (
+    commit_versions,
     commits_from,
     is_delta,
     last_writer_commit,
     newest_version,
-    oldest_version,
 )
 from jobs.adapters.delta.tables import arrow_schema, lacking_columns, open_table, table_path
 from jobs.console import CommandError
@@ -316,8 +316,8 @@ class TableReader:
         except TableNotFoundError as error:
             raise CommandError(
                 f"version {version} of ownership_events can't be read any more",
-                why=f"its log reaches back to version {oldest_version(self._events)}: it is kept "
-                "for half an hour",
+                why=f"its log reaches back to version {min(commit_versions(self._events))}: it is "
+                "kept for half an hour",
                 next_step="ask by time: events are kept, whatever became of the log",
             ) from error
 

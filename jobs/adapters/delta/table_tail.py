@@ -201,11 +201,6 @@ def newest_version(table: TablePlace) -> int:
     return version - 1 if version > 0 and torn_commit(table, version) else version
 
 
-def oldest_version(table: TablePlace) -> int:
-    """The oldest version that the log has a commit of, -1 without any."""
-    return min(commit_versions(table), default=-1)
-
-
 def commit_versions(table: TablePlace) -> list[int]:
     """The versions whose commits are in the log, unordered."""
     return [int(file.stem) for file in log_path(table).glob("[0-9]" * 20 + ".json")]

@@ -45,6 +45,7 @@ class KafkaOptions:
 class EmbeddedKafka:
     """One node whose whole state is in `folder`.
 
+    bootstrap: the value of bootstrap.servers for clients.
     Use it as a context manager, or start and stop.
     """
 
@@ -54,12 +55,10 @@ class EmbeddedKafka:
         self.options = options or KafkaOptions()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port, self.controller_port = self._ports()
+        self.bootstrap = f"{_HOST}:{self.port}"
+        self._config_path = self.folder / "server.properties"
+        self._temporary = self.folder / "tmp"  # where its Java unpacks libraries
         self._child: Child | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        """Value of bootstrap.servers for clients."""
-        return f"{_HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -128,15 +127,6 @@ class EmbeddedKafka:
         """
         is_encrypted = "SSL" in self.options.security_protocol
         return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
-
-    @property
-    def _temporary(self) -> Path:
-        """Folder where its Java unpacks libraries."""
-        return self.folder / "tmp"
-
-    @property
-    def _config_path(self) -> Path:
-        return self.folder / "server.properties"
 
     def _ports(self) -> tuple[int, int]:
         path = self.folder / "ports.json"

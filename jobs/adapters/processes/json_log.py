@@ -54,14 +54,14 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
         super().emit(record)
         for one in list(self._left_out):
             if now_s - self._buckets.get(one, (0, 0))[1] > _TELL_AFTER_S:
-                self._tell(one)
+                self._write_count(one)
 
     def close(self) -> None:
         """Say what was left out, and end."""
         self.acquire()
         try:
             for kind in list(self._left_out):
-                self._tell(kind)
+                self._write_count(kind)
         finally:
             self.release()
         super().close()
@@ -75,7 +75,7 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
             del self._buckets[next(iter(self._buckets))]
         return permits >= 1
 
-    def _tell(self, kind: Kind) -> None:
+    def _write_count(self, kind: Kind) -> None:
         """Write how many of a kind were not written."""
         record = logging.LogRecord(kind[0], kind[1], "", 0, "left_out", None, None)
         record.fields = {"left_out_event": kind[2], LEFT_OUT: self._left_out.pop(kind)}

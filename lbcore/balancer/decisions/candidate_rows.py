@@ -35,6 +35,8 @@ from lbcore.plan.snapshot import Ints
 
 BLOCKED, OVER = "blocked", "Over"
 """The kind of these rows, whose source is the broker; the reason of the row that ends them."""
+BLOCKED_ALARM_S = 180
+"""A broker is hot and gives nothing for so long before it is an alarm."""
 VALID_MS = 600_000
 """Validity of such a row, ms: hits may take so long to be complete again."""
 

@@ -3,26 +3,10 @@
 import json
 
 from jobs.local.job_log import JobLog
-from jobs.local.prober import ProbeCounts, ProbeReport
 from jobs.local.status import RunFacts, imbalance_of, summarise
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample, Owned
 
 _WHOLE = "t/n/0x00000000_0xffffffff"
-
-
-def _probe() -> ProbeReport:
-    return ProbeReport(
-        counts=ProbeCounts(sent=10, right=9, wrong=0, unavailable=1, failed=0, pending=0),
-        lookup_p50_ms=1.0,
-        lookup_p99_ms=5.0,
-        visible_p50_ms=400.0,
-        visible_p99_ms=900.0,
-        visible_max_ms=950.0,
-        visible_count=12,
-        unseen=0,
-        failures={},
-        wrong_answers=(),
-    )
 
 
 def _facts() -> RunFacts:
@@ -47,7 +31,10 @@ def _facts() -> RunFacts:
             Owned(bundle=_WHOLE, broker="b", at_ms=60_000),
         ],
         crashes=[Crash(broker="a", killed_at_ms=41_000, last_report_ms=40_000, bundles=(_WHOLE,))],
-        probe=_probe(),
+        probe={
+            "lookups": {"sent": 10, "right": 9, "unavailable": 1},
+            "decision_to_lookup_ms": {"p99": 900.0},
+        },
         restarts={"kafka": 0},
     )
 

@@ -5,10 +5,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from jobs.local.fleet_watch import FleetBroker
 from jobs.local.job_log import JobLog
 from jobs.local.prober import ProbeCounts
-from jobs.local.status import BrokerRow, RunStatus, broker_order, broker_rows, bundles_served
+from jobs.local.status import RunStatus, broker_order, broker_rows, bundles_served
 from jobs.local.terminal import run_lines
 from jobs.operating.status import StatusView
 from lbcore.config.tree import Config
@@ -25,8 +24,14 @@ def _status() -> RunStatus:
         phase="running",
         job="at work: wrote 1 s ago, cycle 3 s ago, ticks heard",
         brokers=(
-            BrokerRow(name="broker-1", state="active", msg_rate=2_000.0, bundles=7, score=0.52),
-            BrokerRow(name="broker-2", state="killed", msg_rate=0.0, bundles=0, score=None),
+            {
+                "name": "broker-1",
+                "state": "active",
+                "msg_rate": 2_000.0,
+                "bundles": 7,
+                "score": 0.52,
+            },
+            {"name": "broker-2", "state": "killed", "msg_rate": 0.0, "bundles": 0, "score": None},
         ),
         imbalance=1.25,
         bundles_open=7,
@@ -83,12 +88,12 @@ def test_broker_order_is_by_number_not_by_letter() -> None:
 
 
 def test_bundles_of_brokers_beside_the_run_are_counted_and_shown() -> None:
-    fleet = (FleetBroker(name="broker-1", life="alive", load=5.0, bundles=60),)
+    fleet = ({"broker": "broker-1", "life": "alive", "load": 5.0, "bundle_count": 60},)
     sample = LoadSample(at_ms=1, broker_loads={"broker-1": 5.0}, bundles_open=60)
     told = {"state": "active", "score": 0.1, "msg_rate": None}
     job = JobLog(brokers={"store-1": {**told, "bundles": 4}, "broker-1": {**told, "bundles": 59}})
     assert bundles_served(sample, fleet, job) == 64
-    assert [(row.name, row.bundles) for row in broker_rows(fleet, job)] == [
+    assert [(row["name"], row["bundles"]) for row in broker_rows(fleet, job)] == [
         ("broker-1", 60), ("store-1", 4)
     ]  # fmt: skip
 
