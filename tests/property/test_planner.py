@@ -379,7 +379,7 @@ def test_evidence_of_before_fades_and_a_changed_cost_is_followed(seed: int) -> N
         cpu = 3.0 + per_message * messages / capacity
         rows = np.stack([cpu, capacity, messages, volume], axis=1)
         evidence = with_reports(evidence, rows, keep=0.95)
-    found = fit_costs(Evidence.from_plain(evidence.to_plain()))
+    found = fit_costs(from_plain(Evidence, to_plain(evidence)))
     assert found is not None
     assert found.per_message == pytest.approx(0.003, rel=1e-3)
 

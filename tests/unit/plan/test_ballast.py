@@ -24,7 +24,7 @@ from lbcore.plan.shed.ballast_search import (
     objective,
     search,
 )
-from lbcore.plan.shed.common import ShedState, ShedView
+from lbcore.plan.shed.common import Relief, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.clusters import Sections, broker_table, cluster_of, shed_view
@@ -429,14 +429,13 @@ def test_what_left_a_full_broker_shows_how_much_the_rest_may_grow() -> None:
     left[10], moved_ms[10] = 0, 4_000
     bundles = replace(view.snapshot.bundles, left=left, moved_ms=moved_ms)
     view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
-    told = {"usage": 100.0, "traffic": 1.0, "rounds": 0.0, "is_open": 1.0}
-    told |= {"gone": 10.0, "count": 1.0, "gone_ms": 1_000.0, "growth": 3.0}
+    told = Relief(usage=100.0, traffic=1.0, gone=10.0, count=1, gone_ms=1_000, growth=3.0)
     state = ShedState(reliefs={"b1": told})
     readings = readings_of(view.snapshot, view.usage)
     later = replace(view, now_ms=700_000)
     assert departed_growth(later, state, readings)[0] == pytest.approx(1.32)
     assert departed_growth(replace(view, now_ms=500_000), state, readings)[0] == 3.0
-    refused = ShedState(reliefs={"b1": {**told, "count": 2.0}})
+    refused = ShedState(reliefs={"b1": replace(told, count=2)})
     assert departed_growth(later, refused, readings)[0] == 3.0
     assert departed_growth(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
 

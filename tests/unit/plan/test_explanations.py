@@ -371,9 +371,9 @@ def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
     known = mappings(state)
     assert len(known) > 15
     left = mappings(state.without(brokers={GONE}, bundles={GONE}))
-    not_by_name = {".own", ".shed.evidence", ".shed.crowded", ".hourly"}
-    # reasons; what a user's strategy keeps for itself; sums over all brokers; topics, anew in each
-    # round; tenants, for an hour
+    not_by_name = {".own", ".shed.crowded", ".hourly"}
+    # reasons; what a user's strategy keeps for itself; topics, anew in each round; tenants, for an
+    # hour
     assert {path for path, names in left.items() if GONE in names} == not_by_name
     assert all(THERE in names for names in left.values())
 
