@@ -36,8 +36,7 @@ from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
 from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
-from lbcore.plan.shed.common import ShedState
-from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.shed.common import ShedState, TransferState
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
