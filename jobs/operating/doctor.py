@@ -334,7 +334,7 @@ def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iter
     yield from _judged(status, around)
     near = CertificateEnd.EXPIRING
     for words in certificates_ending(rows.certificates, status.mirror, near, now_ms):
-        what, _, step = words.rpartition("; ")
+        what, _, step = words.partition(": ")
         yield warn("certificate", what, step)
 
 

@@ -147,4 +147,4 @@ def expiry_message(ends_ms: int) -> str:
 
     It stays the same as long as the certificate does.
     """
-    return f"its certificate is good until {instant(ends_ms)}"
+    return f"has a certificate until {instant(ends_ms)}"

@@ -10,7 +10,7 @@ Worked: policy `stores` admits b7 and b8, every other namespace b1 to b6: two gr
 A shedding strategy run group by group, each as a cluster of its own. With one group the strategy
 sees the view as it is. With several, the answers are merged: moves take turns between groups, state
 is joined by broker and bundle, each group has a trigger status. A group's view is a smaller
-snapshot (`Subset`). Draining brokers are left out in the same way.
+snapshot (`Subset`). Brokers `out_of_balance` are left out in the same way.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -178,6 +178,19 @@ class Subset:
             )
             for one, (source, destination) in zip(selections, found, strict=True)
         )
+
+
+def out_of_balance(snapshot: Snapshot) -> Bools:
+    """Return the brokers that shedding leaves out, bool[n]. O(brokers + bundles).
+
+    Draining ones, and flapping ones without bundles: they may take nothing and have nothing to
+    give, so beside them all others would be hot.
+    """
+    brokers = snapshot.brokers
+    if brokers.is_flapping is None or not brokers.is_flapping.any():
+        return brokers.is_draining
+    owned = np.bincount(snapshot.bundles.owner + 1, minlength=len(brokers.names) + 1)[1:]
+    return brokers.is_draining | (brokers.is_flapping & (owned == 0))
 
 
 def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:

@@ -2,7 +2,7 @@
 
 Decides who gives what, and with some strategies also to whom; the assign phase finds the other
 destinations. First come the moves that operators want. Brokers that drain take no part in
-balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behind `shed.registry`,
+balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies in `plan.registry`,
 ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
@@ -19,6 +19,7 @@ from lbcore.plan.groups import (
     GroupedShed,
     Subset,
     observe_by_group,
+    out_of_balance,
     shed_by_group,
     without_brokers,
 )
@@ -81,7 +82,7 @@ def shed(draft: Draft) -> Draft:
     refusal = _refusal(draft)
     if refusal:
         return draft.skip(PHASE, refusal)
-    subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
+    subset = without_brokers(draft.snapshot, out_of_balance(draft.snapshot))
     view = ShedView(
         snapshot=subset.snapshot,
         usage=draft.usage[subset.original],
@@ -127,7 +128,7 @@ def _refusal(draft: Draft) -> str:
         return NOT_YET
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
-    open_brokers = len(draft.snapshot.brokers.names) - int(draft.snapshot.brokers.is_draining.sum())
+    open_brokers = int((~out_of_balance(draft.snapshot)).sum())
     return "NoBrokers" if open_brokers <= 1 else ""
 
 

@@ -273,21 +273,21 @@ def test_certificate_of_the_service_is_a_warning_and_then_an_alarm(
     found = status(certificates={"the service (s.pem)": NOW_MS + days * 86_400_000})
     assert (len(found.warnings), len(found.alarms)) == (warned, alarmed)
     for words in (*found.warnings, *found.alarms):
-        assert words.startswith("the service (s.pem): its certificate is good until ")
+        assert words.startswith("the service (s.pem) has a certificate until ")
         assert "section BallastCertificateExpires" in words
 
 
 def test_certificates_that_the_bridge_told_of_are_a_warning_or_an_alarm() -> None:
     def finding(trouble: str, whose: str) -> dict[str, Any]:
-        told = {"trouble": trouble, "subject": whose, "evidence": "its certificate is good until X"}
+        told = {"trouble": trouble, "subject": whose, "evidence": "has a certificate until X"}
         return {**told, "since_ms": NOW_MS - 1, "stage": "told"}
 
     result = {"findings": [finding("expiring", "b1:8443"), finding("expiring_soon", "b2:8443")]}
     command = {"status": "done", "at_ms": NOW_MS - 1_000, "result": to_json(result)}
     external = replace(CONFIG, cluster=ClusterConfig(authority="external"))
     found = status(external, mirror_commands=[command])
-    assert [words.partition(": ")[0] for words in found.warnings] == ["b1:8443"]
-    assert [words.partition(": ")[0] for words in found.alarms] == ["b2:8443"]
+    assert [words.partition(" has ")[0] for words in found.warnings] == ["b1:8443"]
+    assert [words.partition(" has ")[0] for words in found.alarms] == ["b2:8443"]
 
 
 def test_status_beside_another_authority_says_what_its_guardian_finds() -> None:

@@ -23,7 +23,7 @@ from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
 from lbcore.packing import to_plain
 from lbcore.plan import shed
-from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
+from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, stuck
 from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip, Trace, TriggerRows
 from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.planner import plan
@@ -38,7 +38,7 @@ from lbcore.plan.registry import (
     shedding_name,
     shedding_strategy,
 )
-from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.shed.common import TransferState
 from lbcore.plan.strategy import Strategy
 from lbcore.signals.usage import weighted_usage
 from lbcore.sim.scenario.model import Scenario
@@ -57,12 +57,12 @@ def traced(cycles: int, strategy: str, **settings: object) -> tuple[Trace, bool]
 
 
 def answers(
-    bundles: Mapping[str, Sequence[float]], strategy: str, **settings: object
+    bundles: Mapping[str, Sequence[float]], strategy: str, flapping: str = "", **settings: object
 ) -> Iterator[Plan | Skip]:
     """What cycle after cycle answers, on fresh reports of loads that never change."""
     config, state = config_of_gauge(strategy, **settings), PlanState()
     for cycle in itertools.count(1):
-        seen = cluster_of(bundles)
+        seen = cluster_of(bundles, is_flapping=np.array([name == flapping for name in bundles]))
         usage = seen.brokers.percent[:, 0] / 100
         seen = replace(
             seen,
@@ -75,6 +75,14 @@ def answers(
         )
         answer, state = plan(seen, state, config, cycle * CYCLE_MS, Scope(is_traced=True))
         yield answer
+
+
+@pytest.mark.parametrize("strategy", sorted({*SHEDDING_STRATEGIES} - {"none"}))
+def test_flapping_broker_without_bundles_makes_nobody_hot(strategy: str) -> None:
+    even = {f"b{number}": [9_000.0] * 6 for number in range(4)} | {"b4": []}
+    for answer in itertools.islice(answers(even, strategy, flapping="b4"), 6):
+        assert stuck(answer) == {}
+        assert not givers(answer)
 
 
 def config_of_gauge(strategy: str, **settings: object) -> Sections:
@@ -363,7 +371,7 @@ def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
     known = mappings(state)
     assert len(known) > 15
     left = mappings(state.without(brokers={GONE}, bundles={GONE}))
-    not_by_name = {".transfer.counter", ".own", ".shed.evidence", ".shed.crowded", ".hourly"}
+    not_by_name = {".own", ".shed.evidence", ".shed.crowded", ".hourly"}
     # reasons; what a user's strategy keeps for itself; sums over all brokers; topics, anew in each
     # round; tenants, for an hour
     assert {path for path, names in left.items() if GONE in names} == not_by_name
