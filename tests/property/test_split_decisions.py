@@ -12,7 +12,6 @@ from lbcore.model.bundles import (
     BundleRange,
     HashFunction,
     NamespaceBundles,
-    decode_boundary,
     even_boundaries,
     explicit_boundaries,
 )
@@ -23,7 +22,6 @@ from lbcore.plan.split.algorithms import (
     TopicLoads,
     flow_or_qps_boundaries,
     load_boundaries,
-    topic_count_boundaries,
 )
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, SplitVerdict
@@ -95,19 +93,6 @@ def test_load_boundaries_agree_with_the_slow_model(weights: dict[int, int], part
     given_weights = np.array(list(weights.values()), dtype=np.float64)
     found = load_boundaries(hashes, given_weights, parts)
     assert list(found) == slow_load_boundaries(weights, parts)
-
-
-@given(st.lists(HASHES, min_size=2, max_size=60, unique=True), st.integers(2, 9))
-def test_topic_count_parts_differ_by_the_topics_at_a_boundary_only(
-    hashes: list[int], parts: int
-) -> None:
-    boundaries = topic_count_boundaries(hashes, parts)
-    assert boundaries is not None
-    ends = [-1, *boundaries, FULL_UPPER + 1]
-    sizes = [sum(low <= each < high for each in hashes) for low, high in pairwise(ends)]
-    assert sum(sizes) == len(hashes)
-    if len(boundaries) == parts - 1 and not set(boundaries) & set(hashes):
-        assert max(sizes) - min(sizes) <= 1
 
 
 @settings(max_examples=500)
@@ -246,15 +231,6 @@ def assert_covers(bundles: NamespaceBundles) -> None:
     assert not any(left.overlaps(right) for left, right in pairwise(ranges))
 
 
-@given(st.integers(1, 5_000))
-def test_even_division_covers_the_space_in_equal_parts(count: int) -> None:
-    bundles = NamespaceBundles("t/ns", even_boundaries(count))
-    assert_covers(bundles)
-    widths = {each.upper - each.lower for each in bundles.ranges()[:-1]}
-    assert len(bundles) == count
-    assert len(widths) <= 1
-
-
 @given(bundle_sets(), st.lists(HASHES_OF_BUNDLE_RANGES, max_size=20))
 def test_find_agrees_with_a_linear_scan(bundles: NamespaceBundles, hashes: list[int]) -> None:
     near = [bound + step for bound in bundles.boundaries for step in (-1, 0, 1)]
@@ -291,12 +267,6 @@ def test_explicit_boundaries_survive_being_written(inner: set[int]) -> None:
     expected = sorted({0, FULL_UPPER, *inner})
     written = [f"0x{each:08X}" for each in expected] + [str(each) for each in inner]
     assert list(explicit_boundaries(written)) == expected
-
-
-@given(HASHES_OF_BUNDLE_RANGES)
-def test_boundary_is_read_back_in_every_base(value: int) -> None:
-    for text in (hex(value), f"#{value:X}", f"0{value:o}", str(value)):
-        assert decode_boundary(text) == value
 
 
 @given(ENTITIES, ENTITIES, HASHES_OF_BUNDLE_RANGES, HASHES_OF_BUNDLE_RANGES)
