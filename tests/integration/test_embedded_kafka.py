@@ -99,14 +99,6 @@ def test_embedded_kafka_same_folder_finds_ports_again(kafka: EmbeddedKafka) -> N
     wait_for("an answer", again.answers, _PATIENCE_S)
 
 
-def test_embedded_kafka_killed_from_outside_recovers(kafka: EmbeddedKafka) -> None:
-    before = _consume(kafka, 200)
-    os.kill(kafka.pid, signal.SIGKILL)
-    kafka.kill()
-    kafka.start()
-    assert _consume(kafka, len(before)) == before
-
-
 def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None:
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
     consumer = KafkaConsumer("misspelt", bootstrap_servers=kafka.bootstrap, group_id=None)
@@ -114,11 +106,6 @@ def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None
     consumer.close()
     assert "misspelt" not in admin.list_topics()
     admin.close()
-
-
-def test_embedded_kafka_writes_its_log_to_the_folder(kafka: EmbeddedKafka) -> None:
-    log = (kafka.folder / "logs" / "kafka-broker.log").read_text()
-    assert "Kafka Server started" in log
 
 
 def test_embedded_kafka_on_taken_port_says_which(tmp_path: Path) -> None:

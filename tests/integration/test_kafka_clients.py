@@ -78,51 +78,53 @@ def test_sender_of_what_kafka_refuses_says_so(address: KafkaAddress) -> None:
     assert (len(said), sender.not_delivered) == (1, 1)
 
 
-def test_sender_with_kafka_away_gives_up_at_the_deadline(tmp_path: Path) -> None:
-    with running_kafka(tmp_path) as broker:
-        sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=2_000)
-        sender.send(Topic.ACKS, "c/b", b"before")
-        assert sender.flush(30_000)
-        broker.kill()
-        given_up = threading.Event()
-        said: list[Delivery] = []
+def test_sender_with_kafka_away_gives_up_at_the_deadline(
+    kafka: EmbeddedKafka, address: KafkaAddress
+) -> None:
+    sender = Sender(address, "test", delivery_timeout_ms=2_000)
+    sender.send(Topic.ACKS, "c/b", b"before")
+    assert sender.flush(30_000)
+    kafka.kill()
+    given_up = threading.Event()
+    said: list[Delivery] = []
 
-        def note(delivery: Delivery) -> None:
-            said.append(delivery)
-            given_up.set()
+    def note(delivery: Delivery) -> None:
+        said.append(delivery)
+        given_up.set()
 
-        sender.send(Topic.ACKS, "c/b", b"while away", on_delivery=note)
-        assert given_up.wait(60.0)
-        assert isinstance(said[0], NotDelivered)
-        broker.start()
-        deadline = monotonic() + 60.0
-        while not isinstance(said[-1], Delivered):  # until it has found Kafka again
-            assert monotonic() < deadline
-            sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
-            assert sender.flush(60_000)
-        sender.close()
+    sender.send(Topic.ACKS, "c/b", b"while away", on_delivery=note)
+    assert given_up.wait(60.0)
+    assert isinstance(said[0], NotDelivered)
+    kafka.start()
+    deadline = monotonic() + 60.0
+    while not isinstance(said[-1], Delivered):  # until it has found Kafka again
+        assert monotonic() < deadline
+        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
+        assert sender.flush(60_000)
+    sender.close()
 
 
 @pytest.mark.long
-def test_sender_goes_on_after_a_message_under_way_was_given_up(tmp_path: Path) -> None:
-    with running_kafka(tmp_path) as broker:
-        sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=3_000)
-        sender.send(Topic.ACKS, "c/b", b"before")
-        assert sender.flush(30_000)
-        freeze(broker.pid)
-        said: list[Delivery] = []
-        sender.send(Topic.ACKS, "c/b", b"under way", on_delivery=said.append)
-        assert not sender.flush(500), said
-        broker.kill()  # the connection is lost, and the message is to be sent again
+def test_sender_goes_on_after_a_message_under_way_was_given_up(
+    kafka: EmbeddedKafka, address: KafkaAddress
+) -> None:
+    sender = Sender(address, "test", delivery_timeout_ms=3_000)
+    sender.send(Topic.ACKS, "c/b", b"before")
+    assert sender.flush(30_000)
+    freeze(kafka.pid)
+    said: list[Delivery] = []
+    sender.send(Topic.ACKS, "c/b", b"under way", on_delivery=said.append)
+    assert not sender.flush(500), said
+    kafka.kill()  # the connection is lost, and the message is to be sent again
+    assert sender.flush(60_000)
+    assert isinstance(said[-1], NotDelivered)
+    kafka.start()
+    deadline = monotonic() + 60.0
+    while not isinstance(said[-1], Delivered):
+        assert monotonic() < deadline
+        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
         assert sender.flush(60_000)
-        assert isinstance(said[-1], NotDelivered)
-        broker.start()
-        deadline = monotonic() + 60.0
-        while not isinstance(said[-1], Delivered):
-            assert monotonic() < deadline
-            sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
-            assert sender.flush(60_000)
-        sender.close()
+    sender.close()
 
 
 def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: KafkaAddress) -> None:

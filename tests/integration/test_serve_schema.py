@@ -16,7 +16,7 @@ from tests.support.admin.admin_world import BROKERS, write_tables
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.lookup_tables import bundles_of
 
-EXAMPLES = 12
+EXAMPLES = 6
 """Of each kind (as the document says, and not so) for each operation."""
 WITHOUT_END = ["/v1/watch"]
 BUNDLE = bundles_of("acme/ns1", 4)[0]

@@ -87,7 +87,6 @@ def service(tables: Path, files: Path, authority: Authority) -> Iterator[LookupS
         *settings(files),
         environment={"BALLAST_TOKEN_SECRET": SECRET},
         tls=trusting(files),
-        constants={"max_header_bytes": 8_192},
     )
     running.wait_ready()
     yield running
@@ -153,22 +152,6 @@ def test_old_tls_and_plain_http_are_refused(service: LookupService, files: Path)
         plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             assert b"HTTP/1.1 200" not in plain.recv(1000)
-
-
-def test_headers_beyond_the_bound_are_refused_whether_they_end_or_not(
-    service: LookupService, files: Path
-) -> None:
-    for end in (b"\r\n\r\n", b""):
-        with (
-            socket.create_connection(("127.0.0.1", service.port), timeout=10) as plain,
-            trusting(files).wrap_socket(plain, server_hostname="127.0.0.1") as wire,
-        ):
-            wire.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
-            for number in range(20):
-                wire.sendall(b"X-%d: %s\r\n" % (number, b"a" * 1_000))
-            wire.sendall(end)
-            assert wire.recv(100).startswith(b"HTTP/1.1 431")
-    assert service.get("/health").status == 200
 
 
 def test_nothing_secret_is_in_the_process_list_or_the_log(service: LookupService) -> None:

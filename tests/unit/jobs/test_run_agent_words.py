@@ -1,12 +1,15 @@
-"""What a newcomer to `ballast run-agent` is told before anything is connected."""
+"""`run-agent`: words that cannot be used, its help, and its clock."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from jobs import cli
+from jobs.adapters.processes import clocks
+from jobs.adapters.processes.clocks import ForwardClock
 
 NEEDED = ("--service", "shop:make", "--cluster", "c", "--broker", "b:1", "--bootstrap", "k:1")
 SHOP = """
@@ -72,3 +75,20 @@ def test_help_shows_a_whole_command_and_every_option_with_its_meaning(
     text = capsys.readouterr().out
     assert "ballast run-agent --service word_store:make --cluster local" in text
     assert "docs/agent.md" in text
+
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, -40_000, 5_000, 40_000, 3_600_000])
+def test_agents_clock_goes_on_whatever_its_machines_shows(
+    monkeypatch: pytest.MonkeyPatch, ahead_ms: int
+) -> None:
+    wall_ms, passed_ms = [START_MS], [0]
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ms[0] * 1_000_000)
+    monkeypatch.setattr(clocks, "boot_ms", lambda: 5_000 + passed_ms[0])
+    clock = ForwardClock()
+    seen = []
+    for passed_ms[0], wall_ms[0] in ((1_000, START_MS + ahead_ms), (3_000, START_MS + 3_000)):
+        seen.append(clock.now_ms() - START_MS)
+    assert seen == [1_000, 3_000]
