@@ -29,6 +29,7 @@ from lbcore.wire.kinds.command_about import CommandVerb
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
+from tests.support import Capsys
 
 SENDING = {
     tuple(one.about.verb.words.split()): (kind, one.about.verb)
@@ -64,7 +65,7 @@ def test_example_of_a_verb_is_a_command_of_its_kind(
 
 @pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
 def test_help_of_a_verb_has_its_example_and_the_exit_codes(
-    words: tuple[str, ...], sent: tuple[str, CommandVerb], capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], sent: tuple[str, CommandVerb], capsys: Capsys
 ) -> None:
     assert main([*words, "--help"]) == 0
     said = capsys.readouterr().out
@@ -141,9 +142,7 @@ def test_words_that_are_no_command_are_misuse(line: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["bundle pin acme/a/0x0", "broker drain b1 --deadline soon"])
-def test_words_that_argparse_refuses_are_misuse(
-    line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_that_argparse_refuses_are_misuse(line: str, capsys: Capsys) -> None:
     assert main(shlex.split(line)) == 2
     assert "--help` says more; for example: ballast" in capsys.readouterr().err
 
@@ -154,9 +153,7 @@ def test_json_may_stand_behind_the_action_or_before_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["namespace create", "bundle split"])
-def test_help_names_one_of_many_in_the_singular(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_names_one_of_many_in_the_singular(name: str, capsys: Capsys) -> None:
     assert main([*name.split(), "--help"]) == 0
     assert re.findall(r"\b[A-Z]+IE\b|\b[A-Z]{3,}(?:ES|RS)\b", capsys.readouterr().out) == []
 

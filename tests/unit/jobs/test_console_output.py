@@ -30,6 +30,7 @@ from jobs.console import (
 )
 from jobs.local.terminal import escaped_text
 from jobs.operating.text_format import text_table
+from tests.support import Capsys, Patch
 
 HOSTILE = {
     "\x1b[2J\x1b[1;1H": r"\x1b[2J\x1b[1;1H",
@@ -45,9 +46,7 @@ HARMLESS = ("", "plain", "é ß 中 🙂 → – ×", r"C:\new\x1b", "[bold]a[/]
 
 
 @pytest.mark.parametrize(("text", "shown"), HOSTILE.items())
-def test_hostile_text_is_written_as_escapes(
-    text: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_text_is_written_as_escapes(text: str, shown: str, capsys: Capsys) -> None:
     assert printable(text) == printable(printable(text)) == shown
     say(text, "next")
     note(text)
@@ -63,9 +62,7 @@ def test_other_text_stays_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *HARMLESS])
-def test_json_stays_valid_and_is_one_line_that_no_terminal_obeys(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_stays_valid_and_is_one_line_that_no_terminal_obeys(text: str, capsys: Capsys) -> None:
     value = {"reason": text, text: [float("nan"), float("inf"), 1.5]}
     answer(argparse.Namespace(json=True), value, "")
     (line,) = capsys.readouterr().out.split("\n")[:-1]
@@ -75,9 +72,7 @@ def test_json_stays_valid_and_is_one_line_that_no_terminal_obeys(
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_error_is_three_lines_whatever_its_parts_say(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_error_is_three_lines_whatever_its_parts_say(text: str, capsys: Capsys) -> None:
     error = CommandError(f"a {text}", why=f"b {text}", next_step=f"c {text}")
     complain(error, as_json=False)
     lines = capsys.readouterr().err.split("\n")[:-1]
@@ -116,9 +111,7 @@ def test_live_view_draws_it_escaped(text: str) -> None:
     assert "[/nothing]" in drawn.getvalue()
 
 
-def test_terminal_that_knows_fewer_characters_gets_escapes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_terminal_that_knows_fewer_characters_gets_escapes(monkeypatch: Patch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     say("a → é")

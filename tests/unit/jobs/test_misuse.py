@@ -15,6 +15,7 @@ from jobs.cli import main, verb_parser
 from jobs.console import Exit
 from jobs.operating.connection_options import STATE_DIR
 from jobs.verbs import VERBS
+from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 
@@ -70,7 +71,7 @@ def _value(position: argparse.Action) -> str:
 BAD = [line for leaf in LEAVES for line in bad_lines(*leaf)]
 
 
-def complaint(capsys: pytest.CaptureFixture[str]) -> Mapping[str, str]:
+def complaint(capsys: Capsys) -> Mapping[str, str]:
     """The one JSON document on standard error; nothing is on standard output."""
     said = capsys.readouterr()
     assert said.out == ""
@@ -86,7 +87,7 @@ def test_every_verb_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))
-def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_words_are_told_in_three_parts(name: str, capsys: Capsys) -> None:
     for line in (line for line in BAD if line[0] == name):
         assert main([*line, "--json"]) == Exit.MISUSE, line
         assert "usage:" not in complaint(capsys)["error"]
@@ -111,14 +112,12 @@ def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixt
         (["bundle", "unload", "b", "--destinaton", "c"], "did you mean --destination?"),
     ],
 )
-def test_word_that_was_meant_is_named(
-    line: list[str], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_word_that_was_meant_is_named(line: list[str], meant: str, capsys: Capsys) -> None:
     assert main([*line, "--json"]) == Exit.MISUSE
     assert complaint(capsys)["next"].startswith(meant)
 
 
-def test_word_that_was_meant_is_told_without_all_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_word_that_was_meant_is_told_without_all_others(capsys: Capsys) -> None:
     assert main(["stauts"]) == Exit.MISUSE
     assert max(map(len, capsys.readouterr().err.splitlines())) < 80
     assert main(["nothing-like-a-verb", "--json"]) == Exit.MISUSE
@@ -127,9 +126,7 @@ def test_word_that_was_meant_is_told_without_all_others(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("word", ["KEY", "=value"])
-def test_setting_of_spark_without_key_or_value_is_told(
-    word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_setting_of_spark_without_key_or_value_is_told(word: str, capsys: Capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         balance_cluster.main(["--tables", "T", "--bootstrap", "B", "--spark", word, "--json"])
     assert ended.value.code == Exit.MISUSE
@@ -141,7 +138,7 @@ def test_setting_of_spark_without_key_or_value_is_told(
     "process", [balance_cluster, archive_history, serve_lookup, run_fleet, run_agent]
 )
 def test_processes_take_settings_as_verbs_do(
-    process: types.ModuleType, option: str, capsys: pytest.CaptureFixture[str]
+    process: types.ModuleType, option: str, capsys: Capsys
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         process.main(["--help"])
@@ -159,8 +156,8 @@ READING = [
 @pytest.mark.parametrize("leaf", READING, ids=[" ".join(words) for words, _ in READING])
 def test_tables_that_are_nowhere_are_told_at_once(
     leaf: tuple[list[str], argparse.ArgumentParser],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda s: s < 0.1 or pytest.fail("it waits"))
     words, parser = leaf
@@ -191,9 +188,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_moments_that_are_swapped_are_told(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_moments_that_are_swapped_are_told(tables: Path, capsys: Capsys) -> None:
     where = ["--tables", str(tables), "--cluster", "local"]
     assert main(["ownership", "--diff", "0s", "1m", *where]) == Exit.MISUSE
     said = capsys.readouterr().err
@@ -201,15 +196,13 @@ def test_moments_that_are_swapped_are_told(
     assert "swap them: --diff 1m 0s" in said
 
 
-def test_query_that_is_nearly_a_ready_one_is_named(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_query_that_is_nearly_a_ready_one_is_named(tables: Path, capsys: Capsys) -> None:
     assert main(["sql", "most-movd", "--tables", str(tables)]) == Exit.MISUSE
     assert "did you mean most-moved? " in capsys.readouterr().err
 
 
 def test_environment_says_where_tables_are_and_which_cluster(
-    tables: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tables: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setenv("BALLAST_TABLES", str(tables))
     monkeypatch.setenv("BALLAST_CLUSTER", "local")
@@ -234,7 +227,7 @@ def test_environment_says_where_tables_are_and_which_cluster(
     ],
 )
 def test_name_that_nobody_has_is_an_error(
-    line: list[str], error: str, tables: Path, capsys: pytest.CaptureFixture[str]
+    line: list[str], error: str, tables: Path, capsys: Capsys
 ) -> None:
     where = ["--tables", str(tables), "--cluster", "local"]
     assert main([*line, *where]) == Exit.FAILED

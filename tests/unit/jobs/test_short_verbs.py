@@ -19,6 +19,7 @@ from jobs.verbs.ownership import change_lines
 from lbcore.model.tables import TABLES
 from lbcore.ownership.differences import find_differences
 from lbcore.plan.registry import STRATEGIES
+from tests.support import Capsys, Patch
 from tests.support.tables.commands_table import CommandsTable
 
 MOST = 20
@@ -50,7 +51,7 @@ def test_bundles_of_a_namespace_that_went_are_counted_and_those_that_moved_are_l
     assert lines[1].startswith("  acme/kept/0x00000000_0x01000000  Owned b1  =>  Owned b2")
 
 
-def test_strategies_verb_lists_every_strategy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strategies_verb_lists_every_strategy(capsys: Capsys) -> None:
     assert main(["strategies", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     listed = {(row["kind"], row["name"]) for row in rows}
@@ -58,21 +59,19 @@ def test_strategies_verb_lists_every_strategy(capsys: pytest.CaptureFixture[str]
     assert ("split", "ballast") in listed
 
 
-def test_strategies_verb_of_a_pulsar_class_shows_its_settings(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_strategies_verb_of_a_pulsar_class_shows_its_settings(capsys: Capsys) -> None:
     assert main(["strategies", "ThresholdShedder"]) == 0
     shown = capsys.readouterr().out
     assert "loadBalancerBrokerThresholdShedderPercentage" in shown
     assert "AvgShedder" not in shown
 
 
-def test_strategies_verb_unknown_name_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strategies_verb_unknown_name_is_misuse(capsys: Capsys) -> None:
     assert main(["strategies", "nope"]) == 2
     assert "there is no strategy 'nope'" in capsys.readouterr().err
 
 
-def test_strategies_verb_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strategies_verb_names_the_one_that_is_meant(capsys: Capsys) -> None:
     assert main(["strategies", "threshhold"]) == 2
     assert "did you mean threshold? " in capsys.readouterr().err
 
@@ -101,7 +100,7 @@ def tell(tables: CommandsTable, *troubles: str) -> None:
 
 
 def test_topics_on_too_few_brokers_are_told_and_nothing_else_that_is_wrong(
-    tables: CommandsTable, capsys: pytest.CaptureFixture[str]
+    tables: CommandsTable, capsys: Capsys
 ) -> None:
     tell(tables, "doubled", "narrow")
     assert asked(tables) == 0
@@ -112,7 +111,7 @@ def test_topics_on_too_few_brokers_are_told_and_nothing_else_that_is_wrong(
 
 
 def test_without_a_bridge_it_is_an_error_and_no_empty_list(
-    tables: CommandsTable, capsys: pytest.CaptureFixture[str]
+    tables: CommandsTable, capsys: Capsys
 ) -> None:
     assert asked(tables) == 1
     assert "ballast bridge pulsar" in capsys.readouterr().err
@@ -125,7 +124,7 @@ def state_dir(root: Path) -> Path:
 
 
 def test_rebuild_moves_checkpoint_and_manifest_and_says_where(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     folder = state_dir(tmp_path)
     assert main(["state", "rebuild", "--state-dir", str(folder), "--yes", "--json"]) == 0
@@ -154,7 +153,7 @@ def test_rebuild_dry_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_rebuild_without_anybody_to_ask_needs_yes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     folder = state_dir(tmp_path)
     monkeypatch.setattr("sys.stdin", (tmp_path / "job.json").open())
@@ -163,9 +162,7 @@ def test_rebuild_without_anybody_to_ask_needs_yes(
     assert (folder / "checkpoints").exists()
 
 
-def test_rebuild_is_refused_while_a_job_holds_the_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rebuild_is_refused_while_a_job_holds_the_folder(tmp_path: Path, capsys: Capsys) -> None:
     folder = state_dir(tmp_path)
     with hold_folder(folder):
         assert main(["state", "rebuild", "--state-dir", str(folder), "--yes"]) == 1

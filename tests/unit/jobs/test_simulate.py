@@ -8,6 +8,7 @@ import pytest
 from jobs.cli import main
 from lbcore.sim.reports.comparison import COLUMNS, compared_strategies
 from lbcore.sim.scenario.parse import parse_scenario
+from tests.support import Capsys
 
 TEXT = """title Nothing happens
 brokers 2
@@ -26,9 +27,7 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-def test_scenario_that_holds_is_done_and_says_its_hash(
-    scenario: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scenario_that_holds_is_done_and_says_its_hash(scenario: Path, capsys: Capsys) -> None:
     assert main(["simulate", str(scenario)]) == 0
     said = capsys.readouterr().out
     assert "ok     moves == 0: 0" in said
@@ -39,9 +38,7 @@ def test_scenario_that_holds_is_done_and_says_its_hash(
     assert "expect moves >= 1: none 0!" in capsys.readouterr().out
 
 
-def test_each_strategy_is_a_run_of_its_own(
-    scenario: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_strategy_is_a_run_of_its_own(scenario: Path, capsys: Capsys) -> None:
     folder = str(scenario.parent)
     assert main(["simulate", folder, "--strategy", "avg,pulsar-threshold", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -49,9 +46,7 @@ def test_each_strategy_is_a_run_of_its_own(
     assert all(row["metrics"]["moves"] == 0.0 for row in rows)
 
 
-def test_output_that_was_recorded_must_come_again(
-    scenario: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_that_was_recorded_must_come_again(scenario: Path, capsys: Capsys) -> None:
     assert main(["simulate", str(scenario), "--rewrite"]) == 0
     assert main(["simulate", str(scenario)]) == 0
     recorded = scenario.read_text(encoding="utf-8")
@@ -72,16 +67,12 @@ def test_output_that_was_recorded_must_come_again(
         (["--compare", "avg", "--strategy", "none"], "leave one of them out"),
     ],
 )
-def test_misuse_is_told(
-    scenario: Path, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misuse_is_told(scenario: Path, options: list[str], told: str, capsys: Capsys) -> None:
     assert main(["simulate", str(scenario), *options]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_line_that_can_not_be_read_is_named(
-    scenario: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_line_that_can_not_be_read_is_named(scenario: Path, capsys: Capsys) -> None:
     scenario.write_text(TEXT.replace("run 20s", "run soon"), encoding="utf-8")
     assert main(["simulate", str(scenario)]) == 2
     error = capsys.readouterr().err
@@ -89,9 +80,7 @@ def test_line_that_can_not_be_read_is_named(
     assert "a time such as" in error
 
 
-def test_compare_shows_each_strategy_in_one_table(
-    scenario: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_shows_each_strategy_in_one_table(scenario: Path, capsys: Capsys) -> None:
     assert main(["simulate", str(scenario), "--compare", "avg,none"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == str(scenario)

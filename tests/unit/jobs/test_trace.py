@@ -25,6 +25,7 @@ from lbcore.sim.engine.load_map import LoadMap
 from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.parse import parse_scenario
+from tests.support import Capsys, Patch
 
 TRACES = Path("conf/traces")
 LONG = "vm,time_s,cpu_percent\na,0,10\nb,0,30\na,300,20\nb,300,40\n"
@@ -123,7 +124,7 @@ def test_packed_and_parquet_tables_are_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_flaw_is_told_with_its_line_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: tuple[str, ...],
+    tmp_path: Path, capsys: Capsys, content: str, words: tuple[str, ...],
     told: str,
 ) -> None:  # fmt: skip
     assert imported(written(tmp_path, content), *words) == 2
@@ -131,9 +132,7 @@ def test_flaw_is_told_with_its_line_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
-def test_packed_file_that_is_damaged_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_packed_file_that_is_damaged_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     whole = gzip.compress(LONG.encode() * 50)
     for content in (b"no gzip", whole[:-9], whole[:20] + b"\xff\xff\xff" + whole[23:]):
         (tmp_path / "in.csv.gz").write_bytes(content)
@@ -141,9 +140,7 @@ def test_packed_file_that_is_damaged_is_refused(
         assert "can't be read as a trace" in capsys.readouterr().err
 
 
-def test_column_that_nobody_named_is_said_to_be_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_column_that_nobody_named_is_said_to_be_left_out(tmp_path: Path, capsys: Capsys) -> None:
     content = "vm,time_s,cpu_percent,colour\na,0,10,red\na,300,20,red\n"
     assert imported(written(tmp_path, content), "--json") == 0
     assert (
@@ -168,7 +165,7 @@ def test_committed_recording_is_what_its_source_gives(tmp_path: Path) -> None:
     )
 
 
-def test_recording_can_be_backtested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_can_be_backtested(tmp_path: Path, capsys: Capsys) -> None:
     assert imported(written(tmp_path, LONG)) == 0
     words = ["--recording", str(tmp_path / "out.parquet"), "--strategy", "none", "--json"]
     capsys.readouterr()
@@ -328,7 +325,7 @@ def test_load_map_shows_what_nobody_serves() -> None:
 
 
 def test_command_says_what_is_missing_where_nothing_can_be_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     scenario = tmp_path / "two.scenario"
     scenario.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
@@ -351,9 +348,7 @@ def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> No
     assert "floor-adjusted" in text
 
 
-def test_run_with_several_strategies_is_drawn_side_by_side(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_with_several_strategies_is_drawn_side_by_side(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "two.scenario"
     file.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
     words = ["simulate", str(file), "--strategy", "avg,threshold", "--plot", str(tmp_path / "out")]
