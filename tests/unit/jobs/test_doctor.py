@@ -15,7 +15,6 @@ from deltalake import DeltaTable, Field, Schema
 
 from jobs.cli import main
 from jobs.operating import doctor
-from jobs.operating.doctor import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.tables import TABLES, Column
 from tests.support import Capsys
 from tests.support.values.tokens import Authority
@@ -113,23 +112,22 @@ def test_absent_tables_fail_and_say_what_to_start(tmp_path: Path, capsys: Capsys
     assert "next: start it" in capsys.readouterr().out
 
 
-def test_clock_that_is_ahead_is_told(world: World, tmp_path: Path, capsys: Capsys) -> None:
-    write_tables(world, tmp_path, time.time_ns() // 1_000_000 + 60_000)
-    code, found = examine(capsys, tmp_path)
-    assert code == 1
-    assert found["clock"]["verdict"] == "fail"
-    assert "ahead" in found["clock"]["what"]
-
-
-def test_job_that_is_away_and_load_that_is_old_are_told(
-    world: World, tmp_path: Path, capsys: Capsys
+@pytest.mark.parametrize(
+    "case",
+    [
+        (60, "clock", "fail", "ahead"),
+        (-600, "job", "fail", ""),
+        (-600, "load", "warn", "the job's last commit is 10 min"),
+    ],
+)
+def test_clock_that_is_ahead_and_job_that_is_away_are_told(
+    world: World, tmp_path: Path, capsys: Capsys, case: tuple[int, str, str, str]
 ) -> None:
-    write_tables(world, tmp_path, time.time_ns() // 1_000_000 - 600_000)
+    written_s, subject, verdict, said = case
+    write_tables(world, tmp_path, time.time_ns() // 1_000_000 + written_s * 1_000)
     code, found = examine(capsys, tmp_path)
-    assert code == 1
-    assert found["job"]["verdict"] == "fail"
-    assert found["load"]["verdict"] == "warn"
-    assert "the job's last commit is 10 min" in found["load"]["what"]
+    assert (code, found[subject]["verdict"]) == (1, verdict)
+    assert said in found[subject]["what"]
 
 
 def test_table_of_another_version_names_the_column(tables: Path, capsys: Capsys) -> None:
@@ -176,12 +174,6 @@ def test_full_disk_and_old_package_are_told(tables: Path, capsys: Capsys) -> Non
     assert found["disk"]["verdict"] == "fail"
     assert found["pandas"]["verdict"] == "fail"
     assert "below 3" in found["pandas"]["next_step"]
-
-
-def test_worst_verdict_decides() -> None:
-    assert worst([]) is FindingVerdict.OK
-    assert worst([ok("a", ""), warn("b", "", "")]) is FindingVerdict.WARN
-    assert worst([fail("a", "", ""), warn("b", "", "")]) is FindingVerdict.FAIL
 
 
 def test_bundles_are_listed_by_what_is_asked(world: World, tables: Path, capsys: Capsys) -> None:
